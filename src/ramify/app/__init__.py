@@ -1,0 +1,1 @@
+"""The command line, the server and the viewer: parse, call, print. No logic lives here."""

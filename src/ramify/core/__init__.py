@@ -1,0 +1,1 @@
+"""The tree and the one operation; knows nothing of the wings."""

@@ -1,0 +1,1 @@
+"""Go back to a point, change one thing, run on many times, compare."""

@@ -1,0 +1,1 @@
+"""Which point to fork next."""

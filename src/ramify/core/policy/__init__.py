@@ -1,0 +1,1 @@
+"""Who acts: local, remote and scripted policies."""

@@ -1,0 +1,230 @@
+"""The policy seam: who acts. One call, many prefixes; batching is the seam.
+
+A policy samples continuations of token prefixes under stated settings and addressed noise.
+What a policy cannot do it says in its card, and a request for it is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol, runtime_checkable
+
+from ramify.core.errors import BadInput
+from ramify.core.policy.noise import NoiseKey
+from ramify.core.types import Coupling, Finish, FloatArray, IntArray, Json, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn; a value object that is recorded with every sampled node.
+
+    Filters act in this order: bans, temperature, top-k, top-p. ``temperature=0`` is greedy.
+    ``stop`` strings end a continuation after the token that completes one; the text keeps it.
+    ``forced`` tokens are emitted first, whatever the law says; their log-probs are the law's.
+    ``banned_first`` acts on the first free token of a turn only, ``banned`` on all.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    banned: tuple[int, ...] = ()
+    banned_first: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
+    coupling: Coupling = "inverse"
+    ignore_eos: bool = False
+    entropy_top_k: int | None = None
+
+    def __post_init__(self) -> None:
+        def refuse(name: str, rule: str) -> None:
+            raise BadInput(f"{name} is {getattr(self, name)!r}; it must be {rule}", where="sampling")
+
+        if not math.isfinite(self.temperature) or self.temperature < 0:
+            refuse("temperature", "a finite number, 0 (greedy) or more")
+        if self.top_k is not None and self.top_k < 1:
+            refuse("top_k", "at least 1, or None")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            refuse("top_p", "in (0, 1], or None")
+        if self.max_tokens < 1:
+            refuse("max_tokens", "at least 1")
+        if self.coupling not in ("inverse", "gumbel"):
+            refuse("coupling", "'inverse' or 'gumbel'")
+        if len(self.forced) > self.max_tokens:
+            refuse("forced", f"no longer than max_tokens ({self.max_tokens})")
+        if any(not item for item in self.stop):
+            refuse("stop", "free of empty strings")
+
+    def to_json(self) -> Json:
+        """Fields that differ from the defaults, lists instead of tuples."""
+        plain = Sampling()
+        return {
+            f.name: list(v) if isinstance(v := getattr(self, f.name), tuple) else v
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(plain, f.name)
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Sampling:
+        """Inverse of :meth:`to_json`; an unknown key is refused."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise BadInput(f"unknown sampling setting {unknown[0]!r}", hint=f"known: {sorted(known)}")
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**values)
+
+    def but(self, **changes: Any) -> Sampling:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a piece of work used. None: not known; 0: known to be nothing."""
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    seconds: float | None = None
+    money: float | None = None
+
+    def to_json(self) -> Json:
+        """Known fields only."""
+        return {k: v for k, v in asdict(self).items() if v is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One continuation to draw: the exact prefix and the address of its noise.
+
+    ``tokens`` is the whole prefix (ids, [n], n >= 1); requests of one fork should share the array
+    object. ``messages`` is the same context as chat messages, for servers that take no token ids;
+    ``mid_turn`` says that the prefix ends inside an assistant message.
+    """
+
+    tokens: IntArray
+    noise: NoiseKey
+    messages: tuple[Message, ...] | None = None
+    mid_turn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """One sampled continuation of one request.
+
+    ``tokens`` [m] are the sampled ids, a sampled end-of-sequence or stop id included. ``text`` is
+    what they add to the transcript, without special tokens; ``offsets`` [m] is the end of each token in it
+    (characters). ``logprobs`` [m] are natural logs under the law that was sampled from
+    (temperature, filters and bans applied); ``logprobs_t1`` [m] under temperature 1 with no filter.
+    ``entropy`` [m] is in nats, over the top-k at temperature 1, not renormalised (a lower bound).
+    ``ties`` counts tokens whose noise fell so near a boundary of the law that another machine's
+    rounding might have chosen the neighbour. None means never computed.
+    """
+
+    index: int
+    tokens: IntArray
+    text: str
+    finish: Finish
+    offsets: IntArray | None = None
+    logprobs: FloatArray | None = None
+    logprobs_t1: FloatArray | None = None
+    ref_logprobs: FloatArray | None = None
+    entropy: FloatArray | None = None
+    ties: int = 0
+    cost: Cost = field(default_factory=Cost)
+    message: Message | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Tokens that new messages add to a context.
+
+    ``rewrites``: the template changed what came before, so ``tokens`` is the whole new context.
+    """
+
+    tokens: IntArray
+    text: str
+    rewrites: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCard:
+    """Who a policy is and what it can do; recorded with everything it samples.
+
+    ``weights`` and ``tokenizer`` are digests (sha256, hex), None where they cannot be known.
+    Capabilities: ``tokens`` (takes and returns token ids), ``logprobs`` (of sampled tokens),
+    ``scores`` (log-probs of given sequences), ``paired`` (honours noise keys), ``whitebox``.
+    """
+
+    name: str
+    kind: str
+    weights: str | None
+    tokenizer: str | None
+    vocabulary: int | None
+    capabilities: frozenset[str]
+    context: int | None = None
+    extra: Json = field(default_factory=dict)
+
+    def can(self, capability: str) -> bool:
+        """Whether a capability is present."""
+        return capability in self.capabilities
+
+    def to_json(self) -> Json:
+        """Plain fields, for storage."""
+        return asdict(self) | {"capabilities": sorted(self.capabilities)}
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Who acts."""
+
+    @property
+    def card(self) -> PolicyCard:
+        """Name, digests and capabilities."""
+        ...
+
+    def encode(self, text: str) -> IntArray:
+        """Token ids of plain text, no special tokens added."""
+        ...
+
+    def decode(self, tokens: IntArray) -> str:
+        """Text of token ids, special tokens left out."""
+        ...
+
+    def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
+        """Tokens that ``new`` messages add after a context, ready for the policy's next turn.
+
+        ``tokens`` is the context as it really is (the concatenated walk), ``history`` the messages it
+        holds. The result ends where the policy is to begin speaking.
+        """
+        ...
+
+    def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
+        """Draw one continuation per request, yielded as they finish (``index`` says whose)."""
+        ...
+
+    def logprobs(self, sequences: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-prob of every token but the first given those before it, temperature 1: [n - 1] each."""
+        ...
+
+
+def sample_all(policy: Policy, requests: Sequence[Request], settings: Sampling) -> list[Continuation]:
+    """All continuations, in the order of the requests."""
+    return in_order(policy.sample(requests, settings), len(requests))
+
+
+def in_order(continuations: Iterable[Continuation], count: int) -> list[Continuation]:
+    """Continuations sorted by their request; a missing or doubled one is the policy's fault."""
+    slots: list[Continuation | None] = [None] * count
+    for item in continuations:
+        if not 0 <= item.index < count or slots[item.index] is not None:
+            raise BadInput(f"the policy answered request {item.index} twice or out of range")
+        slots[item.index] = item
+    missing = [i for i, item in enumerate(slots) if item is None]
+    if missing:
+        raise BadInput(f"the policy left {len(missing)} of {count} requests unanswered")
+    return [item for item in slots if item is not None]

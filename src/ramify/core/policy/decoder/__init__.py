@@ -1,0 +1,1 @@
+"""Many continuations of many points as one batch."""

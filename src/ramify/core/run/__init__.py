@@ -1,0 +1,1 @@
+"""Recipes, resumable runs and live progress."""

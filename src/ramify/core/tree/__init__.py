@@ -1,0 +1,1 @@
+"""The recorded rollout tree."""

@@ -1,0 +1,1 @@
+"""Worlds of other packages."""

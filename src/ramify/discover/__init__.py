@@ -1,0 +1,1 @@
+"""Searches whose nodes are programs, judges or theories."""

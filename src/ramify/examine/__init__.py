@@ -1,0 +1,1 @@
+"""What decided a rollout, and what inside the network did."""

@@ -1,0 +1,1 @@
+"""Tiny models trained from scratch by recipes in this folder."""

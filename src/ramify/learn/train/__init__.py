@@ -1,0 +1,1 @@
+"""Losses and short training loops."""
