@@ -1,0 +1,414 @@
+"""The one operation: go back to a point, change one thing, let the agent run on many times."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.core.errors import BadInput, BadPoint, CannotDo, WrongTokenizer, WrongWeights
+from ramify.core.fork.change import Change, Diff, Plan, join
+from ramify.core.fork.context import conversation, live_episode, need_tokens, recorded_task
+from ramify.core.fork.run_on import Branch, run_on, world_producer
+from ramify.core.judge import Judge
+from ramify.core.policy.base import Policy, PolicyCard, Sampling
+from ramify.core.policy.noise import NoiseKey, stream_of
+from ramify.core.run.progress import Progress, silent
+from ramify.core.tree.node import Draft, Point, Trajectory
+from ramify.core.tree.score import DrawRecord, ForkRecord
+from ramify.core.tree.tree import Tree
+from ramify.core.types import IntArray, Json, Message, Origin, token_array
+from ramify.core.world.base import Episode, World
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """One arm and its draws, as recorded. ``draws[i]`` is draw ``i``; errors are among them.
+
+    ``tokens``, ``ties`` and ``seconds`` are of this call only (0 where all was already recorded).
+    """
+
+    tree: Tree
+    record: ForkRecord
+    point: Point
+    draws: tuple[DrawRecord, ...]
+    diff: Diff | None = None
+    tokens: int = 0
+    ties: int = 0
+    seconds: float = 0.0
+
+    def values(self, score: str | Callable[[Trajectory], float | None] = "success") -> list[float | None]:
+        """The score of each draw; None where it was not graded or the draw failed."""
+        alive = [d for d in self.draws if d.end != "error"]
+        if callable(score):
+            walks = self.tree.paths([d.leaf for d in alive])
+            found = {d.draw: score(walk) for d, walk in zip(alive, walks, strict=True)}
+        else:
+            scored = self.tree.score_map(score, [d.leaf for d in alive])
+            found = {d.draw: scored.get(d.leaf) for d in alive}
+        return [found.get(d.draw) for d in self.draws]
+
+    def leaves(self) -> list[Trajectory]:
+        """The whole trajectory of every draw."""
+        return list(self.tree.paths([d.leaf for d in self.draws]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where every draw of an arm begins: node, kept tokens, prefix, conversation."""
+
+    at: str
+    keep: int | None
+    tokens: IntArray
+    messages: tuple[Message, ...]
+    pending: str
+    mid_turn: bool
+    complete: bool
+
+
+def recorded_settings(point: Point, walk: Trajectory) -> Sampling:
+    """The settings that the turn at the point was sampled with, else the last recorded ones."""
+    for node in [point.node, *(step.node for step in reversed(walk.steps))]:
+        if node.settings is not None:
+            return Sampling.from_json(node.settings).but(forced=(), banned_first=())
+    return Sampling()
+
+
+def check_policy(walk: Trajectory, policy: Policy, *, swapped: bool, any_weights: bool) -> None:
+    """Raise where a policy is not the one on record and no swap was asked for."""
+    if swapped:
+        return
+    card = policy.card
+    tokenizer = next((s.node.extra["tokenizer"] for s in walk if "tokenizer" in s.node.extra), None)
+    if tokenizer and card.tokenizer and tokenizer != card.tokenizer:
+        raise WrongTokenizer(
+            f"policy {card.name!r} has another tokenizer than the one that made these token ids",
+            where=f"task {walk.root.id[:12]}",
+            hint="use the recorded model, or ask for the swap: --change policy:SPEC",
+        )
+    last = next((s.node for s in reversed(walk.steps) if s.node.weights), None)
+    if last is not None and card.weights and card.weights != last.weights and not any_weights:
+        raise WrongWeights(
+            f"policy {card.name!r} has weights {card.weights[:12]}, the record says {str(last.weights)[:12]}",
+            where=f"node {last.id[:12]}",
+            hint="load the recorded weights, or ask for the swap: --change policy:SPEC",
+        )
+
+
+def fork_id(point: Point, plan: Plan, change: Change | None, seed: int, extra: Json | None = None) -> str:
+    """Digest of all that could change what a draw is; the same arm has the same id anywhere."""
+    card = plan.policy.card
+    body = [
+        point.address,
+        change.to_json() if change else None,
+        [card.weights or card.name, card.tokenizer],
+        plan.settings.to_json(),
+        [plan.world.name, plan.world.version] if plan.world else None,
+        seed,
+        extra or {},
+    ]
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _check_ids(tokens: IntArray, card: PolicyCard, where: str) -> None:
+    if len(tokens) == 0:
+        raise BadInput("the prompt is empty: there is nothing to run on from", where=where)
+    size = card.vocabulary
+    if size is not None and (int(tokens.max()) >= size or int(tokens.min()) < 0):
+        bad = int(tokens.max()) if int(tokens.max()) >= size else int(tokens.min())
+        raise WrongTokenizer(
+            f"recorded token id {bad} is outside the policy's vocabulary of {size}",
+            where=where,
+            hint="this is another model's tokenizer: swap the policy explicitly",
+        )
+
+
+def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str) -> _Start:
+    """Store a rewrite node with the whole new context and start from it."""
+    rendered = plan.policy.render([], token_array([]), messages)
+    tokens = join(rendered.tokens, plan.policy.encode(pending)) if pending else rendered.tokens
+    card = plan.policy.card
+    keep = plan.point.keep if plan.point.mid_node else None
+    extra = {"messages": list(messages), "pending": pending, "reason": reason, "tokenizer": card.tokenizer}
+    digest = hashlib.blake2b(json.dumps(extra, sort_keys=True).encode(), digest_size=8).hexdigest()
+    draft = Draft(
+        kind="rewrite",
+        parent=plan.point.node.id,
+        keep=keep,
+        key=f"edit/{digest}",
+        text=rendered.text + pending,
+        tokens=tokens,
+        policy=card.name,
+        extra=extra,
+    )
+    node = tree.append([draft])[0]
+    return _Start(node.id, None, tokens, tuple(messages), pending, bool(pending), complete=False)
+
+
+def _begin(tree: Tree, plan: Plan) -> _Start:
+    """Turn a plan into a place in the tree, storing edit nodes where the prefix itself changed."""
+    point = plan.point
+    keep = point.keep - plan.drop
+    cut = Point(point.node, keep if (plan.drop or point.mid_node) else None, tree)
+    walk = tree.path(cut)
+    talk = conversation(walk)
+    recorded = next((s.node.extra["tokenizer"] for s in walk if "tokenizer" in s.node.extra), None)
+    other_tokens = plan.swapped and recorded != plan.policy.card.tokenizer
+    pending = talk.pending or ""
+    if plan.messages is not None or other_tokens:
+        reason = "message edited" if plan.messages is not None else "handed over to another tokenizer"
+        inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
+        return _rewrite(tree, plan, plan.messages or talk.messages, pending + inserted, reason)
+    mid_turn = talk.pending is not None and not talk.complete
+    if not plan.policy.card.can("tokens"):
+        if mid_turn or len(plan.insert):
+            raise CannotDo(
+                f"{plan.policy.card.name!r} takes chat messages only and cannot go on inside a turn",
+                where=plan.where,
+                hint="fork at the end of an observation, or use a server that takes token ids",
+            )
+        kept = None if keep == point.node.length else keep
+        return _Start(point.node.id, kept, token_array([]), talk.messages, pending, False, talk.complete)
+    need_tokens(walk)
+    tokens = walk.tokens
+    kept = None if keep == point.node.length else keep
+    if not len(plan.insert):
+        return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete)
+    text = plan.policy.decode(plan.insert)
+    digest = hashlib.blake2b(plan.insert.tobytes(), digest_size=8).hexdigest()
+    draft = Draft(
+        kind="action",
+        parent=point.node.id,
+        keep=kept,
+        key=f"edit/{digest}",
+        text=text,
+        tokens=plan.insert,
+        extra={"edit": "insert"},
+    )
+    node = tree.append([draft])[0]
+    return _Start(node.id, None, join(tokens, plan.insert), talk.messages, pending + text, True, False)
+
+
+@dataclass(slots=True)
+class _Episodes:
+    """Fresh episodes in the state of a walk: replayed once, restored for every draw after that."""
+
+    tree: Tree
+    walk: Trajectory
+    world: World
+    saved: bytes | None = None
+    origin: Origin = "real"
+    tried: bool = False
+
+    def fresh(self, luck: int) -> tuple[Episode, Origin]:
+        """A new episode whose own chance from here on is this draw's."""
+        if self.saved is not None:
+            episode = self.world.restore(recorded_task(self.walk, self.world), self.saved)
+        else:
+            episode, self.origin = live_episode(self.tree, self.walk, self.world)
+            if not self.tried:
+                self.saved, self.tried = episode.snapshot(), True
+        episode.reseed(luck)
+        return episode, self.origin
+
+
+def _turns_left(walk: Trajectory, world: World | None, max_turns: int | None) -> int | None:
+    if world is None:
+        return max_turns
+    used = sum(step.node.kind == "observation" for step in walk)
+    return max((max_turns or world.max_turns) - used, 1)
+
+
+@dataclass(slots=True)
+class Job:
+    """One arm that is ready to run: its record and the branches still to draw."""
+
+    record: ForkRecord
+    point: Point
+    plan: Plan
+    diff: Diff | None
+    branches: list[Branch] = field(default_factory=list)
+
+
+def prepare(
+    point: Point,
+    policy: Policy,
+    draws: int | Sequence[int],
+    *,
+    change: Change | None = None,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    any_weights: bool = False,
+    exclude_first: int | None = None,
+    stream: int | None = None,
+) -> Job:
+    """Check an arm, record it, and list the draws that are not on the tree yet."""
+    tree = point.tree
+    if tree is None:
+        raise BadPoint("this point belongs to no tree; take it with tree.at(node, token)")
+    wanted = list(range(draws)) if isinstance(draws, int) else list(draws)
+    if not wanted:
+        raise BadInput(f"draws is {draws!r}; at least 1 is needed")
+    walk = tree.path(point)
+    plan = Plan(point, walk, policy, settings or recorded_settings(point, walk), world)
+    diff = change.diff(plan) if change is not None else None
+    if change is not None:
+        plan = change.apply(plan)
+    check_policy(walk, policy, swapped=plan.swapped, any_weights=any_weights)
+    start = _begin(tree, plan)
+    if plan.policy.card.can("tokens"):
+        _check_ids(start.tokens, plan.policy.card, plan.where)
+    extra = {} if exclude_first is None else {"exclude_first": exclude_first}
+    if stream is None:
+        stream = stream_of(point.address)
+    else:
+        extra["stream"] = stream
+    record = ForkRecord(
+        id=fork_id(point, plan, change, seed, extra),
+        node=point.node.id,
+        token=point.keep if point.mid_node else None,
+        change=change.to_json() if change else None,
+        policy=plan.policy.card.to_json(),
+        settings=plan.settings.to_json(),
+        world=plan.world.name if plan.world else None,
+        seed=seed,
+        stream=stream,
+        extra=extra,
+    )
+    tree.begin_fork(record)
+    job = Job(record, point, plan, diff)
+    done = {d.draw for d in tree.draws(record.id)}
+    missing = [draw for draw in wanted if draw not in done]
+    if start.complete and plan.world is None and missing:
+        raise BadPoint(
+            "the turn is over at this point and there is no world to answer it",
+            where=plan.where,
+            hint="fork earlier in the step, or name the world",
+        )
+    template = Branch(
+        record.id, start.at, start.keep, start.tokens, list(start.messages), NoiseKey(seed, stream, 0),
+        start.pending, start.mid_turn, start.complete,
+        turns_left=_turns_left(walk, plan.world, max_turns),
+        exclude_first=exclude_first,
+        max_tokens=None if settings is not None else _room(plan.settings, point, start),
+    )  # fmt: skip
+    job.branches = _branches(tree, plan, template, missing)
+    return job
+
+
+def _branches(tree: Tree, plan: Plan, template: Branch, draws: list[int]) -> list[Branch]:
+    """A branch per missing draw, each with its own episode and luck."""
+    episodes = _Episodes(tree, plan.walk, plan.world) if plan.world else None
+    paired = plan.policy.card.can("paired")
+    branches = []
+    for draw in draws:
+        noise = replace(template.noise, draw=draw)
+        branch = replace(template, noise=noise, messages=list(template.messages))
+        if episodes is not None:
+            branch.episode, branch.origin = episodes.fresh(noise.integer())
+        if not paired:
+            branch.attempt = _attempt(tree, branch)
+        branches.append(branch)
+    return branches
+
+
+def _room(settings: Sampling, point: Point, start: _Start) -> int | None:
+    """Tokens a resumed turn may still say, so that a fork has the recorded turn's own limit."""
+    if not start.mid_turn or point.node.kind != "action":
+        return None
+    return max(settings.max_tokens - point.keep, 1)
+
+
+def _attempt(tree: Tree, branch: Branch) -> str:
+    """A suffix that no earlier, unfinished try of this draw has used (unpaired policies only)."""
+    from ramify.core.tree.node import node_id
+
+    for n in range(10_000):
+        suffix = f"~{n}" if n else ""
+        key = f"{branch.fork}/{branch.noise.draw}{suffix}/0a"
+        if not tree.has(node_id(branch.at, branch.keep, "action", key)):
+            return suffix
+    raise BadInput("this draw was tried 10,000 times and never finished", where=f"fork {branch.fork[:12]}")
+
+
+def run_jobs(
+    jobs: Sequence[Job], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking"
+) -> list[Fork]:
+    """Run prepared arms; arms with the same policy, settings and world share every batch."""
+    started = time.monotonic()
+    groups: dict[tuple[int, str, str | None], list[Job]] = {}
+    for job in jobs:
+        law = json.dumps(job.plan.settings.to_json(), sort_keys=True)
+        groups.setdefault((id(job.plan.policy), law, job.record.world), []).append(job)
+    used: dict[str, tuple[int, int, float]] = {}
+    for group in groups.values():
+        plan = group[0].plan
+        tree = group[0].point.tree
+        assert tree is not None
+        branches = [b for job in group for b in job.branches]
+        producer = world_producer(plan.world.name, plan.world.version) if plan.world else None
+        totals = run_on(
+            tree, branches, plan.policy, plan.settings,
+            producer=producer, judge=judge, progress=progress, stage=stage,
+        )  # fmt: skip
+        seconds = time.monotonic() - started
+        for job in group:
+            share = len(job.branches) / max(len(branches), 1)
+            used[job.record.id] = (round(totals.tokens * share), totals.ties, seconds * share)
+    forks = []
+    for job in jobs:
+        tree = job.point.tree
+        assert tree is not None
+        drawn = sorted(tree.draws(job.record.id), key=lambda d: d.draw)
+        tokens, ties, seconds = used[job.record.id]
+        forks.append(Fork(tree, job.record, job.point, tuple(drawn), job.diff, tokens, ties, seconds))
+    return forks
+
+
+def fork(
+    point: Point,
+    policy: Policy,
+    draws: int = 64,
+    change: Change | None = None,
+    *,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    any_weights: bool = False,
+    progress: Progress = silent,
+) -> Fork:
+    """Let the agent run on ``draws`` times from a point, with at most one change; all is recorded.
+
+    ``settings`` default to those the turn was recorded with. With ``world`` every draw goes on until
+    the world ends it; without, a draw is the rest of the policy's turn. Draws already on the tree
+    are not done again, so an interrupted call is finished by repeating it.
+
+    Raises:
+        BadInput, BadPoint, BadChange: the arm makes no sense.
+        WrongTokenizer, WrongWeights: the policy is not the recorded one and no swap was asked for.
+        CannotDo: the policy or world lacks what the arm needs.
+        ReplayDiverged: the world answers its recorded actions differently now.
+    """
+    if draws < 1:
+        raise BadInput(f"draws is {draws}; at least 1 is needed")
+    job = prepare(
+        point, policy, draws, change=change, settings=settings, world=world, seed=seed,
+        max_turns=max_turns, any_weights=any_weights,
+    )  # fmt: skip
+    done = run_jobs([job], judge=judge, progress=progress)[0]
+    kept = tuple(d for d in done.draws if d.draw < draws)
+    return Fork(done.tree, done.record, point, kept, done.diff, done.tokens, done.ties, done.seconds)
+
+
+def graded(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """Scores as an array, NaN where ungraded."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -1,0 +1,182 @@
+"""What a walk means to a policy and to a world: the conversation so far, and a live episode there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ramify.core.errors import BadInput, CannotDo, ReplayDiverged
+from ramify.core.tree.node import Step, Trajectory
+from ramify.core.tree.tree import Tree
+from ramify.core.types import Message, Origin
+from ramify.core.world.base import Episode, Observation, Task, World
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A walk as chat messages.
+
+    ``pending`` is what the assistant has said in the turn that is still open (None: no turn is
+    open). ``complete`` says that this turn ended by itself, so the world is to answer next.
+    """
+
+    messages: tuple[Message, ...]
+    pending: str | None
+    complete: bool
+
+
+def conversation(walk: Trajectory) -> Conversation:
+    """Messages of the context of a walk; consecutive action nodes are one assistant turn."""
+    messages: list[Message] = []
+    said: list[Step] = []
+
+    def flush() -> None:
+        if said:
+            messages.append(_assistant(said))
+            said.clear()
+
+    for step in walk.context:
+        node = step.node
+        if node.kind == "action":
+            said.append(step)
+            continue
+        flush()
+        if node.kind == "rewrite":
+            messages = [dict(m) for m in node.extra.get("messages", [])]
+        elif "messages" in node.extra:
+            messages.extend(node.extra["messages"])
+        else:
+            messages.append(node.message or {"role": "user", "content": step.text})
+    if not said:
+        pending = _rewrite_pending(walk)
+        return Conversation(tuple(messages), pending, complete=False)
+    last = said[-1]
+    whole = last.keep is None or last.keep >= last.node.length
+    before = _rewrite_pending(walk) or "" if _follows_rewrite(walk, said) else ""
+    return Conversation(
+        tuple(messages),
+        before + "".join(step.text for step in said),
+        complete=whole and last.node.finish is not None and "edit" not in last.node.extra,
+    )
+
+
+def _rewrite_pending(walk: Trajectory) -> str | None:
+    """Assistant text that a rewrite node itself carries at its end."""
+    first = walk.context[0].node
+    return first.extra.get("pending") if first.kind == "rewrite" else None
+
+
+def _follows_rewrite(walk: Trajectory, said: Sequence[Step]) -> bool:
+    context = walk.context
+    return len(context) == len(said) + 1 and context[0].node.kind == "rewrite"
+
+
+def _assistant(said: Sequence[Step]) -> Message:
+    last = said[-1]
+    if len(said) == 1 and last.node.message is not None and last.keep is None:
+        return last.node.message
+    return {"role": "assistant", "content": "".join(step.text for step in said)}
+
+
+def recorded_task(walk: Trajectory, world: World) -> Task:
+    """The world's task that a walk began with; raises BadInput where it began with none of this world."""
+    data = walk.root.extra.get("task")
+    if not isinstance(data, dict) or "id" not in data:
+        raise BadInput(
+            "this trajectory did not begin with a recorded task of a world",
+            where=f"task {walk.root.id[:12]}",
+            hint="fork it without a world: the draws then end with the policy's turn",
+        )
+    task = Task(**data)
+    if task.world.split("?")[0].split(":")[0] != world.name.split("?")[0].split(":")[0]:
+        raise BadInput(
+            f"the task belongs to world {task.world!r}, not {world.name!r}", where=f"task {walk.root.id[:12]}"
+        )
+    return task
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One recorded policy turn: what it did, whose luck it had, what the world answered."""
+
+    action: str
+    luck: tuple[str | None, int | None]
+    seed: int | None
+    answer: Step | None
+
+
+def _turns(walk: Trajectory) -> tuple[list[_Turn], list[Step]]:
+    """Completed turns of a walk and the action steps still open at its end."""
+    turns: list[_Turn] = []
+    said: list[Step] = []
+    for step in walk:
+        node = step.node
+        if node.kind == "action":
+            said.append(step)
+        elif node.kind == "rewrite" and said:
+            continue
+        elif node.kind in ("observation", "verdict") and said:
+            last = said[-1].node
+            luck = (last.fork, last.noise.draw if last.noise else None)
+            seed = last.noise.at_turn(0).integer() if last.noise else None
+            answer = step if node.kind == "observation" else None
+            turns.append(_Turn("".join(s.text for s in said), luck, seed, answer))
+            said = []
+    return turns, said
+
+
+def live_episode(tree: Tree, walk: Trajectory, world: World) -> tuple[Episode, Origin]:
+    """An episode in the state the walk ends in: the last snapshot if there is one, else a checked replay.
+
+    Raises ReplayDiverged where the world answers otherwise than recorded.
+    """
+    task = recorded_task(walk, world)
+    turns, _ = _turns(walk)
+    start = 0
+    episode: Episode | None = None
+    for i in range(len(turns) - 1, -1, -1):
+        answer = turns[i].answer
+        if answer is not None and answer.node.snapshot is not None:
+            episode = world.restore(task, tree.blob(answer.node.snapshot))
+            start = i + 1
+            break
+    origin: Origin = "real" if episode is not None or not turns else "replayed"
+    luck = turns[start - 1].luck if start else None
+    if episode is None:
+        seed = turns[0].seed if turns and turns[0].seed is not None else 0
+        episode = world.start(task, seed)
+        luck = turns[0].luck if turns else None
+    for i in range(start, len(turns)):
+        turn = turns[i]
+        if turn.luck != luck and turn.seed is not None:
+            episode.reseed(turn.seed)
+        luck = turn.luck
+        _check(i, turn, episode.step(turn.action))
+    return episode, origin
+
+
+def _check(index: int, turn: _Turn, seen: Observation) -> None:
+    if turn.answer is None:
+        return
+    expected = turn.answer.node
+    same_key = expected.state_key == seen.state_key or None in (expected.state_key, seen.state_key)
+    if seen.text == expected.text and same_key:
+        return
+    got = seen.text if seen.text != expected.text else f"another state behind the same text: {seen.text}"
+    raise ReplayDiverged(
+        f"replayed turn {index + 1} ({turn.action.strip()!r}) was answered {got!r}, "
+        f"recorded was {expected.text!r}",
+        where=f"node {expected.id[:12]}",
+        hint="the world changed, or has chance of its own: record snapshots, or fork without this world",
+    )
+
+
+def need_tokens(walk: Trajectory) -> None:
+    """Raise CannotDo where a walk has text without token ids."""
+    for step in walk.context:
+        if step.node.tokens is None and step.text:
+            raise CannotDo(
+                "this walk was recorded without token ids",
+                where=f"node {step.node.id[:12]}",
+                hint="import it with --policy to tokenise it, or use a chat policy at a message boundary",
+            )

@@ -1,0 +1,280 @@
+"""Fork every token (or turn) of a trace in one batch: where along it was success won or lost?
+
+The value of a point is the chance that the policy, run on from there, succeeds. Estimating it at
+every token from scratch costs ``tokens x draws`` continuations. But a draw that happens to say the
+recorded next token *is* a draw from the next point. Whether it does is decided first, by a number
+compared with the recorded probability of that token; only where a draw leaves the trace is it
+sampled, given that its first token is not the recorded one. So every draw serves all the points it
+passes, the law of each is exact, and all that remains to be sampled is known beforehand: one batch.
+
+Source: token-wise potential is arXiv 2606.25524; the reuse and its unbiasedness are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.fork.arm import graded, prepare, recorded_settings, run_jobs
+from ramify.core.judge import Judge
+from ramify.core.policy.base import Policy, Sampling
+from ramify.core.policy.noise import NoiseKey, stream_of, uniforms
+from ramify.core.run.progress import Progress, silent
+from ramify.core.tree.node import Node, Point, Trajectory
+from ramify.core.tree.score import Producer, Score
+from ramify.core.tree.tree import Tree
+from ramify.core.world.base import World
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Which draws serve which points, before anything is sampled.
+
+    ``start`` and ``leave`` [draws]: the first boundary a draw serves and the boundary at which it
+    leaves the trace; ``leave == boundaries`` is a draw that says the whole trace again.
+    """
+
+    start: Ints
+    leave: Ints
+
+    def serving(self, boundary: int) -> NDArray[np.bool_]:
+        """Draws that are exact draws from the given boundary."""
+        return np.asarray((self.start <= boundary) & (boundary <= self.leave))
+
+
+def first_passage(
+    follow: Floats, wanted: NDArray[np.bool_], draws: int, noise: Callable[[int, int], Floats]
+) -> Passage:
+    """Decide where draws leave a trace, topping up to ``draws`` at every wanted boundary.
+
+    ``follow`` [T]: probability that the trace's next token is said at each boundary. ``wanted`` [T]:
+    boundaries whose value is asked for. ``noise(draw, T)``: uniforms in (0, 1), one per boundary.
+    """
+    length = len(follow)
+    start: list[int] = []
+    leave: list[int] = []
+    active = 0
+    leaving = np.zeros(length + 1, dtype=np.int64)
+    for boundary in range(length):
+        if boundary:
+            active -= int(leaving[boundary - 1])
+        if not wanted[boundary]:
+            continue
+        for _ in range(draws - active):
+            says = noise(len(start), length)[boundary:] < follow[boundary:]
+            end = length if says.all() else boundary + int(np.argmin(says))
+            start.append(boundary)
+            leave.append(end)
+            leaving[end] += 1
+        active = max(active, draws)
+    return Passage(np.array(start, dtype=np.int64), np.array(leave, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Values along one trace. ``points[j]`` has ``value[j]`` from ``count[j]`` graded draws.
+
+    ``total[j]`` is the sum of their scores. ``outcome`` is what the trace itself scored. ``sampled``
+    counts continuations really drawn, ``served`` the draws they stand for.
+    """
+
+    walk: Trajectory
+    points: tuple[Point, ...]
+    total: Floats
+    count: Ints
+    outcome: float | None
+    follow: Floats
+    sampled: int
+    served: int
+    tokens: int
+    seconds: float
+
+    @property
+    def value(self) -> Floats:
+        """Mean score per point, NaN where no draw was graded."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.where(self.count > 0, self.total / self.count, np.nan))
+
+    def drops(self) -> Floats:
+        """``value[j] - value[j+1]`` along the points, the trace's own outcome as the last value."""
+        end = np.nan if self.outcome is None else self.outcome
+        return np.asarray(-np.diff(np.append(self.value, end)))
+
+    def steepest(self) -> int:
+        """Index of the point after which the value falls most."""
+        drops = self.drops()
+        if np.isnan(drops).all():
+            raise BadInput("no point of this trace could be graded")
+        return int(np.nanargmax(drops))
+
+
+def action_steps(walk: Trajectory) -> list[tuple[Node, int]]:
+    """Sampled action nodes of a walk's context with the number of tokens the walk keeps of each."""
+    found = []
+    for step in walk.context:
+        node = step.node
+        if node.kind == "action" and node.tokens is not None and "edit" not in node.extra:
+            found.append((node, node.length if step.keep is None else step.keep))
+    return found
+
+
+def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
+    """Probability of every kept action token under the law it was sampled with."""
+    pieces: list[Floats] = []
+    for node, keep in action_steps(walk):
+        recorded = None if node.settings is None else Sampling.from_json(node.settings)
+        if node.logprobs is not None and recorded is not None and _law(recorded) == _law(settings):
+            chance = np.exp(node.logprobs[:keep].astype(np.float64))
+            if recorded.forced or recorded.banned_first or "excluded_first" in node.extra:
+                # Those log-probs are conditional; where nothing follows, nothing is assumed.
+                chance[: max(1, len(recorded.forced))] = 0.0
+        elif _law(settings) == _law(Sampling()):
+            index = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
+            prefix = Trajectory(walk.steps[: index + 1]).tokens
+            given = policy.logprobs([prefix])[0]
+            after = len(prefix) - (node.length if index < len(walk) - 1 else keep)
+            chance = np.exp(given[after - 1 :][:keep].astype(np.float64))
+        else:
+            raise CannotDo(
+                "this trace has no log-probs under the law it is to be swept with, so draws cannot be reused",
+                where=f"node {node.id[:12]}",
+                hint="sweep with its own settings, or with reuse=False",
+            )
+        pieces.append(chance)
+    return np.minimum(np.concatenate(pieces), 1.0)
+
+
+def _law(settings: Sampling) -> tuple[object, ...]:
+    return (settings.temperature, settings.top_k, settings.top_p, settings.banned)
+
+
+def sweep(
+    end: Point,
+    policy: Policy,
+    draws: int = 64,
+    *,
+    every: str = "token",
+    score: str = "success",
+    reuse: bool = True,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Sweep:
+    """Value of every token boundary (or every turn's beginning) of the walk that ends at ``end``.
+
+    ``every``: ``token`` or ``turn``. Point ``j`` stands before token ``j`` of the policy's tokens.
+    In a world with chance of its own, draws are reused within a turn only.
+
+    Raises:
+        BadInput: nothing to sweep, or an unknown ``every``.
+        CannotDo: log-probs that reuse needs are missing.
+    """
+    tree, walk, steps = _trace(end, draws, every)
+    boundaries = [Point(node, t, tree) for node, keep in steps for t in range(keep)]
+    wanted = np.array([every == "token" or p.keep == 0 for p in boundaries])
+    law = settings or recorded_settings(Point(steps[-1][0], 0, tree), walk)
+    follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
+    if world is not None and not world.deterministic:
+        follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
+    stream = stream_of("sweep", end.address)
+
+    def noise(draw: int, length: int) -> Floats:
+        return np.asarray(uniforms([NoiseKey(seed, stream, draw)], length)[0])
+
+    passage = first_passage(follow, wanted, draws, noise)
+    jobs, owners = [], []
+    for boundary in np.unique(passage.leave[passage.leave < len(boundaries)]):
+        point = boundaries[boundary]
+        leavers = [int(i) for i in np.flatnonzero(passage.leave == boundary)]
+        # Where no draw may follow the trace, its next token is as good as any other.
+        owners.append(set(leavers))
+        token = _token(point) if follow[boundary] > 0 else None
+        jobs.append(
+            prepare(
+                point,
+                policy,
+                leavers,
+                settings=settings,
+                world=world,
+                seed=seed,
+                exclude_first=token,
+                stream=stream_of("sweep", point.address),
+            )
+        )
+    forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping")
+    outcome = tree.score_map(score, [walk.leaf.id]).get(walk.leaf.id)
+    values = np.full(len(passage.start), np.nan)
+    values[passage.leave == len(boundaries)] = np.nan if outcome is None else outcome
+    for arm, mine in zip(forks, owners, strict=True):
+        for record, value in zip(arm.draws, graded(arm.values(score)), strict=True):
+            if record.draw in mine:
+                values[record.draw] = value
+    total, count, served = _serve(passage, np.flatnonzero(wanted), values)
+    return Sweep(
+        walk,
+        tuple(p for p, w in zip(boundaries, wanted, strict=True) if w),
+        total,
+        count,
+        outcome,
+        follow,
+        sampled=int((passage.leave < len(boundaries)).sum()),
+        served=served,
+        tokens=sum(f.tokens for f in forks),
+        seconds=sum(f.seconds for f in forks),
+    )
+
+
+def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[tuple[Node, int]]]:
+    if every not in ("token", "turn"):
+        raise BadInput(f"every is {every!r}; it is 'token' or 'turn'")
+    if draws < 1:
+        raise BadInput(f"draws is {draws}; at least 1 is needed")
+    if end.tree is None:
+        raise BadInput("this point belongs to no tree; take it with tree.at(node)")
+    walk = end.tree.path(end)
+    steps = action_steps(walk)
+    if not steps:
+        raise BadInput("this walk holds no sampled action to sweep", where=f"node {end.node.id[:12]}")
+    return end.tree, walk, steps
+
+
+def _token(point: Point) -> int:
+    assert point.node.tokens is not None
+    return int(point.node.tokens[point.keep])
+
+
+def _serve(passage: Passage, wanted: Ints, values: Floats) -> tuple[Floats, Ints, int]:
+    """Hand every draw's score to all the boundaries it served: sums, graded counts, draws served."""
+    total = np.zeros(len(wanted))
+    count = np.zeros(len(wanted), dtype=np.int64)
+    served = 0
+    for j, boundary in enumerate(wanted):
+        mine = values[passage.serving(int(boundary))]
+        known = mine[~np.isnan(mine)]
+        total[j], count[j] = known.sum(), len(known)
+        served += len(mine)
+    return total, count, served
+
+
+def potential_scores(result: Sweep, policy: Policy, seed: int, draws: int) -> tuple[Producer, list[Score]]:
+    """The sweep as scores: ``potential`` per token of each action node, the value before that token."""
+    card = policy.card
+    producer = Producer(
+        "sweep",
+        "1",
+        {"policy": card.weights or card.name, "seed": seed, "draws": draws, "points": "before token"},
+    )
+    by_node: dict[str, Floats] = {}
+    for point, value in zip(result.points, result.value, strict=True):
+        row = by_node.setdefault(point.node.id, np.full(point.node.length, np.nan))
+        row[point.keep] = value
+    return producer, [Score(node, "potential", row, producer.id) for node, row in by_node.items()]

@@ -1,0 +1,300 @@
+"""Let many branches run on at once: the policy speaks, the world answers, every round is committed.
+
+Growing from a task and forking inside a step are the same loop; they differ in where it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ramify.core.errors import UserError
+from ramify.core.fork.change import join
+from ramify.core.judge import Judge
+from ramify.core.policy.base import Continuation, Policy, Rendered, Request, Sampling, in_order
+from ramify.core.policy.noise import NoiseKey
+from ramify.core.run.progress import Progress, silent
+from ramify.core.tree.node import Draft, Trajectory, node_id
+from ramify.core.tree.score import DrawRecord, Producer, Score
+from ramify.core.tree.tree import Tree
+from ramify.core.types import IntArray, Message, Origin, token_array
+from ramify.core.world.base import Episode, Observation
+
+
+@dataclass(slots=True)
+class Branch:
+    """One live draw: where its next node goes, what the policy sees, and the world it acts on."""
+
+    fork: str
+    at: str
+    keep: int | None
+    tokens: IntArray
+    messages: list[Message]
+    noise: NoiseKey
+    pending: str = ""
+    mid_turn: bool = False
+    complete: bool = False
+    episode: Episode | None = None
+    origin: Origin = "real"
+    turns_left: int | None = None
+    exclude_first: int | None = None
+    max_tokens: int | None = None
+    attempt: str = ""
+
+
+@dataclass(slots=True)
+class _Writes:
+    """What one round stores, in one transaction."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    draws: list[DrawRecord] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+
+    def node(self, draft: Draft) -> str:
+        """Queue a node; its id is known beforehand because its key is."""
+        self.drafts.append(draft)
+        return node_id(draft.parent, draft.keep, draft.kind, draft.key or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What running on has used and met."""
+
+    tokens: int = 0
+    ties: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    tree: Tree
+    policy: Policy
+    producer: Producer | None
+    judge: Judge | None
+    snapshots: bool
+
+    def key(self, branch: Branch, part: str) -> str:
+        return f"{branch.fork}/{branch.noise.draw}{branch.attempt}/{branch.noise.turn}{part}"
+
+    def end(self, writes: _Writes, branch: Branch, end: str, error: str | None = None) -> None:
+        writes.draws.append(DrawRecord(branch.fork, branch.noise.draw, branch.at, end, error))
+        if branch.episode is not None:
+            branch.episode.close()
+
+    def action(self, writes: _Writes, branch: Branch, said: Continuation, law: Sampling) -> bool:
+        """Store a turn; False where it failed and the draw is over."""
+        card = self.policy.card
+        exact = card.can("tokens")
+        extra = {} if branch.exclude_first is None else {"excluded_first": branch.exclude_first}
+        node = writes.node(
+            Draft(
+                kind="action",
+                parent=branch.at,
+                keep=branch.keep,
+                key=self.key(branch, "a"),
+                text=said.text,
+                tokens=said.tokens if exact else None,
+                offsets=said.offsets if exact else None,
+                logprobs=said.logprobs,
+                logprobs_t1=said.logprobs_t1,
+                ref_logprobs=said.ref_logprobs,
+                entropy=said.entropy,
+                message=said.message,
+                policy=card.name,
+                weights=card.weights,
+                settings=law.to_json(),
+                noise=branch.noise,
+                fork=branch.fork,
+                finish=said.finish,
+                error=said.error,
+                cost=said.cost,
+                extra=extra | ({"ties": said.ties} if said.ties else {}),
+            )
+        )
+        branch.at, branch.keep = node, None
+        branch.exclude_first = branch.max_tokens = None
+        branch.mid_turn = False
+        branch.pending += said.text
+        if said.error is not None:
+            self.end(writes, branch, "error", said.error)
+            return False
+        if exact:
+            branch.tokens = join(branch.tokens, said.tokens)
+        if branch.episode is None:
+            self.end(writes, branch, "done" if said.finish == "stop" else "limit")
+            return False
+        return True
+
+    def answer(self, writes: _Writes, branch: Branch) -> bool:
+        """Let the world answer the turn just said; False where the draw is over."""
+        assert branch.episode is not None
+        try:
+            seen = branch.episode.step(branch.pending)
+        except UserError:
+            raise
+        except Exception as error:  # a world that breaks ends its draw, not the run
+            branch.at = writes.node(
+                Draft(
+                    kind="observation",
+                    parent=branch.at,
+                    key=self.key(branch, "o"),
+                    error=repr(error),
+                    fork=branch.fork,
+                )
+            )
+            self.end(writes, branch, "error", f"world: {error!r}")
+            return False
+        said: Message = {"role": "assistant", "content": branch.pending}
+        branch.messages.append(said)
+        branch.pending, branch.complete = "", False
+        if branch.turns_left is not None:
+            branch.turns_left -= 1
+        over = seen.done or branch.turns_left == 0
+        if seen.text or not over:
+            self.observe(writes, branch, seen, over)
+        if over:
+            self.verdict(writes, branch, seen)
+            return False
+        branch.noise = branch.noise.at_turn(branch.noise.turn + 1)
+        return True
+
+    def observe(self, writes: _Writes, branch: Branch, seen: Observation, over: bool) -> None:
+        message: Message = {"role": "user", "content": seen.text}
+        exact = self.policy.card.can("tokens")
+        rendered = (
+            self.policy.render(branch.messages, branch.tokens, [message])
+            if exact and not over
+            else Rendered(token_array([]), seen.text)
+        )
+        delta = None if rendered.rewrites or not exact or over else rendered.tokens
+        snapshot = branch.episode.snapshot() if self.snapshots and branch.episode and not over else None
+        branch.at = writes.node(
+            Draft(
+                kind="observation",
+                parent=branch.at,
+                key=self.key(branch, "o"),
+                text=seen.text,
+                tokens=delta,
+                message=message,
+                state_key=seen.state_key,
+                snapshot=snapshot,
+                fork=branch.fork,
+                origin=branch.origin,
+                extra=seen.info,
+            )
+        )
+        branch.messages.append(message)
+        if rendered.rewrites:
+            branch.at = writes.node(
+                Draft(
+                    kind="rewrite",
+                    parent=branch.at,
+                    key=self.key(branch, "r"),
+                    text=rendered.text,
+                    tokens=rendered.tokens,
+                    policy=self.policy.card.name,
+                    fork=branch.fork,
+                    extra={
+                        "messages": list(branch.messages),
+                        "reason": "the chat template changed the context",
+                    },
+                )
+            )
+            branch.tokens = rendered.tokens
+        elif delta is not None:
+            branch.tokens = join(branch.tokens, delta)
+
+    def verdict(self, writes: _Writes, branch: Branch, seen: Observation) -> None:
+        reward = seen.reward if seen.done else 0.0
+        text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
+        extra = {"reward": reward, "reason": "world" if seen.done else "turn limit"}
+        branch.at = writes.node(
+            Draft(
+                kind="verdict",
+                parent=branch.at,
+                key=self.key(branch, "v"),
+                text=text,
+                fork=branch.fork,
+                extra=extra,
+            )
+        )
+        if reward is not None and self.producer is not None:
+            writes.scores.append(Score(branch.at, "reward", float(reward), self.producer.id))
+            writes.scores.append(Score(branch.at, "success", float(reward >= 1.0), self.producer.id))
+        self.end(writes, branch, "done" if seen.done else "limit")
+
+    def request(self, branch: Branch) -> Request:
+        return Request(
+            branch.tokens,
+            branch.noise,
+            tuple(branch.messages),
+            branch.mid_turn,
+            branch.exclude_first,
+            branch.max_tokens,
+        )
+
+    def flush(self, writes: _Writes) -> None:
+        self.tree.commit(writes.drafts, writes.draws, writes.scores)
+        if self.judge is None or not writes.draws:
+            return
+        ended = [d for d in writes.draws if d.end != "error"]
+        scores = [s for walk in self.tree.paths([d.leaf for d in ended]) for s in _judged(self.judge, walk)]
+        self.tree.add_scores(scores)
+
+
+def _judged(judge: Judge, walk: Trajectory) -> Iterable[Score]:
+    verdict = judge.judge(walk)
+    if verdict.value is not None:
+        yield Score(walk.leaf.id, judge.score, verdict.value, judge.producer.id, verdict.reason)
+
+
+def world_producer(name: str, version: str) -> Producer:
+    """Who gives a world's rewards."""
+    return Producer(f"world:{name}", version)
+
+
+def run_on(
+    tree: Tree,
+    branches: Sequence[Branch],
+    policy: Policy,
+    settings: Sampling,
+    *,
+    producer: Producer | None = None,
+    judge: Judge | None = None,
+    snapshots: bool = True,
+    progress: Progress = silent,
+    stage: str = "running on",
+) -> Totals:
+    """Run branches to their ends, one committed transaction per round; returns what it used.
+
+    A draw that fails is stored with its error and does not stop the others. Stopping in the middle
+    loses at most the round in flight; the same call again goes on from what is stored.
+    """
+    for producer_ in (producer, judge.producer if judge else None):
+        if producer_ is not None:
+            tree.add_producer(producer_)
+    runner = _Runner(tree, policy, producer, judge, snapshots)
+    live, ended, tokens, ties, errors = list(branches), 0, 0, 0, 0
+    writes = _Writes()
+    live = [b for b in live if not b.complete or runner.answer(writes, b)]
+    while True:
+        runner.flush(writes)
+        ended += len(writes.draws)
+        errors += sum(d.end == "error" for d in writes.draws)
+        progress(stage, ended, len(branches), tokens=tokens)
+        if not live:
+            return Totals(tokens, ties, errors)
+        writes = _Writes()
+        opening = [b for b in live if b.noise.turn == 0]
+        later = [b for b in live if b.noise.turn > 0]
+        still: list[Branch] = []
+        for group, law in ((opening, settings), (later, settings.but(forced=(), banned_first=()))):
+            if not group:
+                continue
+            said = in_order(policy.sample([runner.request(b) for b in group], law), len(group))
+            for branch, continuation in zip(group, said, strict=True):
+                tokens += len(continuation.tokens)
+                ties += continuation.ties
+                if runner.action(writes, branch, continuation, law) and runner.answer(writes, branch):
+                    still.append(branch)
+        live = still

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import pytest
+
+from ramify.core.errors import BadChange
+from ramify.core.fork import (
+    Ban,
+    Compose,
+    EditMessage,
+    Force,
+    Insert,
+    Remove,
+    Replace,
+    Set,
+    SwapPolicy,
+    change_from_json,
+    fork,
+    parse_change,
+)
+from ramify.core.policy.scripted import ScriptedPolicy
+from support.chain import PLAIN, TABLE
+
+
+def never(spec: str):  # a policy or world that no test here opens
+    raise AssertionError(spec)
+
+
+def guess_point(tree, start, policy, judge):
+    base = fork(start, policy, 40, settings=PLAIN, judge=judge)
+    leaf = next(w.leaf for w in base.leaves() if w.leaf.text.startswith(" guess"))
+    return tree.at(leaf, 1)
+
+
+def texts(arm):
+    return ["".join(s.text for s in walk if s.node.kind == "action") for walk in arm.leaves()]
+
+
+def test_remove_goes_back_before_the_token(tree, start, policy, judge):
+    point = guess_point(tree, start, policy, judge)
+    arm = fork(point, policy, 60, Remove(1), judge=judge)
+    assert {t.split()[0] for t in texts(arm)} == {"think", "guess"}
+
+
+def test_control_keeps_the_token(tree, start, policy, judge):
+    arm = fork(guess_point(tree, start, policy, judge), policy, 30, judge=judge)
+    assert {t.split()[0] for t in texts(arm)} == {"guess"}
+
+
+def test_replace_puts_another_token_in_its_place(tree, start, policy, judge):
+    arm = fork(guess_point(tree, start, policy, judge), policy, 30, Replace(1, text=" think"), judge=judge)
+    assert {t.split()[0] for t in texts(arm)} == {"think"}
+    edit = arm.leaves()[0].steps[-2].node
+    assert edit.extra == {"edit": "insert"}
+    assert edit.logprobs is None, "an edit was not sampled, so it has no log-prob"
+
+
+def test_insert_and_force_say_the_same_words_but_only_force_has_logprobs(tree, start, policy, judge):
+    inserted = fork(start, policy, 20, Insert(text=" think"), settings=PLAIN, judge=judge)
+    forced = fork(start, policy, 20, Force(text=" think"), settings=PLAIN, judge=judge)
+    assert {t.split()[0] for t in texts(inserted)} == {t.split()[0] for t in texts(forced)} == {"think"}
+    leaf = forced.leaves()[0].leaf
+    assert leaf.logprobs_t1[0] == pytest.approx(-0.6931, abs=1e-3)
+
+
+def test_ban_forbids_the_next_token_only(tree, start, policy, judge):
+    arm = fork(start, policy, 40, Ban(text=" guess"), settings=PLAIN, judge=judge)
+    assert {t.split()[0] for t in texts(arm)} == {"think"}
+
+
+def test_edit_message_writes_a_rewrite_node_with_the_whole_context(tree, start, policy, judge):
+    arm = fork(start, policy, 5, EditMessage(0, "Really?"), settings=PLAIN, judge=judge)
+    walk = arm.leaves()[0]
+    rewrite = walk.context[0].node
+    assert rewrite.kind == "rewrite"
+    assert "Really?" in rewrite.text
+    assert walk.root.text == "Well?", "the record itself is never edited"
+
+
+def test_set_changes_settings(tree, start, policy, judge):
+    arm = fork(start, policy, 30, Set(temperature=0), settings=PLAIN, judge=judge)
+    assert len(set(texts(arm))) == 1
+
+
+def test_swap_policy_with_another_tokenizer_retokenises(tree, start, policy, judge):
+    other = ScriptedPolicy.from_replies(["always right"])
+    arm = fork(start, policy, 3, SwapPolicy(other), settings=PLAIN, judge=judge)
+    assert texts(arm) == ["always right"] * 3
+    assert arm.leaves()[0].context[0].node.kind == "rewrite"
+
+
+def test_swap_policy_with_the_same_tokenizer_keeps_the_tokens(tree, start, policy, judge):
+    other = ScriptedPolicy.from_chain(TABLE | {"": {" think": 1.0, " guess": 0.0}})
+    arm = fork(start, policy, 10, SwapPolicy(other), settings=PLAIN, judge=judge)
+    assert {t.split()[0] for t in texts(arm)} == {"think"}
+    assert all(step.node.kind != "rewrite" for step in arm.leaves()[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (Remove(1), Insert(text=" think")),
+        (Remove(1), Remove(2)),
+        (Set(temperature=0.5), Set(temperature=0.7)),
+        (EditMessage(0, "a"), EditMessage(0, "b")),
+        (EditMessage(0, "a"), Remove(1)),
+        (Force(text=" think"), Force(text=" guess")),
+    ],
+)
+def test_overlapping_changes_are_refused(one, two):
+    with pytest.raises(BadChange, match="both change"):
+        Compose(one, two)
+
+
+def test_changes_that_do_not_overlap_compose(tree, start, policy, judge):
+    point = guess_point(tree, start, policy, judge)
+    arm = fork(point, policy, 30, Compose(Remove(1), Ban(text=" guess")), judge=judge)
+    assert {t.split()[0] for t in texts(arm)} == {"think"}
+    assert arm.diff.what == "remove 1 token(s) + ban as the next token"
+
+
+def test_a_token_cannot_be_forced_and_banned(start, policy):
+    with pytest.raises(BadChange, match="both forced and banned"):
+        fork(start, policy, 2, Compose(Force(text=" think"), Ban(text=" think")), settings=PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (Remove(5), "cannot take 5"),
+        (Remove(0), "cannot take 0"),
+        (Insert(), "either token ids or text"),
+        (Insert(ids=(10**6,)), "outside the vocabulary"),
+        (Insert(ids=(-1,)), "outside the vocabulary"),
+        (Insert(text=""), "nothing to put in"),
+        (EditMessage(7, "x"), "no message 7"),
+    ],
+)
+def test_impossible_changes_are_refused_with_the_place(tree, start, policy, judge, change, message):
+    point = guess_point(tree, start, policy, judge)
+    before = tree.stats()
+    with pytest.raises(BadChange, match=message) as caught:
+        fork(point, policy, 2, change, judge=judge)
+    assert "node" in str(caught.value)
+    assert tree.stats() == before, "a refused change leaves nothing on the tree"
+
+
+ROUND_TRIP = [
+    "remove:2",
+    "replace:1: think",
+    "insert: think",
+    "ban: guess",
+    "ban-always: guess",
+    "force: think",
+    "message:0:Hello: again",
+    "set:temperature=0.5",
+    "set:top_k=3",
+]
+
+
+@pytest.mark.parametrize("text", ROUND_TRIP)
+def test_a_change_survives_storage(text):
+    change = parse_change([text], never, never)
+    assert change_from_json(change.to_json(), never, never) == change
+
+
+def test_several_arguments_compose_and_survive():
+    change = parse_change(["remove:1", "set:temperature=0"], never, never)
+    assert isinstance(change, Compose)
+    assert change_from_json(change.to_json(), never, never).to_json() == change.to_json()
+    assert parse_change([], never, never) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["remove", "remove:x", "nonsense:1", "set:temperature", "replace:1", "message:x:y"]
+)
+def test_nonsense_is_refused(text):
+    with pytest.raises(BadChange):
+        parse_change([text], never, never)

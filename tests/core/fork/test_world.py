@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput, ReplayDiverged
+from ramify.core.fork import EditMessage, Insert, SwapWorld, compare, fork, sweep
+from ramify.core.fork.context import conversation, live_episode
+from ramify.core.fork.run_on import run_on
+from ramify.core.grow import grow
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+from ramify.core.world.open import open_world
+
+LAW = Sampling(max_tokens=12)
+MOVES = ["go north", "go south", "go west", "go east", "take key"]
+
+
+class NoSnapshot:
+    """A world that can only be replayed; optionally one that answers differently the second time."""
+
+    def __init__(self, inner, lies=False):
+        self.inner, self.lies = inner, lies
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def start(self, task, seed):
+        return _NoSnapshot(self.inner.start(task, seed), self.lies)
+
+
+class _NoSnapshot:
+    def __init__(self, inner, lies):
+        self.inner, self.lies = inner, lies
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def step(self, action):
+        seen = self.inner.step(action)
+        return replace(seen, text=seen.text + " , but different") if self.lies else seen
+
+    def snapshot(self):
+        return None
+
+
+@pytest.fixture
+def policy():
+    return ScriptedPolicy.from_replies(MOVES)
+
+
+def recorded(tree, policy, world, draws=3):
+    group = grow(tree, policy, world, world.tasks("train", 1), draws=draws, settings=LAW)[0]
+    return group.forks[0].leaves()
+
+
+def outcome(arm):
+    return [[(s.node.kind, s.text, s.node.state_key) for s in walk] for walk in arm.leaves()]
+
+
+@pytest.mark.parametrize("spec", ["household:1", "household:1?slip=0.2", "household:2", "maze:2,2,2"])
+def test_replay_and_snapshot_lead_to_the_same_draws(policy, spec):
+    world = open_world(spec)
+    with Tree.memory() as with_snapshots, Tree.memory() as without:
+        found = []
+        for tree, place in ((with_snapshots, world), (without, NoSnapshot(world))):
+            walk = recorded(tree, policy, place)[0]
+            point = tree.at(walk.steps[6].node)
+            assert point.node.kind == "observation"
+            assert (point.node.snapshot is None) == isinstance(place, NoSnapshot)
+            arm = fork(point, policy, 6, world=place)
+            found.append(outcome(arm))
+            origins = {s.node.origin for w in arm.leaves() for s in w if s.node.fork == arm.record.id}
+            expected = "replayed" if isinstance(place, NoSnapshot) else "real"
+            assert origins - {None} == {expected}
+        assert found[0] == found[1]
+
+
+def test_a_diverging_replay_names_the_first_difference(policy):
+    world = open_world("household:1")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, NoSnapshot(world))[0]
+        with pytest.raises(ReplayDiverged, match=r"replayed turn 1 .*but different") as caught:
+            fork(tree.at(walk.steps[4].node), policy, 2, world=NoSnapshot(world, lies=True))
+        assert walk.steps[2].node.id[:12] in str(caught.value)
+
+
+def test_each_draw_has_its_own_luck(policy):
+    world = open_world("household:1?slip=0.5")
+    always = ScriptedPolicy.from_replies(["go north"])
+    with Tree.memory() as tree:
+        walk = recorded(tree, always, world, draws=1)[0]
+        arm = fork(tree.at(walk.steps[2].node), always, 24, world=world)
+        seen = {w.steps[4].text for w in arm.leaves()}
+        assert len(seen) > 1, "the same actions slip differently in different draws"
+
+
+def test_mid_turn_forks_finish_the_turn_before_the_world_acts(policy):
+    world = open_world("household:1")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, world)[0]
+        action = walk.steps[3].node
+        token = 1
+        arm = fork(tree.at(action, token), policy, 8, world=world)
+        head = action.text_upto(token)
+        for draw in arm.leaves():
+            said = [s for s in draw if s.node.kind == "action"]
+            assert said[1].text == head
+            assert head + said[2].text in MOVES
+            assert [m["content"] for m in conversation(draw).messages if m["role"] == "assistant"][1] in MOVES
+
+
+def test_the_end_of_a_turn_lets_the_world_answer_first(policy):
+    world = open_world("household:1?slip=0.5")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, world)[0]
+        arm = fork(tree.at(walk.steps[3].node), policy, 16, world=world)
+        after = {draw.steps[4].text for draw in arm.leaves()}
+        assert len(after) > 1
+        assert all(draw.steps[4].node.kind == "observation" for draw in arm.leaves())
+
+
+def test_an_inserted_action_is_what_the_world_hears(policy):
+    world = open_world("household:1")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, world)[0]
+        point = tree.at(walk.steps[0].node)
+        done = fork(point, policy, 2, Insert(text="take"), settings=LAW, world=world)
+        for draw in done.leaves():
+            assert draw.steps[1].text + draw.steps[2].text == "take key"
+
+
+def test_swapping_the_world_changes_its_answers(policy):
+    plain, slippery = open_world("household:1"), open_world("household:1?slip=1.0")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, plain)[0]
+        arm = fork(tree.at(walk.steps[2].node), policy, 4, SwapWorld(slippery), world=plain)
+        assert arm.record.world == slippery.name
+        assert any("slipped" in s.node.extra for w in arm.leaves() for s in w)
+
+
+def test_an_edited_message_keeps_the_state_of_the_world(policy):
+    world = open_world("household:1")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, world)[0]
+        point = tree.at(walk.steps[4].node)
+        base = fork(point, policy, 6, world=world)
+        other = fork(point, policy, 6, EditMessage(2, "You saw nothing."), world=world)
+        effect = compare(base, other)
+        assert effect.difference == 0, "this policy reads nothing, so nothing may change"
+        after = [[s for s in draw if s[0] != "rewrite"] for draw in outcome(other)]
+        assert after == outcome(base)
+        assert other.leaves()[0].steps[5].node.kind == "rewrite"
+
+
+def test_a_task_of_another_world_is_refused(policy):
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, open_world("household:1"))[0]
+        with pytest.raises(BadInput, match="belongs to world"):
+            fork(tree.at(walk.steps[2].node), policy, 1, world=open_world("maze:2,2,2"))
+
+
+def test_nested_forks_replay_the_luck_of_every_part(policy):
+    world = open_world("household:1?slip=0.3")
+    with Tree.memory() as tree:
+        walk = recorded(tree, policy, NoSnapshot(world))[0]
+        inner = fork(tree.at(walk.steps[4].node), policy, 3, world=NoSnapshot(world)).leaves()[1]
+        deep = inner.steps[8].node
+        assert deep.kind == "observation"
+        episode, origin = live_episode(tree, tree.path(deep), NoSnapshot(world))
+        assert origin == "replayed"
+        assert episode.step("go nowhere").text == f"nothing happens ; {deep.text.split('happens ; ')[-1]}"
+
+
+def test_a_sweep_through_a_world_is_exact_where_it_reuses(policy):
+    # Two one-step decisions decide: compare reuse with fresh draws, 300 each; 4.5 standard errors.
+    world = open_world("household:1")
+    with Tree.memory() as tree:
+        walk = min(recorded(tree, policy, world, draws=6), key=len)
+        end = tree.at(walk.leaf)
+        shared = sweep(end, policy, 60, every="turn", world=world)
+        fresh = sweep(end, policy, 60, every="turn", reuse=False, world=world)
+        assert shared.sampled < fresh.sampled
+        error = 4.5 * np.sqrt(0.25 * 2 / 60)
+        assert np.all(np.abs(shared.value - fresh.value) < error)
+
+
+def test_run_on_without_branches_does_nothing(policy):
+    with Tree.memory() as tree:
+        assert run_on(tree, [], policy, LAW).tokens == 0

@@ -1,0 +1,298 @@
+"""A small OpenAI-compatible server on loopback, for tests: honest, chat-only, or lying on request."""
+
+import contextlib
+import json
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from ramify.core.policy.chat import Codec
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_codec():
+    """A byte-level tokenizer with two special tokens and no merges."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {"<|im_start|>": 0, "<|im_end|>": 1} | {c: i + 2 for i, c in enumerate(letters)}
+    inner = Tokenizer(models.BPE(vocab, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>")
+    made.chat_template = CHATML
+    return Codec(made)
+
+
+CODEC = make_codec()
+LETTERS = [int(i) for i in CODEC.encode("abcdefgh")]
+
+
+def law(ids):
+    """Log-probs [vocabulary] after a prefix: eight letters and the end, by the last token alone."""
+    logits = np.full(CODEC.vocabulary, -30.0)
+    logits[[*LETTERS, 1]] = np.random.default_rng(ids[-1]).normal(size=len(LETTERS) + 1) * 1.5
+    return logits - np.log(np.exp(logits).sum())
+
+
+@dataclass
+class Script:
+    """How the server behaves, and what it saw."""
+
+    dialect: str | None = "vllm"
+    chat: bool = True
+    seeds: bool = True
+    law: str = "t1"
+    echo: bool = True
+    tokenizer: bool = False
+    strict: bool = False
+    lie: str | None = None
+    key: str | None = None
+    reply: dict = field(default_factory=lambda: {"content": "blue", "finish": "stop"})
+    fail: deque = field(default_factory=deque)
+    fail_when: object = None
+    limit_name: str = "max_tokens"
+    free_temperature: bool = True
+    seen: list = field(default_factory=list)
+    active: int = 0
+    most_active: int = 0
+    release: threading.Event | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def bodies(self, path):
+        return [body for at, body in self.seen if at.endswith(path)]
+
+
+class Refusal(Exception):
+    def __init__(self, status, message, headers=()):
+        self.status, self.message, self.headers = status, message, dict(headers)
+
+
+def complete(script, body):  # noqa: C901
+    """The choice and the usage of one completion."""
+    prompt = body["prompt"]
+    if script.dialect is None:
+        raise Refusal(404, "no such route")
+    if script.strict and "return_token_ids" in body:
+        raise Refusal(400, "Unrecognized request argument supplied: return_token_ids")
+    rng = np.random.default_rng(body.get("seed") if script.seeds else None)
+    said, values, tops, finish = [], [], [], "length"
+    bias = {int(k): v for k, v in (body.get("logit_bias") or {}).items()}
+    for _ in range(body["max_tokens"]):
+        bare = law([*prompt, *said])
+        chosen = bare.copy()
+        for token, value in bias.items():
+            chosen[token] += value
+        if body["temperature"] == 0:
+            token = int(np.argmax(chosen))
+            sampled = np.where(np.arange(len(chosen)) == token, 0.0, -9999.0)
+        else:
+            sampled = chosen / body["temperature"]
+            sampled -= np.log(np.exp(sampled).sum())
+            token = int(rng.choice(len(chosen), p=np.exp(sampled) / np.exp(sampled).sum()))
+        shown = bare if script.law == "t1" else sampled
+        best = np.argsort(-shown)[: body.get("logprobs") or 1]
+        said.append(token)
+        values.append(float(shown[token]))
+        tops.append({int(i): float(shown[i]) for i in best})
+        text = CODEC.decode(said)
+        if (token == 1 and not body.get("ignore_eos")) or token in body.get("stop_token_ids", ()):
+            finish = "stop"
+        stop = next((s for s in body.get("stop") or () if s in text), None)
+        if stop:
+            finish = "stop"
+        if finish == "stop":
+            break
+    choice = {"index": 0, "text": CODEC.decode(said), "finish_reason": finish}
+    if stop and not body.get("include_stop_str_in_output"):
+        choice["text"] = choice["text"][: choice["text"].index(stop)]
+        choice["stop_reason"] = stop
+    usage = {"prompt_tokens": len(prompt), "completion_tokens": len(said), "total_tokens": 0}
+    if body.get("echo"):
+        if not script.echo:
+            raise Refusal(400, "echo is not supported")
+        echoed = [None, *(float(law(prompt[:i])[prompt[i]]) for i in range(1, len(prompt)))]
+        names = [f"token_id:{i}" for i in [*prompt, *said]]
+        choice["logprobs"] = {"tokens": names, "token_logprobs": echoed + values, "top_logprobs": None}
+        choice["token_ids"] = said
+        return choice, usage
+    names = [f"token_id:{i}" for i in said]
+    named_tops = [{f"token_id:{i}": v for i, v in top.items()} for top in tops]
+    choice["logprobs"] = {"tokens": names, "token_logprobs": values, "top_logprobs": named_tops}
+    if script.dialect == "vllm":
+        choice |= {"token_ids": said, "prompt_token_ids": prompt}
+    elif script.dialect == "llama":
+        choice["logprobs"] = {
+            "content": [
+                {
+                    "id": i,
+                    "token": "?",
+                    "logprob": v,
+                    "top_logprobs": [{"id": j, "logprob": w} for j, w in t.items()],
+                }
+                for i, v, t in zip(said, values, tops, strict=True)
+            ]
+        }
+    elif script.dialect == "text":
+        choice["logprobs"]["tokens"] = [CODEC.decode([i]) for i in said]
+    return choice, usage
+
+
+def lie(kind, choice, usage):  # noqa: C901
+    """Spoil an answer."""
+    block = choice["logprobs"]
+    if kind == "short":
+        block["token_logprobs"] = block["token_logprobs"][:-1]
+    elif kind == "positive":
+        block["token_logprobs"][0] = 0.7
+    elif kind == "nan":
+        block["token_logprobs"][0] = float("nan")
+    elif kind == "none":
+        block["token_logprobs"][0] = None
+    elif kind == "ids":
+        choice["token_ids"] = [*choice["token_ids"][:-1], choice["token_ids"][-1] + 1]
+    elif kind == "text":
+        choice["text"] = "something else"
+    elif kind == "vocabulary":
+        choice["token_ids"] = [10**6] * len(choice["token_ids"])
+        block["tokens"] = [f"token_id:{10**6}"] * len(choice["token_ids"])
+    elif kind == "prompt":
+        choice["prompt_token_ids"] = [9, 9]
+    elif kind == "count":
+        usage["prompt_tokens"] += 1
+    elif kind == "no_ids":
+        choice.pop("token_ids", None)
+        block["tokens"] = ["x" for _ in block["tokens"]]
+    elif kind == "no_logprobs":
+        choice["logprobs"] = None
+    elif kind == "banned":
+        choice["token_ids"][0] = LETTERS[0]
+        block["tokens"][0] = f"token_id:{LETTERS[0]}"
+        choice["text"] = CODEC.decode(choice["token_ids"])
+    elif kind == "long":
+        choice["token_ids"] = choice["token_ids"] * 50
+        block["tokens"], block["token_logprobs"] = block["tokens"] * 50, block["token_logprobs"] * 50
+
+
+def answer(script, path, body):  # noqa: C901
+    """The JSON a request gets."""
+    if path.endswith("/models"):
+        return {"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": 512}]}
+    if path.endswith("/detokenize") and script.tokenizer:
+        return {"prompt": CODEC.decode(body["tokens"])}
+    if path.endswith("/tokenize") and script.tokenizer:
+        if "messages" in body:
+            return {"tokens": [int(i) for i in CODEC.render([], [], body["messages"]).tokens]}
+        return {"tokens": [int(i) for i in CODEC.encode(body["prompt"])]}
+    if path.endswith("/chat/completions") and script.chat:
+        for name in ("max_tokens", "max_completion_tokens"):
+            if name in body and name != script.limit_name:
+                raise Refusal(400, f"Unsupported parameter: '{name}'. Use '{script.limit_name}' instead.")
+        if not script.free_temperature and "temperature" in body:
+            raise Refusal(400, "Unsupported value: 'temperature' does not support 1.0 with this model.")
+        message = {"role": "assistant"} | {k: v for k, v in script.reply.items() if k != "finish"}
+        if script.seeds and message.get("content") == "blue":
+            message["content"] = "blue" if body["seed"] % 2 else "red"
+        choice = {"index": 0, "message": message, "finish_reason": script.reply["finish"]}
+        return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
+    if path.endswith("/completions") and not path.endswith("/chat/completions"):
+        choice, usage = complete(script, body)
+        if script.lie is not None and not body.get("echo"):
+            lie(script.lie, choice, usage)
+        if script.lie == "echo" and body.get("echo"):
+            choice["logprobs"]["token_logprobs"] = choice["logprobs"]["token_logprobs"][:2]
+        return {"choices": [] if script.lie == "empty" else [choice], "usage": usage}
+    raise Refusal(404, "no such route")
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # one packet for an answer: two would wait for each other
+
+    def do_GET(self):
+        self.serve({})
+
+    def do_POST(self):
+        self.serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def serve(self, body):
+        script = self.server.script
+        with script.lock:
+            script.seen.append((self.path, body))
+            script.active += 1
+            script.most_active = max(script.most_active, script.active)
+            scripted = script.fail.popleft() if script.fail and not self.path.endswith("/models") else None
+            if scripted is None and script.fail_when is not None:
+                scripted = script.fail_when(body)
+        try:
+            self.reply(script, body, scripted)
+        finally:
+            with script.lock:
+                script.active -= 1
+
+    def reply(self, script, body, scripted):
+        if scripted == "drop":
+            self.close_connection = True
+            self.connection.close()
+            return
+        if scripted == "slow":
+            script.release.wait(30)
+            self.close_connection = True
+            return
+        if scripted == "no json":
+            self.send(200, b"<html>hello</html>")
+            return
+        try:
+            if isinstance(scripted, Refusal):
+                raise scripted
+            if script.key is not None and self.headers.get("Authorization") != f"Bearer {script.key}":
+                raise Refusal(401, f"Incorrect API key provided: {self.headers.get('Authorization')}")
+            self.send(200, json.dumps(answer(script, self.path, body)).encode())
+        except Refusal as refusal:
+            shown = json.dumps({"error": {"message": refusal.message}}).encode()
+            self.send(refusal.status, shown, refusal.headers)
+
+    def send(self, status, data, headers=()):
+        self.send_response(status)
+        for name, value in dict(headers).items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+class Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+@contextlib.contextmanager
+def serving(script):
+    """The server's address while it runs."""
+    server = Quiet(("127.0.0.1", 0), Handler)
+    server.script = script
+    script.release = script.release or threading.Event()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        script.release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
