@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ramify.core.errors import BadInput, Mismatch
+from ramify.core.run.grow import plan_grow, run_grow
+from ramify.core.run.recipe import GrowRecipe, digest, open_folder, resolve
+
+TEXT = """
+world = "household:1"
+policy = "scripted:walker"
+draws = 2
+[tasks]
+count = 3
+[sampling]
+temperature = 0.5
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "grow.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def read(file, *overrides, environment=None, **given):
+    return resolve(GrowRecipe, file, overrides, environment or {}, **given)
+
+
+def test_a_file_is_read(file):
+    recipe = read(file)
+    assert (recipe.tasks.count, recipe.sampling.temperature, recipe.draws) == (3, 0.5, 2)
+
+
+def test_later_sources_win(file):
+    environment = {"RAMIFY_TASKS__COUNT": "4", "RAMIFY_DRAWS": "5", "RAMIFY_HOME": "/somewhere"}
+    assert read(file, environment=environment).tasks.count == 4
+    assert read(file, "tasks.count=6", environment=environment).tasks.count == 6
+    assert read(file, "draws=6", environment=environment, draws=7).draws == 7
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("tasks.count=0", "greater than or equal to 1"),
+        ("tasks.cuont=1", "cuont"),
+        ("draws=many", "draws"),
+        ("tasks.split=test", "train"),
+        ("draws", "no '='"),
+        ("draws.x=1", "plain value"),
+    ],
+)
+def test_what_is_wrong_is_named(file, override, message):
+    with pytest.raises(BadInput, match=message):
+        read(file, override)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(BadInput, match="no such recipe"):
+        read(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("draws = = 2")
+    with pytest.raises(BadInput, match="not TOML"):
+        read(tmp_path / "bad.toml")
+
+
+def test_the_digest_follows_every_setting(file):
+    assert digest(read(file)) == digest(read(file))
+    assert digest(read(file)) != digest(read(file, "sampling.top_k=5"))
+
+
+def test_a_folder_resumes_only_with_its_own_recipe(tmp_path, file):
+    assert open_folder(tmp_path / "run", read(file)) is False
+    assert open_folder(tmp_path / "run", read(file)) is True
+    with pytest.raises(Mismatch, match=r"tasks.count \(was 3, now 9\)"):
+        open_folder(tmp_path / "run", read(file, "tasks.count=9"))
+
+
+def test_a_plan_says_what_it_would_do(file):
+    plan = plan_grow(read(file))
+    assert plan["rollouts"] == 6
+    assert plan["tokens at most"] == 6 * plan["turns at most"] // 6 * 64
+
+
+def test_a_run_writes_tree_recipe_and_summary_and_resumes(tmp_path, file):
+    recipe = read(file)
+    first = run_grow(recipe, tmp_path / "run")
+    again = run_grow(recipe, tmp_path / "run")
+    assert first["rollouts"] == again["rollouts"] == 6
+    assert first["tokens"] > 0
+    assert again["tokens"] == 0
+    assert again["resumed"]
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["digest"] == digest(recipe)
