@@ -102,13 +102,18 @@ class Request:
 
     ``tokens`` is the whole prefix (ids, [n], n >= 1); requests of one fork should share the array
     object. ``messages`` is the same context as chat messages, for servers that take no token ids;
-    ``mid_turn`` says that the prefix ends inside an assistant message.
+    ``mid_turn`` says that the prefix ends inside an assistant message. ``exclude_first`` draws the
+    first token from the law *given that it is not this one*: the law's filters act first, then the
+    token is taken out and the rest renormalised (how a sweep resumes where a draw left the trace).
+    ``max_tokens`` is this request's own limit, where a turn is already partly said.
     """
 
     tokens: IntArray
     noise: NoiseKey
     messages: tuple[Message, ...] | None = None
     mid_turn: bool = False
+    exclude_first: int | None = None
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

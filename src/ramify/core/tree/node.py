@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from ramify.core.errors import BadPoint
 from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, NodeKind, Origin
+
+if TYPE_CHECKING:
+    from ramify.core.tree.tree import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +109,14 @@ def node_id(parent: str | None, keep: int | None, kind: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place between two tokens: after the first ``token`` tokens of a node (None: after all)."""
+    """A place between two tokens: after the first ``token`` tokens of a node (None: after all).
+
+    ``tree`` is where it was taken from, so that a point alone is enough to fork.
+    """
 
     node: Node
     token: int | None = None
+    tree: Tree | None = field(default=None, compare=False, repr=False)
 
     @property
     def keep(self) -> int:

@@ -58,6 +58,10 @@ class Episode(Protocol):
         """The exact state, to restore later; None where the world cannot be snapshot."""
         ...
 
+    def reseed(self, seed: int) -> None:
+        """Draw the world's own chance anew from here on: each draw of a fork has its own luck."""
+        ...
+
     def close(self) -> None:
         """Free what the episode holds."""
         ...
@@ -80,6 +84,11 @@ class World(Protocol):
     @property
     def max_turns(self) -> int:
         """Turns after which a run counts as failed."""
+        ...
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same actions always meet the same answers, whatever the seed."""
         ...
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> Sequence[Task]:
