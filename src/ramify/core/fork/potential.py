@@ -185,7 +185,7 @@ def sweep(
     follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
     if world is not None and not world.deterministic:
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
-    stream = stream_of("sweep", end.address)
+    stream = stream_of("passage", end.address)
 
     def noise(draw: int, length: int) -> Floats:
         return np.asarray(uniforms([NoiseKey(seed, stream, draw)], length)[0])
@@ -210,10 +210,17 @@ def sweep(
                 stream=stream_of("sweep", point.address),
             )
         )
+    outcome = _outcome(tree, walk, score, judge)
+    whole = [int(i) for i in np.flatnonzero(passage.leave == len(boundaries))]
+    if outcome is None and whole and not _over(end):
+        # The trace is unfinished: draws that said all of it run on from its end.
+        owners.append(set(whole))
+        # Its own stream: the numbers that decided the passage must not decide what follows.
+        after = stream_of("sweep", end.address)
+        jobs.append(prepare(end, policy, whole, settings=settings, world=world, seed=seed, stream=after))
     forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping")
-    outcome = tree.score_map(score, [walk.leaf.id]).get(walk.leaf.id)
     values = np.full(len(passage.start), np.nan)
-    values[passage.leave == len(boundaries)] = np.nan if outcome is None else outcome
+    values[whole] = np.nan if outcome is None else outcome
     for arm, mine in zip(forks, owners, strict=True):
         for record, value in zip(arm.draws, graded(arm.values(score)), strict=True):
             if record.draw in mine:
@@ -245,6 +252,19 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
     if not steps:
         raise BadInput("this walk holds no sampled action to sweep", where=f"node {end.node.id[:12]}")
     return end.tree, walk, steps
+
+
+def _outcome(tree: Tree, walk: Trajectory, score: str, judge: Judge | None) -> float | None:
+    recorded = tree.score_map(score, [walk.leaf.id]).get(walk.leaf.id)
+    if recorded is None and judge is not None and judge.score == score:
+        return judge.judge(walk).value
+    return recorded
+
+
+def _over(end: Point) -> bool:
+    """Whether nothing can follow: the world has spoken its verdict, or the turn is complete."""
+    node = end.node
+    return node.kind == "verdict" or (node.kind == "action" and not end.mid_node and node.finish is not None)
 
 
 def _token(point: Point) -> int:
