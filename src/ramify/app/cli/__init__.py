@@ -1,1 +1,65 @@
 """The command line: one thin file per noun."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ramify import __version__
+from ramify.core.errors import UserError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="ramify",
+    help="Go back to any token of a recorded rollout, change one thing, run on many times, and compare.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ramify {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that come before every noun."""
+
+
+def _mount() -> None:
+    from ramify.app.cli import demo, fork, grow, organism, policy, tree, world
+
+    for name, module in (("tree", tree), ("organism", organism), ("policy", policy), ("world", world)):
+        app.add_typer(module.app, name=name)
+    fork.register(app)
+    grow.register(app)
+    demo.register(app)
+
+
+def main() -> None:
+    """Run the command line: exit status 0 done, 1 found something, 2 usage, 130 interrupted."""
+    _mount()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        app(standalone_mode=True)
+    except UserError as error:
+        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        typer.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; what is recorded stays. The same command goes on from there.", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(0)

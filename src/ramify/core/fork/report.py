@@ -63,7 +63,7 @@ def trace_report(result: Sweep) -> Json:
     return {
         "steps": steps,
         "outcome": result.outcome,
-        "cliff": _cliff(result, steps),
+        "cliff": _cliff(result, steps, bands),
         "sampled": result.sampled,
         "served": result.served,
         "tokens": result.tokens,
@@ -104,13 +104,19 @@ def _token(result: Sweep, node: Node, t: int, j: int | None, bands: _Bands) -> J
     }
 
 
-def _cliff(result: Sweep, steps: list[Json]) -> Json | None:
+def _cliff(result: Sweep, steps: list[Json], bands: _Bands) -> Json | None:
+    """The steepest fall, None where the intervals on its two sides still overlap."""
     try:
         at = result.steepest()
     except BadInput:
         return None
     point = result.points[at]
-    values = np.append(result.value, np.nan if result.outcome is None else result.outcome)
+    last = at + 1 == len(result.points)
+    after = (np.nan if result.outcome is None else result.outcome) if last else float(result.value[at + 1])
+    highest = after if last else bands[1][at + 1]
+    # An unknown interval (NaN, of a graded score) compares false: then nothing is claimed.
+    if not highest < bands[0][at]:
+        return None
     flat = [(s["node"], t) for s in steps for t in s["tokens"]]
     index, text = next(
         (t["index"], t["text"]) for node, t in flat if node == point.node.id and t["token"] == point.keep
@@ -120,6 +126,6 @@ def _cliff(result: Sweep, steps: list[Json]) -> Json | None:
         "node": point.node.id,
         "token": point.keep,
         "text": text,
-        "before": _number(values[at]),
-        "after": _number(values[at + 1]),
+        "before": _number(float(result.value[at])),
+        "after": _number(after),
     }

@@ -1,0 +1,237 @@
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from ramify.app.viewer import palette
+from ramify.app.viewer.pictures import NARROW, WIDE, Row, interval_rows, success_curve
+from ramify.app.viewer.report_data import Cliff, CurvePoint, Token, Trace, TraceStep, TreeNode
+from ramify.app.viewer.svg import num, path, runs, tag, ticks
+from ramify.app.viewer.tree_layout import endings, layout, twigs_of
+from ramify.app.viewer.tree_picture import tree_picture
+from ramify.app.viewer.value_picture import value_chart
+from ramify.core.errors import BadInput
+
+
+def node(id_, parent, kind="action", label="go", success=None, leaves=1, **more):
+    return TreeNode(id=id_, parent=parent, kind=kind, label=label, success=success, leaves=leaves, **more)
+
+
+def marks(drawn, class_):
+    root = ElementTree.fromstring(str(drawn))
+    return [e for e in root.iter() if class_ in (e.get("class") or "").split()]
+
+
+def test_svg_escapes_text_and_attributes():
+    drawn = str(tag("text", "<script>&", class_='"x"'))
+    assert drawn == '<text class="&#34;x&#34;">&lt;script&gt;&amp;</text>'
+    assert str(tag("g", tag("title", "a\x00b"))) == "<g><title>a␀b</title></g>"
+    assert str(tag("path", d=None, stroke_width=1.0)) == '<path stroke-width="1"/>'
+
+
+def test_numbers_and_paths_are_short():
+    assert [num(v) for v in (1.0, -0.01, 0.25, 12.34)] == ["1", "0", "0.2", "12.3"]
+    assert path([(0, 0), (1, 2.5)], close=True) == "M0 0 L1 2.5Z"
+    assert path([]) == ""
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 0.07), (-0.3, 0.9), (2, 2), (0, 1234), (-1e-9, 1e-9)])
+def test_ticks_cover_the_range_evenly(low, high):
+    found = ticks(low, high, 6)
+    assert found[0] <= low
+    assert found[-1] >= high
+    assert 2 <= len(found) <= 9
+    assert len({round(b - a, 9) for a, b in pairwise(found)}) == 1 or high - low < 1e-6
+
+
+def test_lines_break_where_nothing_was_computed():
+    assert runs([None, 1, 2, None, 0.0]) == [range(1, 3), range(4, 5)]
+    assert runs([]) == []
+
+
+def test_the_scale_has_eleven_distinct_steps_and_one_for_none():
+    assert [palette.shade(v) for v in (None, 0.0, 0.5, 1.0, 2.0)] == ["snone", "s0", "s5", "s10", "s10"]
+    assert len(set(palette.LIGHT)) == len(set(palette.DARK)) == 11
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@pytest.mark.parametrize(
+    ("scale", "paper", "least"), [(palette.LIGHT, "#fbfaf7", 2.6), (palette.DARK, "#121417", 4.5)]
+)
+def test_every_step_of_the_scale_stands_out_from_the_page(scale, paper, least):
+    for colour in scale:
+        low, high = sorted((luminance(colour), luminance(paper)))
+        assert (high + 0.05) / (low + 0.05) >= least
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_the_curve_draws_known_points_only(width):
+    curve = (
+        CurvePoint(update=0, success=0.0, low=0.0, high=0.1),
+        CurvePoint(update=1),
+        CurvePoint(update=2, success=0.5),
+    )
+    drawn = success_curve(curve, width)
+    assert len(marks(drawn, "dot")) == 2
+    assert len(marks(drawn, "curve")) == 2
+    assert len(marks(drawn, "band")) == 1
+
+
+def test_one_point_and_no_point_make_a_curve():
+    assert len(marks(success_curve((CurvePoint(update=3, success=0.4),)), "dot")) == 1
+    assert marks(success_curve((CurvePoint(update=3),)), "dot") == []
+
+
+def test_a_row_without_figures_has_no_mark():
+    rows = [Row("a", None, None, None, "–", "plain"), Row("b", 0.5, 0.4, 0.6, "x", "s5")]
+    drawn = interval_rows(rows, (0, 1), name="n")
+    assert len(marks(drawn, "mark")) == 1
+    assert len(marks(drawn, "cap")) == 2
+
+
+def test_a_forest_plot_marks_zero_at_its_place():
+    row = Row("d", 0.2, 0.1, 0.3, "x", "plain")
+    for width in (WIDE, NARROW):
+        (zero,) = marks(
+            interval_rows([row], (-0.4, 0.4), name="n", unit="points", zero="no effect", width=width), "zero"
+        )
+        (mark,) = marks(
+            interval_rows([row], (-0.4, 0.4), name="n", unit="points", zero="0", width=width), "mark"
+        )
+        assert float(zero.get("x1")) < float(mark.get("cx"))
+
+
+def trace_of(values, cliff=None, outcome=0.0):
+    tokens = tuple(Token(text=f" t{i}", index=10 + i, value=v) for i, v in enumerate(values))
+    return Trace(steps=(TraceStep(kind="action", text="", tokens=tokens),), outcome=outcome, cliff=cliff)
+
+
+def test_values_are_drawn_where_known_and_the_cliff_is_marked():
+    cliff = Cliff(token_index=11, text=" t1", before=0.8, after=0.1)
+    drawn = value_chart(trace_of([0.8, 0.8, 0.1, None], cliff))
+    assert len(marks(drawn, "pt")) == 3
+    assert len(marks(drawn, "dot-none")) == 1
+    assert len(marks(drawn, "cliff-slot")) == 1
+    assert [e.text for e in marks(drawn, "strong")] == ["t1"]
+    assert len(marks(drawn, "outcome")) == 1
+
+
+def test_a_cliff_that_is_not_a_token_and_a_missing_outcome_are_left_out():
+    drawn = value_chart(trace_of([0.8], Cliff(token_index=99, text="x", before=1, after=0), outcome=None))
+    assert marks(drawn, "cliff-slot") == []
+    assert marks(drawn, "outcome") == []
+
+
+def test_hundreds_of_tokens_get_numbers_instead_of_words():
+    drawn = value_chart(trace_of([0.5] * 400))
+    assert marks(drawn, "word") == []
+    assert len(marks(drawn, "pt")) == 400
+
+
+def test_a_run_of_events_is_one_twig():
+    nodes = [
+        node("a", None, "task", success=1.0),
+        node("b", "a", success=1.0),
+        node("c", "b", "observation", success=1.0),
+    ]
+    (twig,) = twigs_of(nodes)
+    assert [e.id for e in twig.events] == ["a", "b", "c"]
+    assert twig.children == ()
+
+
+def test_equal_siblings_are_drawn_once_with_all_their_leaves():
+    nodes = [node("r", None, "task", success=2 / 3, leaves=3)]
+    for i, (label, won) in enumerate([("east", 0.0), ("west", 1.0), ("west", 1.0)]):
+        nodes += [node(f"a{i}", "r", label=label, success=won), node(f"v{i}", f"a{i}", "verdict", "end", won)]
+    (root,) = twigs_of(nodes)
+    assert [(t.first.label, t.copies, t.leaves) for t in root.children] == [("west", 2, 2), ("east", 1, 1)]
+
+
+def test_the_swept_run_and_forks_are_never_merged_away():
+    nodes = [node("r", None, "task", success=0.0, leaves=3, on_trace=True)]
+    nodes += [
+        node("a", "r", success=0.0, on_trace=True),
+        node("b", "r", success=0.0),
+        node("c", "r", success=0.0),
+    ]
+    (root,) = twigs_of(nodes)
+    assert sorted((t.on_trace, t.copies) for t in root.children) == [(False, 2), (True, 1)]
+
+
+def test_parents_may_come_after_their_children():
+    nodes = [
+        node("b", "a", success=0.0),
+        node("a", None, "task", success=0.5, leaves=2),
+        node("c", "a", success=1.0),
+    ]
+    (root,) = twigs_of(nodes)
+    assert [t.first.id for t in root.children] == ["c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([node("a", None), node("a", None)], "twice"),
+        ([node("a", "gone")], "unknown parent"),
+        ([node("r", None), node("a", "b"), node("b", "a")], "cycle"),
+    ],
+)
+def test_what_is_no_tree_is_refused(nodes, said):
+    with pytest.raises(BadInput, match=said):
+        tree_picture(nodes)
+
+
+def test_places_do_not_overlap(make_report):
+    plan = layout(make_report(300).tree.nodes)
+    for column in range(plan.columns):
+        spans = sorted((p.y - p.room / 2, p.y + p.room / 2) for p in plan.twigs if p.column == column)
+        assert all(a[1] <= b[0] + 1e-6 for a, b in pairwise(spans))
+    assert all(p.y - p.room / 2 >= 0 and p.y + p.room / 2 <= plan.height + 1e-6 for p in plan.twigs)
+
+
+def star(size):
+    """A root with many different endings: the worst case for rows."""
+    nodes = [node("r", None, "task", success=0.5, leaves=size)]
+    return nodes + [node(f"a{i}", "r", label=f"say {i}", success=float(i % 2)) for i in range(size)]
+
+
+def test_many_endings_are_grouped_by_outcome():
+    assert endings(twigs_of(star(300))) == 300
+    plan = layout(star(300))
+    assert [p.twig.leaves for p in plan.twigs] == [300, 150, 150]
+    assert "150 endings" in str(tree_picture(star(300)))
+
+
+@pytest.mark.parametrize("size", [10, 60, 120, 300])
+def test_trees_of_every_size_stay_within_a_screen_or_two(make_report, size):
+    drawn = str(tree_picture(make_report(size).tree.nodes))
+    height = float(re.search(r'height="([\d.]+)"', drawn)[1])
+    assert 40 <= height <= 1400
+    ElementTree.fromstring(drawn)
+
+
+def test_a_chain_far_deeper_than_the_call_stack_is_drawn():
+    nodes = [node("0", None, "task", success=1.0)]
+    nodes += [node(str(i), str(i - 1), success=1.0) for i in range(1, 3000)]
+    assert len(layout(nodes).twigs) == 1
+
+
+def test_none_success_is_neither_zero_nor_one():
+    drawn = tree_picture([node("r", None, "task")])
+    assert len(marks(drawn, "snone")) == 2
+    assert [e.text for e in marks(drawn, "leaf-sign")] == ["?"]
+    assert "success –" in str(drawn)
+
+
+def test_forks_are_ringed_where_they_branch_off_and_stay_branches():
+    nodes = [node("r", None, "task", success=0.0, leaves=2, on_trace=True)]
+    nodes += [node("a", "r", success=0.0, on_trace=True), node("b", "r", success=0.0, forked=True)]
+    assert len(marks(tree_picture(nodes), "fork-ring")) == 1
+    (root,) = twigs_of([nodes[0], node("b", "r", success=0.0, leaves=2, on_trace=True, forked=True)])
+    assert len(root.children) == 1
