@@ -1,4 +1,4 @@
-"""A two-step agent whose true success is known: 0.55 from the start, 0.9 after thinking, 0.2 after guessing."""
+"""A two-step agent of known success: 0.55 from the start, 0.9 after thinking, 0.2 after guessing."""
 
 from ramify.core.policy.base import Sampling
 

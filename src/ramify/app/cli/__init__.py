@@ -52,14 +52,12 @@ def main() -> None:
     _mount()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        app(standalone_mode=True)
+        app()
     except UserError as error:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
         typer.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("\nstopped; what is recorded stays. The same command goes on from there.", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]
-        sys.exit(0)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            typer.echo("\nstopped; what is recorded stays. The same command goes on from there.", err=True)
+        raise

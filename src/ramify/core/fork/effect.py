@@ -168,7 +168,7 @@ def compare_until(
     """Draw both arms in batches and stop as soon as the answer is clear, at a stated error rate.
 
     The interval is valid however often it is looked at: it covers the true difference at *every*
-    look with probability at least ``1 - error``. Stops when it excludes 0, or (``margin`` > 0) lies
+    look with probability at least ``1 - error``, and so is its p. Stops when it excludes 0, or (``margin`` > 0) lies
     within ``+-margin``. ``decided`` False: ``max_draws`` came first. Scores must lie in [0, 1].
     """
     looks, tokens, seconds = 0, 0, 0.0
@@ -182,7 +182,8 @@ def compare_until(
         seconds += base.seconds + other.seconds
         left, right, _ = _pairs(base, other, score)
         known = ~(np.isnan(left) | np.isnan(right))
-        interval = stats.confidence_sequence(right[known] - left[known], error=error)
+        pairs = right[known] - left[known]
+        interval = stats.confidence_sequence(pairs, error=error)
         clear = interval.low > 0 or interval.high < 0
         same = margin > 0 and -margin <= interval.low and interval.high <= margin
         if clear or same or draws >= max_draws:
@@ -191,6 +192,7 @@ def compare_until(
                 effect,
                 low=interval.low,
                 high=interval.high,
+                p=stats.anytime_test(pairs).p,
                 method=interval.method,
                 tokens=tokens,
                 seconds=seconds,

@@ -1,0 +1,82 @@
+# Every target sets up what it needs: a virtual environment in .venv, pinned by constraints.txt.
+# Needs Python 3.11 or later with venv, make, and a package index.
+
+TORCH ?= torch==2.13.0
+PYTHON ?= $(firstword $(shell command -v python3.11 2>/dev/null) python3)
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# One stamp per TORCH= value, so that asking for another build installs it.
+READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
+CODE := src tests benchmarks tools
+
+.PHONY: help setup demo test check format lint types imports surface docs-run docs wheel bench reference clean
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo
+	@echo "TORCH='torch==2.12.0'  another PyTorch     PYTHON=python3.12  another interpreter"
+	@echo "ARGS='-k tree -x'      arguments of pytest  QUICK=1            shorter benchmarks"
+
+setup: $(READY) ## The virtual environment, .venv
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "make: Ramify needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "make: '$(PYTHON)' has no venv module. On Debian: apt install python3-venv" >&2; exit 2; }
+	@rm -f .venv/.ready-*
+	@test -x $(BIN)/python || { echo "setup: a virtual environment in .venv"; $(PYTHON) -m venv .venv; }
+	@$(PIP) --constraint constraints.txt pip
+	@echo "setup: $(TORCH) (the large one)"
+	@$(PIP) --constraint constraints.txt $(TORCH)
+	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
+	@echo "setup: everything else"
+	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group dev
+	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --no-build-isolation --editable '.[worlds]'
+	@touch $@
+
+demo: $(READY) ## The whole story in under three minutes: runs/demo
+	@$(BIN)/ramify demo $(ARGS)
+
+test: $(READY) ## All tests, with the coverage gate
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
+
+check: format lint types imports surface wheel docs docs-run ## Style, types, contracts, wheel, docs that run
+
+format: $(READY)
+	@echo "check: format" && $(BIN)/ruff format --check $(CODE)
+
+lint: $(READY)
+	@echo "check: lint" && $(BIN)/ruff check --output-format concise $(CODE)
+
+types: $(READY)
+	@echo "check: types" && $(BIN)/mypy
+
+imports: $(READY)
+	@echo "check: import contracts" && $(BIN)/lint-imports --no-logo
+
+surface: $(READY)
+	@echo "check: public surface" && $(BIN)/python -m pytest --no-cov tests/test_public_surface.py
+
+wheel: $(READY)
+	@echo "check: wheel in an empty environment" && $(BIN)/python tools/check_wheel.py
+
+docs: $(READY) ## The documentation site, into site/
+	@echo "check: docs build" && $(BIN)/python tools/cli_reference.py --check && \
+	  $(BIN)/python tools/results.py --check && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-run: $(READY)
+	@echo "check: docs run" && OMP_NUM_THREADS=1 $(BIN)/python tools/run_docs.py $(ARGS)
+
+reference: $(READY) ## Rewrite docs/reference/cli.md from the commands
+	@$(BIN)/python tools/cli_reference.py
+
+bench: $(READY) ## Run the benchmarks and rewrite docs/results.md (QUICK=1: about a minute each)
+	@$(BIN)/python tools/results.py --run $(if $(QUICK),--quick) $(ARGS)
+
+clean: ## Remove all that can be made again
+	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +

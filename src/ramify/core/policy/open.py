@@ -1,0 +1,147 @@
+"""Policies by name, as the command line and recipes write them.
+
+=====================================  ==============================================================
+``hf:DIR-or-hub-id``                   a local Hugging Face causal language model
+``hf:DIR+adapter=DIR2+device=cuda``    with a PEFT adapter; ``reference``, ``dtype`` and ``device`` alike
+``openai:URL#MODEL``                   a model on an OpenAI-compatible server
+``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
+``scripted:NAME``                      one of the shipped fakes: coin, greeter, lock, walker
+=====================================  ==============================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ramify.core.errors import BadInput
+from ramify.core.policy.base import Policy
+from ramify.core.policy.scripted import Law, ScriptedPolicy
+
+GRAMMAR = "hf:DIR[+adapter=DIR], openai:URL#MODEL[+tokenizer=DIR] or scripted:NAME"
+
+_OPTIONS = {
+    "hf": ("adapter", "reference", "dtype", "device", "name"),
+    "openai": ("api_key", "tokenizer", "concurrency", "timeout", "patience", "price", "on_wait", "sleep"),
+    "scripted": (),
+}
+#: What may be written into the name itself; keys may not, since names are recorded and shown.
+_INLINE = {
+    "hf": ("adapter", "reference", "dtype", "device"),
+    "openai": ("tokenizer", "concurrency", "timeout"),
+    "scripted": (),
+}
+_READ: dict[str, Callable[[str], Any]] = {"concurrency": int, "timeout": float}
+
+
+def open_policy(spec: str, **options: Any) -> Policy:
+    """The policy that a name stands for; options win over what the name says.
+
+    Raises:
+        BadInput: the name does not follow the grammar, or an option is not known for its kind.
+    """
+    kind, rest, inline = parse_spec(spec)
+    unknown = sorted(set(options) - set(_OPTIONS[kind]))
+    if unknown:
+        known = ", ".join(_OPTIONS[kind]) or "none"
+        raise BadInput(f"{kind} policies have no option {unknown[0]!r}", where=spec, hint=f"options: {known}")
+    merged = inline | {name: value for name, value in options.items() if value is not None}
+    if kind == "scripted":
+        return scripted(rest)
+    if kind == "openai":
+        from ramify.core.policy.remote import RemotePolicy
+
+        url, _, model = rest.partition("#")
+        return RemotePolicy(url, model, **merged)
+    from ramify.core.policy.local import LocalPolicy
+
+    return LocalPolicy.load(rest, **merged)
+
+
+def parse_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
+    """Kind, what follows it, and the options written into a policy's name.
+
+    Raises:
+        BadInput: the name does not follow the grammar.
+    """
+    kind, colon, rest = spec.partition(":")
+    if not colon or kind not in _OPTIONS or not rest:
+        raise BadInput(f"{spec!r} names no policy", hint=f"write {GRAMMAR}")
+    parts = re.split(r"\+(?=[a-z_]+=)", rest)
+    inline: dict[str, Any] = {}
+    for part in parts[1:]:
+        name, _, value = part.partition("=")
+        if name not in _INLINE[kind]:
+            known = ", ".join(_INLINE[kind]) or "none"
+            raise BadInput(
+                f"{name!r} cannot be written into the name of an {kind} policy",
+                hint=f"options there: {known}",
+            )
+        try:
+            inline[name] = _READ.get(name, str)(value)
+        except ValueError:
+            raise BadInput(f"{name} is {value!r}; it must be a number", where=f"{kind} policy") from None
+    if kind == "openai" and not all(parts[0].partition("#")):
+        raise BadInput(
+            "an openai policy needs an address and a model", hint="write openai:http://HOST:PORT/v1#MODEL"
+        )
+    return kind, parts[0], inline
+
+
+def scripted(name: str) -> ScriptedPolicy:
+    """One of the shipped scripts.
+
+    ``coin`` says heads (0.6), tails (0.3) or nothing (0.1); ``greeter`` gives one of three replies;
+    ``lock`` plays the lock world with the known law; ``walker`` takes a random exit of a maze.
+
+    Raises:
+        BadInput: there is no such script.
+    """
+    if name not in _SCRIPTS:
+        raise BadInput(f"there is no script {name!r}", hint=f"scripts: {', '.join(sorted(_SCRIPTS))}")
+    return _SCRIPTS[name]()
+
+
+def _coin() -> ScriptedPolicy:
+    toss = {" heads": 0.6, " tails": 0.3, "": 0.1}
+    end = {"": 1.0}
+    return ScriptedPolicy.from_chain({"": toss, " heads": end, " tails": end}, name="scripted:coin")
+
+
+def _greeter() -> ScriptedPolicy:
+    replies = {"Hello, how are you?": 2.0, "Hello there.": 1.0, "Good morning.": 1.0}
+    return ScriptedPolicy.from_replies(replies, name="scripted:greeter")
+
+
+def _lock() -> ScriptedPolicy:
+    from ramify.core.world.lock import lock_law
+
+    return ScriptedPolicy.from_text(lock_law, name="scripted:lock")
+
+
+def _walker() -> ScriptedPolicy:
+    words = ("go", " in", " out", " edge", " branch")
+    return ScriptedPolicy.from_text(walker_law, words, name="scripted:walker")
+
+
+_SCRIPTS: dict[str, Callable[[], ScriptedPolicy]] = {
+    "coin": _coin,
+    "greeter": _greeter,
+    "lock": _lock,
+    "walker": _walker,
+}
+
+
+def walker_law(text: str) -> Law:
+    """The next piece of ``go EXIT``, every exit of the last line that lists some being equally likely."""
+    before, _, said = text.rpartition("\n")
+    listed = before.rpartition("exits ")[2].partition("\n")[0] if "exits " in before else "out"
+    actions = [f"go {found}" for found in re.findall(r"in|out|edge \d+|branch \d+", listed)]
+    fitting = [action for action in actions if action.startswith(said)]
+    law: dict[str, float] = {}
+    for action in fitting:
+        found = re.match(r"\s?[a-z]+|\s|\d", action[len(said) :])
+        piece = found.group() if found else ""
+        law[piece] = law.get(piece, 0.0) + 1.0 / len(fitting)
+    return law or {"": 1.0}

@@ -1,0 +1,288 @@
+"""A policy on an OpenAI-compatible server: vLLM, SGLang, llama.cpp, ours, or any that speaks chat.
+
+Where the server takes and returns token ids, draws are token-exact. Elsewhere they are chat replies, and
+whatever needs token ids is refused with the reason, before anything is asked of the server.
+
+The server's own generator draws; it gets a seed made from the noise key. So draws are paired only if the
+server honours seeds, which the probe tests, and ``coupling`` has no meaning here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from ramify.core.policy.chat import Codec
+from ramify.core.policy.remote_ask import Asker, Turn
+from ramify.core.policy.remote_call import CallFailed, Patience
+from ramify.core.policy.remote_endpoint import Endpoint
+from ramify.core.policy.remote_probe import Abilities, probe
+from ramify.core.types import FloatArray, IntArray, Message, token_array
+
+T = TypeVar("T")
+
+_MOST_TOP = 20
+
+
+@final
+class RemotePolicy:
+    """A model behind an OpenAI-compatible address.
+
+    ``tokenizer``: a folder, hub id, Hugging Face tokenizer or :class:`Codec`; without one the server's own
+    ``/tokenize`` is used where it has one. ``price``: money per million tokens (in, out).
+    ``on_wait`` hears, from any thread, what a call waits for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        api_key: str | None = None,
+        *,
+        tokenizer: Any = None,
+        concurrency: int = 8,
+        timeout: float = 120.0,
+        patience: Patience | None = None,
+        price: tuple[float, float] | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise BadInput(f"concurrency is {concurrency}; it must be at least 1")
+        self._endpoint = Endpoint(
+            url, model, api_key=api_key, timeout=timeout, patience=patience, on_wait=on_wait, sleep=sleep
+        )
+        self._codec = _codec(tokenizer)
+        self._concurrency = concurrency
+        self._price = price
+        self._probed: Abilities | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"RemotePolicy({self._endpoint.server!r}, {self._endpoint.model!r})"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._endpoint.close()
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the server can do; the first look asks it.
+
+        Raises:
+            ServerError: it does not answer, or contradicts itself.
+        """
+        with self._lock:
+            if self._probed is None:
+                prompt = None if self._codec is None else [int(i) for i in self._codec.encode("Once upon a")]
+                self._probed = probe(self._endpoint, prompt)
+            return self._probed
+
+    @property
+    def card(self) -> PolicyCard:
+        """Name, tokenizer and capabilities; the first look probes the server."""
+        able = self.abilities
+        wanted = {
+            "tokens": able.tokens,
+            "logprobs": able.logprobs,
+            "scores": able.scores,
+            "paired": able.paired,
+        }
+        extra = {
+            "server": self._endpoint.server,
+            "model": self._endpoint.model,
+            "mode": "tokens" if able.tokens else "chat",
+            "why_not_tokens": able.why_not,
+            "logprobs_of": able.law,
+            "seed": able.seed,
+        }
+        codec = self._codec
+        return PolicyCard(
+            name=f"openai:{self._endpoint.server}#{self._endpoint.model}",
+            kind="remote",
+            weights=None,
+            tokenizer=codec.digest if codec else None,
+            vocabulary=codec.vocabulary if codec else None,
+            capabilities=frozenset(name for name, present in wanted.items() if present),
+            context=able.context,
+            extra={key: value for key, value in extra.items() if value is not None},
+        )
+
+    # -- text ---------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> IntArray:
+        """Token ids of plain text, by the given tokenizer or the server's."""
+        found = self._codec.encode(text) if self._codec else self._endpoint.tokenize(text)
+        return self._need(found, "encode text")
+
+    def decode(self, tokens: IntArray) -> str:
+        """Text of token ids, by the given tokenizer or the server's."""
+        found = self._codec.decode(tokens) if self._codec else self._endpoint.detokenize(tokens)
+        return self._need(found, "decode tokens")
+
+    def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
+        """Tokens that new messages add; no tokens but their text on a chat-only server."""
+        if not self.abilities.tokens:
+            return Rendered(token_array([]), "\n".join(str(m.get("content") or "") for m in new))
+        if self._codec is not None:
+            return self._codec.render(history, tokens, new)
+        whole = self._need(
+            self._endpoint.tokenize(messages=[*map(dict, history), *map(dict, new)]), "render messages"
+        )
+        held = len(tokens)
+        if held and not np.array_equal(whole[:held], tokens):
+            return Rendered(whole, self.decode(whole), rewrites=True)
+        delta = token_array(whole[held:])
+        return Rendered(delta, self.decode(delta))
+
+    def _need(self, found: T | None, what: str) -> T:
+        if found is None:
+            raise CannotDo(
+                f"cannot {what}: the server has no tokenizer service",
+                where=self._endpoint.server,
+                hint="give the model's tokenizer: tokenizer=DIR-or-hub-id",
+            )
+        return found
+
+    # -- scores -------------------------------------------------------------------------------
+
+    def logprobs(self, sequences: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-prob of every token but the first, temperature 1, as the server echoes them: [n - 1] each.
+
+        Raises:
+            CannotDo: the server echoes no log-probs of token ids.
+        """
+        if not self.abilities.scores:
+            raise CannotDo(
+                "the server gives no log-probs of given token ids",
+                where=self._endpoint.server,
+                hint="use vLLM's completions, or a local model",
+            )
+        for sequence in sequences:
+            self._check_ids(sequence)
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            return list(pool.map(lambda s: self._asker.echo([int(t) for t in s]), sequences))
+
+    def _check_ids(self, tokens: IntArray) -> None:
+        if len(tokens) == 0:
+            raise BadInput("the prefix is empty", hint="give at least one token")
+        if (
+            self._codec is not None
+            and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._codec.vocabulary
+        ):
+            raise BadInput(f"a token id is outside the vocabulary of {self._codec.vocabulary}")
+
+    # -- sampling -----------------------------------------------------------------------------
+
+    def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
+        """Draw one continuation per request, yielded as they finish.
+
+        A request that fails while others succeed comes last, as a continuation with an error.
+
+        Raises:
+            CannotDo: something is asked for that this server cannot do; nothing was sent.
+            ServerError: every request failed, the key is refused, or an answer contradicts itself.
+        """
+        self._refuse(requests, settings)
+        asker = self._asker
+        ask = asker.tokens if asker.able.tokens else asker.chat
+        failed: list[tuple[int, CallFailed]] = []
+        pool = ThreadPoolExecutor(self._concurrency)
+        waiting: dict[Future[Turn], int] = {
+            pool.submit(ask, index, request, settings): index for index, request in enumerate(requests)
+        }
+        finished = False
+        try:
+            for done in as_completed(waiting):
+                index = waiting[done]
+                refused = done.exception()
+                if isinstance(refused, CallFailed):
+                    failed.append((index, refused))
+                    continue
+                yield asker.continuation(index, done.result(), requests[index], settings)
+            finished = True
+        finally:
+            # Left early (an error, Ctrl-C, a reader who stops): nothing more is sent, no thread stays behind.
+            if not finished:
+                self._endpoint.caller.halt()
+            pool.shutdown(wait=True, cancel_futures=True)
+            self._endpoint.caller.resume()
+        if failed and len(failed) == len(requests):
+            raise failed[0][1]
+        for index, failure in failed:
+            yield Continuation(index, token_array([]), "", "error", error=str(failure))
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(self._endpoint, self.abilities, self._codec, self._price)
+
+    def _refuse(self, requests: Sequence[Request], settings: Sampling) -> None:
+        able, server = self.abilities, self._endpoint.server
+        if able.tokens:
+            for request in requests:
+                self._check_ids(request.tokens)
+            self._refuse_exact(requests, settings)
+            return
+        exact = [
+            name
+            for name in (
+                "top_k",
+                "stop_ids",
+                "banned",
+                "banned_first",
+                "forced",
+                "ignore_eos",
+                "entropy_top_k",
+            )
+            if getattr(settings, name) != getattr(Sampling(), name)
+        ]
+        if any(r.exclude_first is not None for r in requests):
+            exact.append("exclude_first")
+        if exact:
+            raise CannotDo(
+                f"{', '.join(exact)} need a server that takes token ids: {able.why_not}", where=server
+            )
+        if any(r.mid_turn for r in requests):
+            raise CannotDo(
+                f"cannot go on inside a turn: {able.why_not}", where=server, hint="fork between turns"
+            )
+        if any(r.messages is None for r in requests):
+            raise CannotDo(f"these requests hold no messages: {able.why_not}", where=server)
+        if settings.temperature != 1 and not able.free_temperature:
+            raise CannotDo("this model takes no temperature but 1", where=server)
+
+    def _refuse_exact(self, requests: Sequence[Request], settings: Sampling) -> None:
+        server = self._endpoint.server
+        excluded = any(r.exclude_first is not None for r in requests)
+        if excluded and (settings.top_k is not None or settings.top_p not in (None, 1)):
+            raise CannotDo("exclude_first under top-k or top-p cannot be asked of a server", where=server)
+        if settings.entropy_top_k is not None and settings.entropy_top_k > _MOST_TOP:
+            raise CannotDo(
+                f"a server gives the {_MOST_TOP} likeliest tokens at most, for entropy", where=server
+            )
+        staged = settings.forced or settings.banned_first or excluded
+        if staged and settings.stop and self._codec is None:
+            raise CannotDo(
+                "stop strings after forced, excluded or first-banned tokens need the model's tokenizer",
+                where=server,
+                hint="give tokenizer=DIR-or-hub-id",
+            )
+
+
+def _codec(tokenizer: Any) -> Codec | None:
+    if tokenizer is None or isinstance(tokenizer, Codec):
+        return tokenizer
+    if isinstance(tokenizer, str):
+        from transformers import AutoTokenizer
+
+        try:
+            return Codec(AutoTokenizer.from_pretrained(tokenizer))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"no tokenizer can be loaded from {tokenizer!r}: {error}") from error
+    return Codec(tokenizer)

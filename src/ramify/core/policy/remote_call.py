@@ -1,0 +1,184 @@
+"""Calls to a server: bounded, patient, and saying what they wait for."""
+
+from __future__ import annotations
+
+import email.utils
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+import openai
+
+from ramify.core.errors import ServerError
+
+T = TypeVar("T")
+
+#: Statuses that mean "not now" rather than "not this".
+_AGAIN = frozenset({408, 409, 425, 429})
+#: Statuses that no other request would escape either.
+_HOPELESS = frozenset({401, 403})
+_LONGEST_WAIT = 120.0
+_BUSY = "check that the server runs and is not overloaded; the same command goes on from here"
+
+
+@final
+class CallFailed(ServerError):
+    """One request was refused (``status``) or failed at every try (None); another may fare better."""
+
+    def __init__(self, what: str, *, status: int | None, where: str, hint: str | None = None) -> None:
+        self.status = status
+        super().__init__(what, where=where, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to try: tries in all, first pause and its growth (seconds), requests per minute."""
+
+    tries: int = 6
+    pause: float = 1.0
+    growth: float = 2.0
+    per_minute: float | None = None
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds a server asks to wait, from ``Retry-After-Ms`` or ``Retry-After`` (seconds or a date)."""
+    given = headers.get("retry-after-ms")
+    if given is not None:
+        try:
+            return max(0.0, float(given) / 1000.0)
+        except ValueError:
+            pass
+    given = headers.get("retry-after")
+    if given is None:
+        return None
+    try:
+        return max(0.0, float(given))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - now)
+    except (TypeError, ValueError):
+        return None
+
+
+@final
+class Caller:
+    """Runs calls with retries; all threads share one rate limit and one pause.
+
+    ``secret`` is removed from every message. ``sleep`` and ``clock`` are seams for tests.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        patience: Patience,
+        *,
+        secret: str = "",
+        on_wait: Callable[[str], None] | None = None,
+        sleep: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server = server
+        self._patience = patience
+        self._secret = secret
+        self._on_wait = on_wait or (lambda reason: None)
+        self._halted = threading.Event()
+        self._sleep = sleep or self._halted.wait
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open_at = 0.0
+
+    def __call__(self, call: Callable[[], T], what: str) -> T:
+        """The call's result; ``what`` names the request in errors.
+
+        Raises:
+            CallFailed: the server refused this request, or it failed at every try.
+            ServerError: it refuses this key altogether, or its answer cannot be read.
+        """
+        pause = self._patience.pause
+        for tried in range(1, self._patience.tries + 1):
+            self._take_turn()
+            if self._halted.is_set():
+                raise CallFailed("stopped before it was sent", status=None, where=self._place(what))
+            try:
+                return call()
+            except openai.APIStatusError as error:
+                asked = self._status(error, what, last=tried == self._patience.tries)
+                reason = f"status {error.status_code}"
+            except openai.APIConnectionError as error:
+                asked = None
+                reason = "no answer in time" if isinstance(error, openai.APITimeoutError) else "no connection"
+            except openai.APIError as error:
+                raise ServerError(
+                    f"the answer could not be read: {self.clean(str(error))}", where=self._place(what)
+                ) from None
+            if tried < self._patience.tries:
+                wait = min(_LONGEST_WAIT, asked if asked is not None else pause)
+                pause *= self._patience.growth
+                self._hold(wait, f"{reason}, waiting {wait:.1f} s (try {tried} of {self._patience.tries})")
+        raise CallFailed(
+            f"{reason} at each of {self._patience.tries} tries",
+            status=None,
+            where=self._place(what),
+            hint=_BUSY,
+        )
+
+    def halt(self) -> None:
+        """Let no waiting call go on; :meth:`resume` undoes it."""
+        self._halted.set()
+
+    def resume(self) -> None:
+        """Let calls go on again."""
+        self._halted.clear()
+
+    def clean(self, text: str) -> str:
+        """A message without the key, of bounded length."""
+        shown = text.replace(self._secret, "***") if self._secret else text
+        return shown if len(shown) <= 500 else shown[:500] + "..."
+
+    def _place(self, what: str) -> str:
+        return f"{self._server}, {what}"
+
+    def _status(self, error: openai.APIStatusError, what: str, *, last: bool) -> float | None:
+        """Seconds the server asks for, where trying again makes sense; else raises."""
+        status, message = error.status_code, self.clean(str(error))
+        if status in _HOPELESS:
+            raise ServerError(
+                f"the server refuses this key (status {status}): {message}",
+                where=self._place(what),
+                hint="give api_key=, or set RAMIFY_API_KEY (OPENAI_API_KEY for api.openai.com)",
+            ) from None
+        if status not in _AGAIN and status < 500:
+            raise CallFailed(
+                f"the server refuses the request (status {status}): {message}",
+                status=status,
+                where=self._place(what),
+            ) from None
+        if last:
+            raise CallFailed(
+                f"status {status} at each of {self._patience.tries} tries: {message}",
+                status=None,
+                where=self._place(what),
+                hint=_BUSY,
+            ) from None
+        return retry_after(error.response.headers, time.time())
+
+    def _take_turn(self) -> None:
+        """Wait for the shared pause and the rate limit."""
+        with self._lock:
+            now = self._clock()
+            start = max(now, self._open_at)
+            if self._patience.per_minute is not None:
+                self._open_at = start + 60.0 / self._patience.per_minute
+        if start > now:
+            if self._patience.per_minute is not None:
+                self._on_wait(f"{self._server}: own rate limit, waiting {start - now:.1f} s")
+            self._sleep(start - now)
+
+    def _hold(self, wait: float, reason: str) -> None:
+        """Let nobody call for a while."""
+        self._on_wait(f"{self._server}: {reason}")
+        with self._lock:
+            self._open_at = max(self._open_at, self._clock() + wait)

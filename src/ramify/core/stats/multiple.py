@@ -1,0 +1,55 @@
+"""Many tests at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+from numpy.typing import NDArray
+
+from ramify.core.errors import BadInput
+from ramify.core.stats.results import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Adjusted:
+    """Adjusted p-values in the order given, and which of them are rejected at ``rate``."""
+
+    p: NDArray[np.float64]
+    rejected: NDArray[np.bool_]
+    rate: float
+    method: str
+
+
+def holm(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjusted:
+    """Holm's step-down: the chance of even one false rejection is at most ``rate``.
+
+    Source: Holm, A simple sequentially rejective multiple test procedure (1979).
+    """
+    return _adjust(p, rate, "holm", "Holm")
+
+
+def benjamini_hochberg(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjusted:
+    """Step-up control of the false discovery rate, for independent or positively dependent tests.
+
+    Source: Benjamini and Hochberg, Controlling the false discovery rate (1995).
+    """
+    return _adjust(p, rate, "fdr_bh", "Benjamini-Hochberg")
+
+
+def _adjust(p: Any, rate: float, code: str, name: str) -> Adjusted:
+    from statsmodels.stats.multitest import multipletests
+
+    values = np.asarray(p, dtype=np.float64)
+    if not 0 < rate < 1:
+        raise BadInput(f"the rate is {rate!r}; it must lie strictly between 0 and 1")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise BadInput("p-values must lie in [0, 1]")
+    if values.size == 0:
+        return Adjusted(values, np.zeros(0, dtype=np.bool_), rate, name)
+    rejected: Bool[Array, "tests"]
+    adjusted: Float[Array, "tests"]
+    rejected, adjusted, _, _ = multipletests(values, alpha=rate, method=code)
+    return Adjusted(adjusted, rejected, rate, name)

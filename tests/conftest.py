@@ -1,0 +1,42 @@
+"""For all tests: one thread, no network, and shape checks of the pure modules."""
+
+import os
+import socket
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from hypothesis import Phase, settings
+from jaxtyping import install_import_hook
+
+#: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
+PURE = ["ramify.core.stats"]
+
+install_import_hook(PURE, "beartype.beartype")
+
+# Where only pass or fail matters (tests/test_mutations.py), and on every run: no time limits, no surprises.
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "no-shrink", settings.get_profile("repeatable"), phases=[Phase.explicit, Phase.generate]
+)
+settings.load_profile("repeatable")
+
+LOCAL = {"localhost", "127.0.0.1", "::1", "", None, b"localhost"}
+_connect, _getaddrinfo = socket.socket.connect, socket.getaddrinfo
+
+
+def _connect_locally(self, address):
+    if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in LOCAL:
+        raise AssertionError(f"a test reached for the network: {address}")
+    return _connect(self, address)
+
+
+def _resolve_locally(host, *args, **kwargs):
+    if host not in LOCAL:
+        raise AssertionError(f"a test looked up a name: {host!r}")
+    return _getaddrinfo(host, *args, **kwargs)
+
+
+socket.socket.connect = _connect_locally
+socket.getaddrinfo = _resolve_locally

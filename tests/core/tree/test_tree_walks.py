@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from core.tree.tree_builders import seen, small, step, trees
+from ramify.core.errors import BadInput, BadPoint, UnknownNode
+from ramify.core.tree import Draft, Point, Tree, node_id
+
+relaxed = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@pytest.fixture
+def tree():
+    with Tree.memory() as tree:
+        yield tree
+
+
+def test_a_walk_is_cut_where_its_child_forked(tree):
+    root, actions, fork = small(tree)
+    walk = tree.path(fork)
+    assert [s.node.id for s in walk] == [root.id, actions[0].id, fork.id]
+    assert [s.keep for s in walk] == [None, 3, None]
+    assert "".join(s.text for s in walk) == "go homewor-again"
+    assert bytes(walk.tokens.tolist()).decode() == "go homewor-again"
+    cut = tree.path(tree.at(fork, 2))
+    assert cut.steps[-1].keep == 2
+    assert [s.text for s in cut] == ["go home", "wor", "-a"]
+    assert seen(walk.leaf) == seen(fork)
+
+
+def test_a_point_by_text(tree):
+    root, actions, _ = small(tree)
+    assert tree.at(f"{root.id[:12]}:3").token == 3
+    assert tree.at(f"{root.id}:end").token is None
+    assert tree.at(root, 7).token is None
+    assert tree.at(root, 0).keep == 0
+    assert tree.at(Point(actions[0], 2)).token == 2
+    assert tree.at(root).tree is tree
+    assert [len(p) for p in tree.paths([root, actions[1].id, f"{actions[2].id}:1", tree.at(actions[3])])] == [
+        1,
+        2,
+        2,
+        2,
+    ]
+
+
+@pytest.mark.parametrize("token", [-1, 8, True, "x"])
+def test_a_point_beyond_the_step(tree, token):
+    root, *_ = small(tree)
+    with pytest.raises(BadPoint):
+        tree.at(root, token)
+    with pytest.raises(BadPoint):
+        tree.at(f"{root.id}:{token}")
+
+
+def test_a_point_in_a_step_without_tokens(tree):
+    node = tree.append(Draft(kind="task", text="abc"))[0]
+    assert tree.at(node).keep == 0
+    with pytest.raises(BadPoint, match="no token ids"):
+        tree.at(node, 0)
+
+
+def test_ids_may_be_shortened_while_they_are_clear(tree):
+    nodes = tree.append([Draft(kind="task") for _ in range(40)])
+    for node in nodes:
+        assert tree.node(node.id[:16]).id == node.id
+        assert tree.node(node.id.upper()).id == node.id
+    assert len({n.id[0] for n in nodes}) < 40
+    first = next(n.id[0] for n in nodes if sum(m.id[0] == n.id[0] for m in nodes) > 1)
+    with pytest.raises(UnknownNode, match="several nodes"):
+        tree.node(first)
+    for name in ("", "xyz", "0" * 33, "f" * 31 + "e", "%", "_"):
+        with pytest.raises(UnknownNode):
+            tree.node(name)
+        with pytest.raises(UnknownNode):
+            tree.path(name)
+        assert not tree.has(name)
+    with pytest.raises(BadInput):
+        tree.node(7)
+    with pytest.raises(UnknownNode):
+        tree.nodes([nodes[0].id, "0" * 32])
+    with pytest.raises(UnknownNode):
+        tree.paths(["0" * 32])
+
+
+def test_children_by_where_they_forked(tree):
+    root, actions, fork = small(tree)
+    assert [n.id for n in tree.children(root)] == [n.id for n in actions]
+    assert [n.id for n in tree.children(actions[0], keep=3)] == [fork.id]
+    assert list(tree.children(actions[0], keep=None)) == []
+    assert list(tree.children(actions[0].id, keep=5)) == []
+    with pytest.raises(BadPoint):
+        list(tree.children(root, keep=99))
+
+
+def test_leaves_tasks_walk_and_counts(tree):
+    root, actions, fork = small(tree)
+    lone = tree.append(Draft(kind="task"))[0]
+    assert [n.id for n in tree.tasks()] == [root.id, lone.id]
+    assert [n.id for n in tree.walk()] == [
+        root.id,
+        actions[0].id,
+        fork.id,
+        *(a.id for a in actions[1:]),
+        lone.id,
+    ]
+    assert [n.id for n in tree.leaves()] == [a.id for a in actions[1:]] + [fork.id, lone.id]
+    assert [n.id for n in tree.leaves(root)] == [fork.id, *(a.id for a in actions[1:])]
+    assert [n.id for n in tree.leaves(fork)] == [fork.id]
+    assert tree.descendants(root) == 5
+    assert tree.descendants(lone) == 0
+
+
+def test_iterators_show_the_tree_as_it_was(tree):
+    root = tree.append(Draft(kind="task"))[0]
+    tree.append([Draft(kind="action", parent=root.id) for _ in range(1200)])
+    seen_so_far = []
+    for walking in (tree.walk(), tree.leaves(), tree.children(root)):
+        count = 0
+        for _ in walking:
+            count += 1
+            if count < 3:
+                tree.append(Draft(kind="action", parent=root.id))
+        seen_so_far.append(count)
+    assert seen_so_far == [1201, 1200, 1200]
+
+
+def test_deep_trees(tree):
+    parent = tree.append(step("task", "x"))[0].id
+    drafts = []
+    for i in range(3000):
+        drafts.append(step("action", "ab", parent, key=str(i)))
+        parent = node_id(parent, None, "action", str(i))
+    tree.append(drafts)
+    assert len(tree.path(parent)) == 3001
+    assert tree.descendants(next(tree.tasks())) == 3000
+    assert sum(1 for _ in tree.walk()) == 3001
+    assert len(tree.outline().lines) == 200
+
+
+@relaxed
+@given(trees())
+def test_a_walks_tokens_are_the_kept_deltas_one_after_another(tree):
+    for leaf, walk in zip(tree.leaves(), tree.paths(tree.leaves()), strict=True):
+        assert walk.leaf.id == leaf.id
+        assert walk.root.parent is None
+        pairs = list(zip(walk.steps, walk.steps[1:], strict=False))
+        assert all(b.node.parent == a.node.id and b.node.keep == a.keep for a, b in pairs)
+        assert [s.node.depth for s in walk] == list(range(len(walk)))
+        alone = tree.path(leaf)
+        assert [(s.node.id, s.keep) for s in alone] == [(s.node.id, s.keep) for s in walk]
+        pieces = [s.node.tokens[: s.keep] for s in walk.context if s.node.tokens is not None]
+        if all(s.node.tokens is not None or not s.text for s in walk.context):
+            expected = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
+            np.testing.assert_array_equal(walk.tokens, expected)
+
+
+@relaxed
+@given(trees())
+def test_the_whole_tree_is_walked_once_parents_first(tree):
+    order = [n.id for n in tree.walk()]
+    assert len(order) == len(set(order)) == len(tree)
+    place = {id_: i for i, id_ in enumerate(order)}
+    parents = {n.id: n.parent for n in tree.walk()}
+    assert all(parent is None or place[parent] < place[id_] for id_, parent in parents.items())
+    assert {n.id for n in tree.leaves()} == set(order) - set(parents.values())
+    for node in tree.tasks():
+        below = [n.id for n in tree.walk(node)]
+        assert below == order[place[node.id] : place[node.id] + len(below)]
+        assert tree.descendants(node) == len(below) - 1
+
+
+@relaxed
+@given(trees())
+def test_any_tree_we_write_verifies(tree):
+    assert list(tree.verify()) == []

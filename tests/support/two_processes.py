@@ -1,0 +1,31 @@
+"""Forks in a process of its own: run as ``python two_processes.py TREE DRAW,DRAW,... [MODEL_DIR]``."""
+
+from __future__ import annotations
+
+import sys
+
+from ramify.core.fork.arm import prepare, run_jobs
+from ramify.core.grow.plant import plant_prompt
+from ramify.core.judge import MatchJudge
+from ramify.core.policy.base import Policy, Sampling
+from ramify.core.policy.open import open_policy
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+
+
+def policy_of(folder: str | None) -> Policy:
+    if folder is None:
+        return ScriptedPolicy.from_replies(["yes it is", "no it is not", "maybe so", "ask again later"])
+    return open_policy(f"hf:{folder}")
+
+
+def draw(file: str, draws: list[int], folder: str | None) -> None:
+    policy = policy_of(folder)
+    with Tree.open(file) as tree:
+        start = plant_prompt(tree, policy, "is it so")
+        job = prepare(start, policy, draws, settings=Sampling(max_tokens=12))
+        run_jobs([job], judge=MatchJudge("yes"))
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1], [int(n) for n in sys.argv[2].split(",")], sys.argv[3] if len(sys.argv) > 3 else None)

@@ -1,0 +1,70 @@
+"""Write constraints.txt: exact versions of all that setup installs, as this environment has them.
+
+Run it in an environment that `make setup` built and whose tests pass. PyTorch is left out: the Makefile
+pins it by itself (TORCH=), before anything that depends on it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = """\
+# Exact versions of everything `make setup` installs but PyTorch (see TORCH in the Makefile).
+# Written by tools/constraints.py; do not edit.
+"""
+#: Pinned by TORCH=; a CUDA build's own packages come with it and are pinned by it.
+LEFT_OUT = {"torch", "triton"}
+
+
+def roots(project: dict[str, object], groups: dict[str, list[str]]) -> list[Requirement]:
+    """Everything the project, its extras, its groups and its build ask for by name."""
+    extras = project.get("optional-dependencies", {})
+    lists = [project["dependencies"], *extras.values(), *groups.values()]  # type: ignore[attr-defined]
+    return [Requirement(line) for names in lists for line in names]  # type: ignore[attr-defined]
+
+
+def closure(asked: list[Requirement]) -> dict[str, str]:
+    """Installed versions of the requirements and of all they need here, by canonical name."""
+    found: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    todo = [(need, extra) for need in asked for extra in ("", *need.extras)]
+    while todo:
+        need, extra = todo.pop()
+        name = canonicalize_name(need.name)
+        if (name, extra) in seen or name in LEFT_OUT or name.startswith("nvidia-"):
+            continue
+        seen.add((name, extra))
+        try:
+            package = distribution(need.name)
+        except PackageNotFoundError:
+            sys.exit(f"{need.name} is not installed here: run `make setup` first")
+        found[name] = package.version.split("+")[0]
+        for line in package.requires or []:
+            child = Requirement(line)
+            if child.marker is None or child.marker.evaluate({"extra": extra}):
+                todo += [(child, more) for more in ("", *child.extras)]
+    return found
+
+
+def main() -> None:
+    """Rewrite constraints.txt in the repository's root."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pins = closure([*roots(data["project"], data["dependency-groups"]), Requirement("pip")])
+    # What torch itself needs is pinned too, so that TORCH= brings nothing unpinned but its own builds.
+    pins |= closure(
+        [Requirement(line) for line in distribution("torch").requires or [] if "extra ==" not in line]
+    )
+    lines = [f"{name}=={version}" for name, version in sorted(pins.items())]
+    (ROOT / "constraints.txt").write_text(HEAD + "\n".join(lines) + "\n")
+    print(f"constraints.txt: {len(lines)} packages")
+
+
+if __name__ == "__main__":
+    main()
