@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ramify import __version__
+
+RAMIFY = [str(Path(sys.executable).with_name("ramify"))]
+
+WALK = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker")
+GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
+
+
+def ramify(*arguments, cwd=None, status=0):
+    done = subprocess.run(
+        [*RAMIFY, *map(str, arguments)], check=False, capture_output=True, text=True, cwd=cwd, timeout=120
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    grow = (
+        "grow",
+        "--world",
+        "maze:2,2,2",
+        "--policy",
+        "scripted:walker",
+        "--draws",
+        "4",
+        "--set",
+        "tasks.count=2",
+    )
+    ramify(*grow, "--out", folder)
+    return folder
+
+
+def first_task(run):
+    return json.loads(ramify("tree", "list", run / "tree.db", "--json").stdout)["lines"][0]["id"]
+
+
+def test_version_and_help():
+    assert ramify("--version").stdout == f"ramify {__version__}\n"
+    shown = ramify("--help").stdout
+    for noun in ("tree", "fork", "sweep", "grow", "demo", "organism", "policy", "world"):
+        assert noun in shown
+
+
+def test_growing_again_resumes(run):
+    grow = (
+        "grow",
+        "--world",
+        "maze:2,2,2",
+        "--policy",
+        "scripted:walker",
+        "--draws",
+        "4",
+        "--set",
+        "tasks.count=2",
+    )
+    again = json.loads(ramify(*grow, "--out", run, "--json").stdout)
+    assert again["resumed"]
+    assert again["tokens"] == 0
+
+
+def test_another_recipe_in_the_same_folder_names_the_keys(run):
+    grow = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker", "--draws", "5", "--out", run)
+    failed = ramify(*grow, status=2)
+    assert "draws (was 4, now 5)" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    grow = (
+        "grow",
+        "--world",
+        "lock",
+        "--policy",
+        "scripted:lock",
+        "--out",
+        tmp_path / "x",
+        "--dry-run",
+        "--json",
+    )
+    assert json.loads(ramify(*grow).stdout)["rollouts"] == 16 * 8
+    assert not (tmp_path / "x").exists()
+
+
+def test_fork_prints_an_effect(run):
+    fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
+    effect = json.loads(ramify(*fork, "--change", "force:go branch 1", "--draws", "24", "--json").stdout)
+    assert effect["draws"] == 24
+    assert effect["low"] <= effect["difference"] <= effect["high"]
+    card = ramify(*fork, "--change", "force:go branch 1", "--draws", "24").stdout
+    assert "success" in card
+
+
+def test_fork_without_a_change_shows_the_control(run):
+    fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
+    arm = json.loads(ramify(*fork, "--draws", "8", "--json").stdout)
+    assert arm["graded"] == 8
+
+
+def test_until_clear_says_whether_it_was(run):
+    fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
+    effect = json.loads(
+        ramify(*fork, "--change", "set:temperature=0.9", "--draws", "32", "--until-clear", "--json").stdout
+    )
+    assert effect["decided"] in (True, False)
+
+
+def test_sweep_values_every_token(run):
+    with_leaf = json.loads(ramify("tree", "show", run / "tree.db", "--json").stdout)
+    leaf = next(line["id"] for line in with_leaf["lines"] if line.get("kind") == "verdict")
+    sweep = ("sweep", "--tree", run / "tree.db", "--node", leaf, "--policy", "scripted:walker")
+    report = json.loads(ramify(*sweep, "--draws", "16", "--every", "turn", "--json").stdout)
+    assert report["served"] >= 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fork", "--tree", "none.db", "--node", "a", "--policy", "scripted:coin"), "no such file"),
+        (("grow", "--world", "nowhere", "--policy", "scripted:coin", "--out", "x"), "nowhere"),
+        (("grow", "--world", "lock", "--policy", "nonsense", "--out", "x"), "names no policy"),
+        (
+            ("grow", "--world", "lock", "--policy", "scripted:lock", "--out", "x", "--set", "tasks.count=0"),
+            "tasks.count",
+        ),
+    ],
+)
+def test_what_the_user_can_mend_is_a_message_and_status_2(tmp_path, arguments, message):
+    failed = ramify(*arguments, cwd=tmp_path, status=2)
+    assert message in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_an_unknown_node_is_named(run):
+    fork = ("fork", "--tree", run / "tree.db", "--node", "ffffffff", "--policy", "scripted:walker")
+    assert "ffffffff" in ramify(*fork, status=2).stderr
+
+
+def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
+    grow = [
+        *RAMIFY, "grow", "--world", "maze:3,3,3", "--policy", "scripted:walker", "--draws", "40",
+        "--set", "tasks.count=8", "--set", "max_turns=400", "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+    running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True)
+    tree = tmp_path / "run" / "tree.db"
+    deadline = time.monotonic() + 60
+    while not tree.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "goes on from there" in said
+    assert ramify("tree", "verify", tree).returncode == 0

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ramify.core.grow import RandomNode, grow_trees
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+from ramify.core.world.open import open_world
+from ramify.learn.credit.segments import segment_credit, tree_advantages
+from ramify.learn.credit.siblings import leaf_mean_values
+
+
+def test_a_stretch_without_forks_shares_what_it_gained():
+    #  0 - 1 - 2 - (3 - 4 | 5 - 6)
+    parents = [-1, 0, 1, 2, 3, 2, 5]
+    outcomes = [np.nan] * 4 + [1.0, np.nan, 0.0]
+    credit = segment_credit(parents, leaf_mean_values(parents, outcomes))
+    assert np.isnan(credit[0])
+    assert credit[1:].tolist() == [0.0, 0.0, 0.5, 0.5, -0.5, -0.5]
+
+
+def test_nested_forks_are_credited_against_the_nearest():
+    #  0 - (1 | 2 - (3 | 4))
+    parents = [-1, 0, 0, 2, 2]
+    outcomes = [np.nan, 0.0, np.nan, 1.0, 0.0]
+    values = leaf_mean_values(parents, outcomes)
+    credit = segment_credit(parents, values)
+    assert credit[1] == pytest.approx(0.0 - 1 / 3)
+    assert credit[2] == pytest.approx(0.5 - 1 / 3)
+    assert credit[3] == pytest.approx(0.5)
+    assert credit[4] == pytest.approx(-0.5)
+
+
+def test_ungraded_leaves_give_no_credit():
+    credit = segment_credit([-1, 0, 0], [1.0, 1.0, np.nan])
+    assert credit[1] == 0.0
+    assert np.isnan(credit[2])
+
+
+def test_renaming_nodes_changes_nothing():
+    parents = np.array([-1, 0, 0, 1, 1, 2, 5])
+    values = np.array([0.4, 0.6, 0.2, 1.0, 0.2, 0.2, 0.2])
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(parents))
+    place = np.argsort(order)
+    renamed = np.where(parents[order] < 0, -1, place[parents[order]])
+    assert np.array_equal(
+        segment_credit(renamed, values[order]), segment_credit(parents, values)[order], equal_nan=True
+    )
+
+
+@pytest.fixture(scope="module")
+def grown():
+    world = open_world("household:1")
+    policy = ScriptedPolicy.from_replies(["go north", "go south", "go west", "go east", "take key"])
+    with Tree.memory() as tree:
+        groups, _ = grow_trees(
+            tree, policy, world, world.tasks("train", 1), selector=RandomNode(0, 3, 2), leaves=7,
+            settings=Sampling(max_tokens=12),
+        )  # fmt: skip
+        yield [walk for arm in groups[0].forks for walk in arm.leaves()]
+
+
+def test_advantages_fit_the_tokens_of_every_walk(grown):
+    given = tree_advantages(grown, np.arange(7) % 2)
+    for walk, row in zip(grown, given, strict=True):
+        assert len(row) == sum(
+            len(s.tokens) for s in walk if s.tokens is not None and s.node.kind != "verdict"
+        )
+
+
+def test_equal_outcomes_give_exactly_zero(grown):
+    assert all((row == 0.0).all() for row in tree_advantages(grown, np.ones(7)))
+
+
+def test_without_the_local_part_it_is_the_plain_group_mean_of_what_lies_below(grown):
+    outcomes = np.array([1.0, 0, 0, 0, 0, 0, 0])
+    rows = tree_advantages(grown, outcomes, local=0.0)
+    last = rows[0][-1]
+    assert last == pytest.approx(1 - 1 / 7)
+    assert rows[0][0] == pytest.approx(0.0), "the task's own tokens belong to all"
+
+
+def test_shared_tokens_get_the_same_advantage_in_every_walk(grown):
+    outcomes = np.array([1.0, 0, 1, 0, 1, 0, 0])
+    rows = tree_advantages(grown, outcomes)
+    seen: dict[str, float] = {}
+    for walk, row in zip(grown, rows, strict=True):
+        at = 0
+        for step in walk:
+            if step.node.kind == "verdict" or step.tokens is None or not len(step.tokens):
+                continue
+            value = float(row[at])
+            assert seen.setdefault(step.node.id, value) == value
+            at += len(step.tokens)
