@@ -167,7 +167,7 @@ def test_bad_exports(tmp_path):
         reader_for(tmp_path / "nothing")
     with pytest.raises(BadInput, match="no format 'csv'"):
         reader_for(tmp_path, "csv")
-    with pytest.raises(BadInput, match="cannot be exported"):
+    with pytest.raises(BadInput, match="no place in an export"):
         Native().write([Draft(kind="task")], io.StringIO())
     with pytest.raises(BadInput, match="not a record"):
         tree.load(["text"])

@@ -80,13 +80,14 @@ def test_an_index_that_lost_a_row_is_found(file):
     with sqlite3.connect(file) as raw:
         raw.execute("PRAGMA writable_schema = ON")
         raw.execute(
-            "UPDATE sqlite_master SET sql = 'CREATE INDEX nodes_parent ON nodes(depth)' WHERE name = 'nodes_parent'"
+            "UPDATE sqlite_master SET sql = 'CREATE INDEX nodes_parent ON nodes(depth)' "
+            "WHERE name = 'nodes_parent'"
         )
     raw.close()
     assert any("damaged" in f.what for f in findings(file))
 
 
-def grown(file, policy: ScriptedPolicy, count: int = 6) -> None:
+def grown(file, policy: ScriptedPolicy, count: int = 20) -> None:
     """A prompt and sampled turns, each with a second turn forked inside the first."""
     settings = Sampling(max_tokens=8)
     with Tree.open(file) as tree:
@@ -96,11 +97,21 @@ def grown(file, policy: ScriptedPolicy, count: int = 6) -> None:
         def draft(prefix, parent, keep, noise, mid_turn):
             said = sample_all(policy, [Request(prefix, noise, mid_turn=mid_turn)], settings)[0]
             return Draft(
-                kind="action", parent=parent, keep=keep, key=f"{noise.stream}/{noise.draw}", text=said.text,
-                tokens=said.tokens, offsets=said.offsets, logprobs=said.logprobs, logprobs_t1=said.logprobs_t1,
-                policy=policy.card.name, weights=policy.card.weights, settings=settings.to_json(), noise=noise,
+                kind="action",
+                parent=parent,
+                keep=keep,
+                key=f"{noise.stream}/{noise.draw}",
+                text=said.text,
+                tokens=said.tokens,
+                offsets=said.offsets,
+                logprobs=said.logprobs,
+                logprobs_t1=said.logprobs_t1,
+                policy=policy.card.name,
+                weights=policy.card.weights,
+                settings=settings.to_json(),
+                noise=noise,
                 finish=said.finish,
-            )  # fmt: skip
+            )
 
         for i in range(count):
             node = tree.append(draft(root.tokens, root.id, None, NoiseKey(0, 1, i), mid_turn=False))[0]

@@ -42,7 +42,7 @@ def _score(line: Line, ascii_only: bool) -> Text:
     if value is None:
         return Text("")
     bar = "" if ascii_only or not 0 <= value <= 1 else f"{_BARS[round(7 * value)]} "
-    count = "" if line.scored == 1 else f" /{line.scored}"
+    count = "" if line.scored == 1 else f" n={line.scored:,}"
     return Text(f"{bar}{value:.2f}{count}", style=tone(value))
 
 

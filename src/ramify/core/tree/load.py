@@ -1,0 +1,221 @@
+"""Copying records into a tree: import and merge, all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from typing import Any, final
+
+from ramify.core.errors import BadInput
+from ramify.core.tree.arms import all_draws, begin_fork, finish_draws, forks
+from ramify.core.tree.codec import SELECT, content, difference, draft_of, row_of
+from ramify.core.tree.formats.base import Blob, Record
+from ramify.core.tree.insert import Entry, insert, need_blobs, packed, put_blob
+from ramify.core.tree.node import Draft, Node, node_id
+from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
+from ramify.core.tree.scoring import Retired, add_producer, add_scores, producers, restore_retirements
+from ramify.core.tree.scoring import retirements as retirements_of
+from ramify.core.tree.scoring import scores as scores_of
+from ramify.core.tree.sqlite import Database, Row
+from ramify.core.tree.walks import stream, top_row
+
+_BATCH = 1000
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a copy read and what was new; ``renumbered`` ordinals were taken by other events here."""
+
+    read: dict[str, int] = field(default_factory=dict)
+    nodes: int = 0
+    scores: int = 0
+    forks: int = 0
+    draws: int = 0
+    renumbered: int = 0
+
+
+def records(db: Database) -> Iterator[Record]:
+    """Everything a tree holds now, each record after those it refers to."""
+    with db.snapshot() as frozen:
+        yield from _blobs(frozen)
+        yield from producers(frozen, retired=True)
+        yield from stream(frozen)
+        yield from forks(frozen, None)
+        yield from all_draws(frozen)
+        yield from scores_of(frozen, retired=True)
+        yield from retirements_of(frozen)
+
+
+def _blobs(db: Database) -> Iterator[Blob]:
+    last = 0
+    sql = "SELECT row, data FROM blobs WHERE row > ? ORDER BY row LIMIT 1"
+    while (row := db.one(sql, (last,))) is not None:
+        last = row[0]
+        yield Blob(row[1])
+
+
+@final
+class Loader:
+    """Writes records inside the open transaction.
+
+    Ids stay what they are. Two trees that grew apart may have given one ordinal to different
+    events; the newcomer then takes the next free ordinal, and all that refers to it follows. A key
+    that is not an ordinal names one draw, and another content for it is a conflict.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.result = Loaded()
+        self._renamed: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._next: dict[tuple[str | None, int | None, str], int] = {}
+        self._siblings: dict[tuple[str | None, int | None, str], dict[bytes, list[str]]] = {}
+
+    def load(self, items: Iterable[Record]) -> Loaded:
+        """Write all records, in order."""
+        for kind, group in groupby(items, type):
+            while batch := list(islice(group, _BATCH)):
+                name = kind.__name__.lower()
+                self.result.read[name] = self.result.read.get(name, 0) + len(batch)
+                self._write(kind, batch)
+        return self.result
+
+    def _write(self, kind: type, batch: list[Any]) -> None:
+        writers: dict[type, Callable[[list[Any]], None]] = {
+            Node: self._nodes,
+            Draft: self._drafts,
+            Blob: self._blobs,
+            Producer: self._producers,
+            ForkRecord: self._forks,
+            DrawRecord: self._draws,
+            Score: self._scores,
+            Retired: self._retired,
+        }
+        if kind not in writers:
+            raise BadInput(f"a {kind.__name__} is not a record of a tree")
+        writers[kind](batch)
+
+    def _drafts(self, batch: list[Draft]) -> None:
+        self._insert([Entry(draft, time.time()) for draft in batch])
+
+    def _blobs(self, batch: list[Blob]) -> None:
+        for blob in batch:
+            put_blob(self.db, blob.data)
+
+    def _producers(self, batch: list[Producer]) -> None:
+        for producer in batch:
+            add_producer(self.db, producer, copying=True)
+
+    def _forks(self, batch: list[ForkRecord]) -> None:
+        before = self.db.scalar("SELECT count(*) FROM forks")
+        for fork in batch:
+            begin_fork(self.db, replace(fork, node=self._name(fork.node)))
+        self.result.forks += self.db.scalar("SELECT count(*) FROM forks") - before
+
+    def _draws(self, batch: list[DrawRecord]) -> None:
+        moved = [replace(draw, leaf=self._name(draw.leaf)) for draw in batch]
+        self.result.draws += finish_draws(self.db, moved)
+
+    def _scores(self, batch: list[Score]) -> None:
+        moved = [replace(score, node=self._name(score.node)) for score in batch]
+        self.result.scores += add_scores(self.db, moved, copying=True)
+
+    def _retired(self, batch: list[Retired]) -> None:
+        restore_retirements(self.db, batch)
+
+    def _name(self, id_: str) -> str:
+        return self._renamed.get(id_, id_)
+
+    def _moved(self, draft: Draft) -> Draft:
+        new = None if draft.parent is None else self._renamed.get(draft.parent)
+        return draft if new is None else replace(draft, parent=new)
+
+    def _insert(self, entries: list[Entry]) -> None:
+        before = top_row(self.db)
+        insert(self.db, entries)
+        self.result.nodes += top_row(self.db) - before
+
+    def _nodes(self, batch: list[Node]) -> None:
+        digests = {node.id: None if node.snapshot is None else bytes.fromhex(node.snapshot) for node in batch}
+        need_blobs(self.db, (digest for digest in digests.values() if digest is not None))
+        query = f"SELECT {SELECT} FROM nodes n WHERE n.id IN ({{keys}})"
+        present = {row[1].hex(): row for row in self.db.lookup(query, packed(digests))}
+        entries: list[Entry] = []
+        for node in batch:
+            if node.id != node_id(node.parent, node.keep, node.kind, node.key):
+                raise BadInput("this id is not the digest of its place", where=f"node {node.id[:12]}")
+            draft = self._moved(draft_of(node))
+            entry = Entry(draft, node.created, digests[node.id])
+            if node.key.startswith("#"):
+                entry = self._ordinal(node, entry, present)
+            elif draft.parent != node.parent:
+                self._renamed[node.id] = node_id(draft.parent, node.keep, node.kind, node.key)
+            entries.append(entry)
+        self._insert(entries)
+
+    def _ordinal(self, node: Node, entry: Entry, present: dict[str, Row]) -> Entry:
+        """The entry under an ordinal that is free or says the same."""
+        draft = entry.draft
+        target = node_id(draft.parent, draft.keep, draft.kind, node.key)
+        new = self._row(draft, entry)
+        if target == node.id:
+            old = present.get(target)
+        else:
+            old = self.db.one(f"SELECT {SELECT} FROM nodes n WHERE n.id = ?", (bytes.fromhex(target),))
+        if target not in self._taken and (old is None or difference(old, new) is None):
+            self._taken.add(target)
+            if target != node.id:
+                self._renamed[node.id] = target
+            return entry
+        group = (draft.parent, draft.keep, draft.kind)
+        same = self._equal_siblings(group).get(_digest(new), [])
+        while same and same[0] in self._taken:
+            same.pop(0)
+        if same:
+            target = same.pop(0)
+            key = str(self.db.scalar("SELECT key FROM nodes WHERE id = ?", (bytes.fromhex(target),)))
+        else:
+            key, target = self._free(group)
+        self._taken.add(target)
+        self._renamed[node.id] = target
+        self.result.renumbered += 1
+        return replace(entry, draft=replace(draft, key=key))
+
+    def _row(self, draft: Draft, entry: Entry) -> Row:
+        place = (0, b"", None, draft.keep, draft.kind, draft.key, 0)
+        body = content(draft, f"{draft.kind} {draft.key}")
+        return row_of(place, body, entry.snapshot, entry.created)
+
+    def _free(self, group: tuple[str | None, int | None, str]) -> tuple[str, str]:
+        number = self._next.get(group, 0)
+        while True:
+            target = node_id(*group, f"#{number}")
+            known = self.db.one("SELECT 1 FROM nodes WHERE id = ?", (bytes.fromhex(target),))
+            if target not in self._taken and known is None:
+                self._next[group] = number + 1
+                return f"#{number}", target
+            number += 1
+
+    def _equal_siblings(self, group: tuple[str | None, int | None, str]) -> dict[bytes, list[str]]:
+        if group not in self._siblings:
+            parent, keep, kind = group
+            found: dict[bytes, list[str]] = {}
+            row = None
+            if parent is not None:
+                row = self.db.scalar("SELECT row FROM nodes WHERE id = ?", (bytes.fromhex(parent),))
+            if parent is None or row is not None:
+                sql = f"SELECT {SELECT} FROM nodes n WHERE n.parent IS ? AND n.keep IS ? AND n.kind = ?"
+                for sibling in self.db.rows(sql + " AND n.key LIKE '#%' ORDER BY n.row", (row, keep, kind)):
+                    found.setdefault(_digest(sibling), []).append(sibling[1].hex())
+            self._siblings[group] = found
+        return self._siblings[group]
+
+
+def _digest(row: Row) -> bytes:
+    """Digest of what a row says, place and times aside."""
+    cost, created = len(row) - 3, len(row) - 2
+    said = [value for place, value in enumerate(row) if place > 6 and place not in (cost, created)]
+    return hashlib.blake2b(repr(said).encode(), digest_size=16).digest()

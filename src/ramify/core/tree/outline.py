@@ -1,0 +1,221 @@
+"""A tree as lines to draw: runs without a fork stay flat, forks indent, many siblings are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.core.errors import BadInput
+from ramify.core.tree.node import Node
+from ramify.core.tree.sqlite import Database
+from ramify.core.tree.walks import by_rows, row_number
+
+_PAGE: Final = 50_000
+#: Guide and node index of a line, or the siblings that are not drawn.
+_Place: TypeAlias = tuple[str, int, NDArray[np.int64] | None]
+_USUAL: Final = ("success", "reward", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to draw: below ``under``, at most ``siblings`` of a fork and ``lines`` in all.
+
+    ``score`` names the score that is shown; None takes the usual one.
+    """
+
+    under: str | None = None
+    score: str | None = None
+    siblings: int = 6
+    lines: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("siblings", "lines"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must be at least 1", where="outline")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: a node, or ``more`` siblings that are not drawn (``node`` is None then).
+
+    ``below`` counts nodes under it, ``leaves`` endings at or under it, ``mean`` is the mean of the
+    ``scored`` scores at and under it, ``own`` is its own score.
+    """
+
+    guide: str
+    node: Node | None
+    more: int
+    below: int
+    leaves: int
+    mean: float | None
+    scored: int
+    own: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Lines in order; ``hidden`` of ``total`` nodes are not drawn, ``score`` is what was shown."""
+
+    lines: tuple[Line, ...]
+    score: str | None
+    total: int
+    hidden: int
+
+
+@final
+class Shape:
+    """Children, sizes and score sums of every node, as arrays over all nodes in order of writing."""
+
+    def __init__(self, db: Database, score: str | None) -> None:
+        self.rows, parents, depths = _columns(db)
+        count = len(self.rows)
+        at = np.searchsorted(self.rows, parents)
+        self.parents: NDArray[np.int64] = np.where(parents > 0, at, -1)
+        self.own = _scores(db, score, self.rows)
+        known = ~np.isnan(self.own)
+        self.sums: NDArray[np.float64] = np.where(known, self.own, 0.0)
+        self.scored: NDArray[np.int64] = known.astype(np.int64)
+        self.sizes: NDArray[np.int64] = np.ones(count, dtype=np.int64)
+        self.leaves: NDArray[np.int64] = np.ones(count, dtype=np.int64)
+        self.leaves[self.parents[self.parents >= 0]] = 0
+        self._gather(depths)
+        order = np.argsort(self.parents, kind="stable")
+        self._sorted: NDArray[np.int64] = order.astype(np.int64)
+        self._keys: NDArray[np.int64] = self.parents[order]
+
+    def _gather(self, depths: NDArray[np.int64]) -> None:
+        order = np.argsort(depths, kind="stable")
+        starts = np.searchsorted(depths[order], np.arange(int(depths.max(initial=0)) + 2))
+        for level in range(len(starts) - 2, 0, -1):
+            nodes = order[starts[level] : starts[level + 1]]
+            for totals in (self.sums, self.scored, self.sizes, self.leaves):
+                np.add.at(totals, self.parents[nodes], totals[nodes])
+
+    def children(self, index: int) -> NDArray[np.int64]:
+        """Indices of a node's children (-1: of the roots), in order of writing."""
+        low, high = np.searchsorted(self._keys, [index, index + 1])
+        return self._sorted[low:high]
+
+    def mean(self, indices: NDArray[np.int64]) -> tuple[float | None, int]:
+        """Mean score at and under some nodes, and of how many."""
+        count = int(self.scored[indices].sum())
+        return (float(self.sums[indices].sum()) / count if count else None), count
+
+
+def _columns(db: Database) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    pages: list[NDArray[np.int64]] = [np.zeros((0, 3), dtype=np.int64)]
+    last = 0
+    sql = "SELECT row, coalesce(parent, 0), depth FROM nodes WHERE row > ? ORDER BY row LIMIT ?"
+    while page := db.rows(sql, (last, _PAGE)):
+        pages.append(np.array(page, dtype=np.int64))
+        last = page[-1][0]
+    table = np.concatenate(pages)
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+def _scores(db: Database, name: str | None, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    own = np.full(len(rows), np.nan)
+    if name is not None:
+        found = db.rows(
+            "SELECT s.node, s.value FROM scores s JOIN producers p ON p.row = s.producer WHERE s.name = ? "
+            "AND s.value IS NOT NULL AND p.retired_at IS NULL AND s.node <= ? ORDER BY p.row",
+            (name, int(rows.max(initial=0))),
+        )
+        if found:
+            nodes, values = zip(*found, strict=True)
+            own[np.searchsorted(rows, np.array(nodes, dtype=np.int64))] = values
+    return own
+
+
+def score_names(db: Database) -> list[str]:
+    """Names of live scalar scores, the usual ones first."""
+    sql = (
+        "SELECT DISTINCT s.name FROM scores s JOIN producers p ON p.row = s.producer "
+        "WHERE s.value IS NOT NULL AND p.retired_at IS NULL ORDER BY s.name"
+    )
+    names = [name for (name,) in db.rows(sql)]
+    return sorted(names, key=lambda name: (_USUAL.index(name) if name in _USUAL else len(_USUAL), name))
+
+
+def outline(db: Database, options: Options) -> Outline:
+    """Lines of a tree or of what grows from one node.
+
+    Raises:
+        UnknownNode: ``under`` names no node.
+        BadInput: no live score has the name asked for.
+    """
+    start = None if options.under is None else row_number(db, options.under)
+    shape, score = _shape(db, options)
+    first = -1 if start is None else int(np.searchsorted(shape.rows, start))
+    places = _places(shape, first, options)
+    total = len(shape.rows) if first < 0 else int(shape.sizes[first])
+    return _drawn(db, shape, places, score, total)
+
+
+def roots(db: Database, options: Options) -> Outline:
+    """A line for each task, with what grows from it; ``lines`` of them at most."""
+    shape, score = _shape(db, options)
+    places: list[_Place] = [("", int(index), None) for index in shape.children(-1)[: options.lines]]
+    return _drawn(db, shape, places, score, len(shape.children(-1)))
+
+
+def _shape(db: Database, options: Options) -> tuple[Shape, str | None]:
+    names = score_names(db)
+    if options.score is not None and options.score not in names:
+        known = ", ".join(names) or "none"
+        raise BadInput(f"no score {options.score!r} in this tree", hint=f"scores here: {known}")
+    score = options.score or next(iter(names), None)
+    return Shape(db, score), score
+
+
+def _drawn(db: Database, shape: Shape, places: list[_Place], score: str | None, total: int) -> Outline:
+    drawn = [index for _, index, rest in places if rest is None]
+    nodes = dict(by_rows(db, [int(shape.rows[index]) for index in drawn]))
+    lines = tuple(_line(shape, nodes, *place) for place in places)
+    return Outline(lines, score, total, total - len(drawn))
+
+
+def _places(shape: Shape, first: int, options: Options) -> list[_Place]:
+    """Guide and node index of each line, or the undrawn siblings; depth-first without recursion."""
+    places: list[_Place] = []
+    # Entries: guide of the line itself, guide of what follows it, node or undrawn siblings.
+    stack: list[tuple[str, str, int, NDArray[np.int64] | None]] = []
+
+    def push(kids: NDArray[np.int64], guide: str, root: bool) -> None:
+        shown = kids[: options.siblings] if len(kids) > options.siblings + 1 else kids
+        rest = kids[len(shown) :]
+        flat = root or len(kids) == 1
+        entries: list[tuple[str, str, int, NDArray[np.int64] | None]] = []
+        for number, kid in enumerate(shown):
+            last = number == len(shown) - 1 and not len(rest)
+            own, after = ("", "") if flat else (("└─ ", "   ") if last else ("├─ ", "│  "))
+            entries.append((guide + own, guide + after, int(kid), None))
+        if len(rest):
+            entries.append((guide + ("" if flat else "└─ "), guide, -1, rest))
+        stack.extend(reversed(entries))
+
+    push(shape.children(-1) if first < 0 else np.array([first]), "", root=True)
+    while stack and len(places) < options.lines:
+        own, after, index, rest = stack.pop()
+        places.append((own, index, rest))
+        if rest is None:
+            kids = shape.children(index)
+            if len(kids):
+                push(kids, after, root=False)
+    return places
+
+
+def _line(
+    shape: Shape, nodes: dict[int, Node], guide: str, index: int, rest: NDArray[np.int64] | None
+) -> Line:
+    if rest is not None:
+        mean, scored = shape.mean(rest)
+        inside, leaves = int(shape.sizes[rest].sum()), int(shape.leaves[rest].sum())
+        return Line(guide, None, len(rest), inside - len(rest), leaves, mean, scored, None)
+    mean, scored = shape.mean(np.array([index]))
+    own = None if np.isnan(shape.own[index]) else float(shape.own[index])
+    node = nodes[int(shape.rows[index])]
+    return Line(guide, node, 0, int(shape.sizes[index]) - 1, int(shape.leaves[index]), mean, scored, own)

@@ -1,0 +1,316 @@
+"""The embedded store: connections, transactions, and the translation of SQLite's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, final
+from urllib.parse import quote
+
+from ramify.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
+from ramify.core.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl
+
+Mode: TypeAlias = Literal["a", "r", "x"]
+Row: TypeAlias = tuple[Any, ...]
+
+BUSY_SECONDS: Final = 30.0
+#: SQLite takes at least this many parameters in one statement, in every build.
+CHUNK: Final = 500
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+_REFUSED = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_DIR_FSYNC,
+        sqlite3.SQLITE_IOERR_TRUNCATE,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+    }
+)
+
+
+def translate(error: sqlite3.Error, path: Path | None) -> TreeError:
+    """The user's error for one of SQLite's."""
+    where = str(path) if path else "in memory"
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & 0xFF
+    if primary in _BUSY:
+        return TreeBusy(
+            f"another process has been writing to this tree for {BUSY_SECONDS:g} s",
+            where=where,
+            hint="wait for it to end, or write to another file and `ramify tree merge` them",
+        )
+    if code in _REFUSED or primary == sqlite3.SQLITE_FULL:
+        return DiskFull(
+            "the storage refused a write; nothing of this write was recorded, all before it is safe",
+            where=where,
+            hint="free some space, then run the same command again",
+        )
+    if primary in _DAMAGED:
+        return NotATree(
+            f"the file is not a Ramify tree, or it is damaged: {error}",
+            where=where,
+            hint="check the path; restore a copy, or import its last export",
+        )
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return TreeError("this tree has been closed", where=where, hint="open it again")
+    return TreeError(
+        f"the tree file cannot be used: {error}",
+        where=where,
+        hint="check that the file and its folder exist and may be written",
+    )
+
+
+@contextlib.contextmanager
+def translated(path: Path | None) -> Iterator[None]:
+    """Raise SQLite's errors as the user's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+    except UnicodeEncodeError as error:
+        raise BadInput(f"a text is not valid Unicode: {error}") from error
+
+
+@final
+class Database:
+    """One connection, usable from several threads; every read is one complete query.
+
+    Readers page by row number instead of holding a cursor open: rows are only ever added, so rows
+    up to a bound are a snapshot, no writer is ever held up, and the journal can always be folded in.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None, mode: Mode) -> None:
+        self.path = path
+        self.mode = mode
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+        with self._lock, translated(self.path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def one(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+        with self._lock, translated(self.path):
+            row: Row | None = self._connection.execute(sql, parameters).fetchone()
+            return row
+
+    def scalar(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """The first column of the first row, or None."""
+        row = self.one(sql, parameters)
+        return None if row is None else row[0]
+
+    def lookup(self, sql: str, keys: Iterable[Any], before: Sequence[Any] = ()) -> Iterator[Row]:
+        """Rows of a query over many keys; ``{keys}`` in ``sql`` stands for them, after other parameters."""
+        wanted = list(keys)
+        for start in range(0, len(wanted), CHUNK):
+            part = wanted[start : start + CHUNK]
+            # One statement for every full chunk, and one per power of two, so that they stay prepared.
+            size = min(CHUNK, 1 << (len(part) - 1).bit_length())
+            marks = ",".join("?" * size)
+            padded = part + [None] * (size - len(part))
+            yield from self.rows(sql.replace("{keys}", marks), [*before, *padded])
+
+    def write(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Run a statement for each row, inside a transaction; returns the number of rows it changed."""
+        with self._lock:
+            before = self._connection.total_changes
+            self._connection.executemany(sql, rows)
+            return self._connection.total_changes - before
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and durable once it ends.
+
+        Raises:
+            TreeError: the tree is open for reading only.
+            TreeBusy: another process kept the write lock too long.
+            DiskFull: the storage refused; nothing was written.
+        """
+        if self.mode == "r":
+            raise TreeError(
+                "this tree is open for reading only",
+                where=str(self.path),
+                hint="open it with mode 'a' to write",
+            )
+        with self._lock, translated(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        self._connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Database]:
+        """The database as it is now, whatever is written meanwhile; in memory, the database itself."""
+        if self.path is None:
+            yield self
+            return
+        with translated(self.path), contextlib.closing(_open_existing(self.path, "r", 0)) as connection:
+            connection.execute("BEGIN")
+            connection.execute("SELECT max(row) FROM nodes").fetchone()
+            yield Database(connection, self.path, "r")
+
+    def close(self) -> None:
+        """Give the file back; further use is refused."""
+        with self._lock:
+            self._connection.close()
+
+
+def _connect(target: str, *, wait: float = BUSY_SECONDS) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        target, timeout=wait, isolation_level=None, check_same_thread=False, uri=True, cached_statements=256
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    return connection
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
+def _build(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in ddl():
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES ('created', ?)", (repr(time.time()),))
+    connection.execute("COMMIT")
+
+
+def _create(path: Path) -> bool:
+    """Make an empty tree; False where another process was first. The file appears whole or not at all."""
+    folder = path.absolute().parent
+    fresh = folder / f".{path.name}.{uuid.uuid4().hex}.new"
+    try:
+        with contextlib.closing(_connect(_uri(fresh, "rwc"))) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            _build(connection)
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links
+            fresh.replace(path)
+        _sync(folder)
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{fresh}{suffix}").unlink(missing_ok=True)
+    return True
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> int:
+    """The file's schema version, once it is known to be ours."""
+    mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if mark != APPLICATION_ID:
+        raise NotATree(
+            "this is a database, but not a Ramify tree",
+            where=str(path),
+            hint="check the path; `ramify tree import` reads other formats",
+        )
+    if not 1 <= version <= VERSION:
+        raise TreeVersion(
+            f"the tree has schema version {version}; this build reads 1 to {VERSION}",
+            where=str(path),
+            hint="install a newer ramify",
+        )
+    connection.execute("SELECT max(row) FROM nodes").fetchone()
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have migrated while this one waited.
+        version = _check(connection, path)
+        for step in range(version, VERSION):
+            for statement in MIGRATIONS[step]:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _open_existing(path: Path, mode: Mode, wait: float) -> sqlite3.Connection:
+    target = _uri(path, "ro" if mode == "r" else "rw")
+    sealed = not os.access(path.absolute().parent, os.W_OK) and not Path(f"{path}-wal").exists()
+    if mode == "r" and sealed:
+        # A journal cannot be made on a read-only medium, and nobody can be writing there.
+        target += "&immutable=1"
+    connection = _connect(target, wait=wait)
+    try:
+        version = _check(connection, path)
+        if version < VERSION and mode == "r":
+            raise TreeVersion(
+                f"the tree has schema version {version} and must be brought to {VERSION} first",
+                where=str(path),
+                hint=f"ramify tree schema {path} --migrate",
+            )
+        if version < VERSION:
+            _migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_file(path: str | os.PathLike[str], mode: Mode = "a", wait: float = BUSY_SECONDS) -> Database:
+    """A database of a tree file: ``a`` creates or appends, ``r`` reads only, ``x`` must not exist.
+
+    ``wait`` is how many seconds a write waits for another writer.
+
+    Raises:
+        NotATree: no such file, empty, truncated, or not ours.
+        TreeVersion: written by another schema version.
+        TreeError: the folder does not exist, or ``x`` and the file exists.
+    """
+    file = Path(path)
+    if mode not in ("a", "r", "x"):
+        raise BadInput(f"mode is {mode!r}; it must be 'a', 'r' or 'x'", where=str(file))
+    with translated(file):
+        made = mode != "r" and not file.exists() and _create(file)
+        if mode == "x" and not made:
+            raise TreeError("the file exists already", where=str(file), hint="choose another name")
+        if not file.is_file():
+            found = "a folder" if file.is_dir() else "no such file"
+            raise NotATree(f"this is not a tree file: {found}", where=str(file), hint="check the path")
+        if file.stat().st_size == 0:
+            raise NotATree("the file is empty", where=str(file), hint="delete it, or restore a copy")
+        return Database(_open_existing(file, mode, wait), file, mode)
+
+
+def open_memory() -> Database:
+    """A database that lives and dies with this process."""
+    connection = _connect(":memory:")
+    _build(connection)
+    return Database(connection, None, "a")
