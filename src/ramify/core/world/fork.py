@@ -1,0 +1,51 @@
+"""Going back to a recorded moment of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramify.core.errors import BadInput, ReplayDiverged
+from ramify.core.types import Origin
+from ramify.core.world.base import Episode, Task, World
+
+
+def resume(
+    world: World,
+    task: Task,
+    seed: int,
+    actions: Sequence[str],
+    observations: Sequence[str],
+    snapshot: bytes | None = None,
+) -> tuple[Episode, Origin]:
+    """An episode in the state that the recorded turns led to, and how it was reached.
+
+    With a snapshot (taken after the last turn) it is restored: origin ``real``. Without, the actions are
+    replayed from the start under ``seed`` and each answer is checked against the recorded text:
+    origin ``replayed`` (``real`` where there was nothing to replay).
+
+    Raises:
+        BadInput: not one observation per action, or the snapshot is not of this task.
+        ReplayDiverged: the world answered a turn otherwise than recorded; the message names the first.
+    """
+    if len(actions) != len(observations):
+        raise BadInput(
+            f"{len(actions)} actions and {len(observations)} observations",
+            where=f"task {task.id}",
+            hint="give the text that followed each action",
+        )
+    if snapshot is not None:
+        return world.restore(task, snapshot), "real"
+    episode = world.start(task, seed)
+    over = False
+    for turn, (action, expected) in enumerate(zip(actions, observations, strict=True), start=1):
+        seen = None if over else episode.step(action)
+        got = "the end of the episode" if seen is None else repr(seen.text)
+        if seen is None or seen.text != expected:
+            episode.close()
+            raise ReplayDiverged(
+                f"turn {turn} ({action.strip()!r}): expected {expected!r}, got {got}",
+                where=f"world {world.name}, task {task.id}",
+                hint="the world or its seed changed since the recording, or it has chance of its own",
+            )
+        over = seen.done
+    return episode, "replayed" if actions else "real"

@@ -1,0 +1,110 @@
+"""Open a world by its specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ramify.core.errors import BadInput
+from ramify.core.types import Json
+from ramify.core.world.base import Task, World
+from ramify.core.world.spec import Spec
+
+#: Specifications that open, with what they are.
+KNOWN = {
+    "maze:W,K,L": "path-star maze: W branches of K diamonds of L parallel edges (option cap)",
+    "household:SIZE": "rooms, keys and objects, SIZE 1 to 6 (option slip)",
+    "lock": "one action of 32 characters, four of which must be right",
+    "reasoning-gym:DATASET": "any reasoning-gym dataset (its settings as options; extract, after, compact)",
+    "gymnasium:ENV-ID": "any Gymnasium environment with discrete or text spaces (its settings as options)",
+}
+
+
+def open_world(spec: str) -> World:
+    """The world that a specification names: ``NAME[:ARGUMENT][?option=value&...]``.
+
+    Examples: ``maze:3,3,3``, ``household:2?slip=0.1``, ``lock``, ``reasoning-gym:chain_sum?min_terms=2``,
+    ``gymnasium:FrozenLake-v1?is_slippery=false``.
+
+    Raises:
+        BadInput: an unknown world, argument or option.
+        MissingExtra: the package behind an adapter is not installed.
+    """
+    parsed = Spec.parse(spec)
+    opener = _OPENERS.get(parsed.name)
+    if opener is None:
+        raise BadInput(f"unknown world {parsed.name!r}", hint="worlds: " + ", ".join(KNOWN))
+    return opener(parsed)
+
+
+def _maze(spec: Spec) -> World:
+    from ramify.core.world.maze import maze_world
+
+    parts = spec.argument.split(",") if spec.argument else ["3", "3", "3"]
+    if len(parts) != 3 or not all(part.strip().lstrip("-").isdigit() for part in parts):
+        raise BadInput(f"{spec.argument!r} is not W,K,L", where="maze", hint="for example maze:3,3,3")
+    return maze_world(*(int(part) for part in parts), **spec.take({"cap": int}))
+
+
+def _household(spec: Spec) -> World:
+    from ramify.core.world.household import SIZES, household_world
+
+    size = spec.argument or "2"
+    if not size.isdigit():
+        raise BadInput(f"{size!r} is not a size", where="household", hint=f"sizes: 1 to {max(SIZES)}")
+    return household_world(int(size), **spec.take({"slip": (float, int)}))
+
+
+def _lock(spec: Spec) -> World:
+    from ramify.core.world.lock import LockWorld
+
+    if spec.argument:
+        raise BadInput(f"lock takes no argument, not {spec.argument!r}", where="lock")
+    spec.take({})
+    return LockWorld()
+
+
+def _reasoning_gym(spec: Spec) -> World:
+    from ramify.core.world.adapters.reasoning_gym import reasoning_gym_world
+
+    return reasoning_gym_world(spec)
+
+
+def _gymnasium(spec: Spec) -> World:
+    from ramify.core.world.adapters.gymnasium import gymnasium_world
+
+    return gymnasium_world(spec)
+
+
+_OPENERS: dict[str, Callable[[Spec], World]] = {
+    "maze": _maze,
+    "household": _household,
+    "lock": _lock,
+    "reasoning-gym": _reasoning_gym,
+    "gymnasium": _gymnasium,
+}
+
+
+def task_to_json(task: Task) -> Json:
+    """A task as plain JSON: id, world, split, prompt and data."""
+    return {
+        "id": task.id,
+        "world": task.world,
+        "split": task.split,
+        "prompt": task.prompt,
+        "data": task.data,
+    }
+
+
+def task_from_json(world: World, data: Any) -> Task:
+    """Inverse of :func:`task_to_json`; the world must be able to start it.
+
+    Raises:
+        BadInput: keys are missing or unknown, or the task is not of this world.
+    """
+    keys = {"id", "world", "split", "prompt", "data"}
+    if not isinstance(data, dict) or set(data) != keys:
+        raise BadInput("a task has the keys id, world, split, prompt and data", where=f"world {world.name}")
+    task = Task(**data)
+    world.start(task, 0).close()
+    return task
