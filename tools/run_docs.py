@@ -122,13 +122,17 @@ class Failure(Exception):
         super().__init__(what)
         self.line = line
 
+ASSIGNMENT = re.compile(r"([A-Z_]+)=")
+
 
 def run_console(block: Block) -> None:
     """Run a console block's commands; raises :class:`Failure` at the first that disagrees."""
     commands = block.commands()
     for command in commands:
+        name = ASSIGNMENT.match(command.text)
+        keep = f' && printf %s "${name[1]}"' if name else ""
         done = subprocess.run(
-            ["bash", "-c", command.text],
+            ["bash", "-c", command.text + keep],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -139,6 +143,8 @@ def run_console(block: Block) -> None:
         report = f"$ {command.text}\n{done.stdout[-4000:]}"
         if done.returncode != wanted:
             raise Failure(command.line, f"exit status {done.returncode}, not {wanted}\n{report}")
+        if name:  # a variable that a command sets is there for the page's later commands
+            os.environ[name[1]] = done.stdout
         if block.match and not matches(command.shown, done.stdout):
             raise Failure(command.line, f"other output than shown\n{report}")
 
