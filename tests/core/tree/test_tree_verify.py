@@ -213,3 +213,32 @@ def test_a_prompt_that_its_tokens_do_not_hold(file):
         tree.append(Draft(kind="task", text="ba", tokens=policy.encode("ab")))
     (found,) = findings(file, {"chain": policy})
     assert found.cause == "template"
+
+
+def test_retokenised_text_is_named_as_the_cause(file):
+    table = {"": {"a": 0.25, "b": 0.25, "ab": 0.5}, "a": {"b": 1.0}, "b": {"": 1.0}, "ab": {"": 1.0}}
+    policy = unsigned(ScriptedPolicy.from_chain(table))
+    prompt = policy.render([], np.zeros(0, np.int32), [{"role": "user", "content": "go"}]).tokens
+    apart = np.concatenate([policy.encode("a"), policy.encode("b")])
+    assert len(policy.encode("ab")) == 1
+    given = {"tokens": apart, "offsets": np.array([1, 2], np.int32), "policy": "chain"}
+    lied = np.log(np.array([0.5, 0.5], np.float32))
+    with Tree.open(file) as tree:
+        root = tree.append(Draft(kind="task", text="go", tokens=prompt))[0]
+        tree.append(Draft(kind="action", parent=root.id, text="ab", logprobs_t1=lied, **given))
+    (found,) = findings(file, {"chain": policy})
+    assert found.token == 0
+    assert found.cause.startswith("retokenisation")
+
+
+def test_a_turn_cut_by_its_own_limit_is_drawn_to_that_limit(file):
+    policy = ScriptedPolicy.from_chain({"": {"a": 1.0}, "a": {"a": 1.0}})
+    prompt = policy.render([], np.zeros(0, np.int32), [{"role": "user", "content": "go"}]).tokens
+    settings, noise = Sampling(max_tokens=9), NoiseKey(0, 0, 0)
+    said = sample_all(policy, [Request(prompt, noise, max_tokens=4)], settings)[0]
+    assert (len(said.tokens), said.finish) == (4, "length")
+    with Tree.open(file) as tree:
+        root = tree.append(Draft(kind="task", text="go", tokens=prompt))[0]
+        sampled = {"policy": "chain", "settings": settings.to_json(), "noise": noise, "finish": said.finish}
+        tree.append(Draft(kind="action", parent=root.id, text=said.text, tokens=said.tokens, **sampled))
+    assert findings(file, {"chain": policy}, redraw=True) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console, RenderableType
+from rich.console import Console, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -25,9 +25,24 @@ _ROOMY, _NARROW = 76, 44
 _MORE = "…"
 
 
-def one_line(text: str) -> str:
+def _shown(text: str, ascii_only: bool) -> str:
     """A text on one line, line ends shown."""
+    if ascii_only:
+        return _encodable(text.strip().replace("\n", " / "))
     return text.strip().replace("\n", "⏎ ")
+
+
+def _encodable(text: str) -> str:
+    return text.encode("ascii", "replace").decode()
+
+
+def _overflow(ascii_only: bool) -> OverflowMethod:
+    # The mark of a text that was cut is not ASCII itself.
+    return "crop" if ascii_only else "ellipsis"
+
+
+def _table() -> Table:
+    return Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
 
 
 def tone(value: float | None) -> str:
@@ -48,7 +63,7 @@ def _score(line: Line, ascii_only: bool) -> Text:
 
 def _label(line: Line, ascii_only: bool) -> Text:
     guide = line.guide.translate(_GUIDES) if ascii_only else line.guide
-    label = Text(guide, style="dim", no_wrap=True, overflow="ellipsis")
+    label = Text(no_wrap=True, overflow=_overflow(ascii_only)).append(guide, style="dim")
     node = line.node
     if node is None:
         dots = "..." if ascii_only else _MORE
@@ -59,12 +74,10 @@ def _label(line: Line, ascii_only: bool) -> Text:
     label.append(f"{marks[node.kind]} ", style="green" if node.kind == "action" else style)
     if node.keep is not None:
         label.append(f"@{node.keep} ", style="magenta")
-    said = one_line(node.text)
-    if ascii_only:
-        said = said.encode("ascii", "replace").decode()
+    said = _shown(node.text, ascii_only)
     label.append(said or f"({node.kind})", style=style if said else "dim italic")
     if node.error:
-        label.append(f"  {one_line(node.error)}", style="red")
+        label.append(f"  {_shown(node.error, ascii_only)}", style="red")
     return label
 
 
@@ -76,8 +89,8 @@ def tree_table(drawn: Outline, console: Console) -> RenderableType:
     """The lines of an outline as a table that fits the console."""
     wide, ids = console.width >= _ROOMY, console.width >= _NARROW
     plain = console.options.ascii_only
-    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
-    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
+    table = _table()
+    table.add_column("", ratio=1, no_wrap=True, overflow=_overflow(plain))
     if wide:
         table.add_column("tokens", justify="right", style="dim", no_wrap=True)
     if drawn.score is not None:
@@ -109,8 +122,9 @@ def legend(drawn: Outline, console: Console) -> Text:
 
 def task_table(drawn: Outline, console: Console) -> RenderableType:
     """Tasks with the size and the mean score of what grows from them."""
-    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
-    table.add_column("task", ratio=1, no_wrap=True, overflow="ellipsis")
+    plain = console.options.ascii_only
+    table = _table()
+    table.add_column("task", ratio=1, no_wrap=True, overflow=_overflow(plain))
     wide = console.width >= _ROOMY
     if wide:
         table.add_column("world", no_wrap=True, style="dim")
@@ -119,13 +133,13 @@ def task_table(drawn: Outline, console: Console) -> RenderableType:
     if drawn.score is not None:
         table.add_column(drawn.score, no_wrap=True)
     table.add_column("node", style="blue", no_wrap=True)
-    plain = console.options.ascii_only
     for line in drawn.lines:
         if line.node is None:
             continue
-        cells: list[RenderableType] = [Text(one_line(line.node.text) or "(no text)", no_wrap=True)]
+        said = Text(_shown(line.node.text, plain) or "(no text)", no_wrap=True, overflow=_overflow(plain))
+        cells: list[RenderableType] = [said]
         if wide:
-            cells.append(str(line.node.extra.get("world") or ""))
+            cells.append(Text(_shown(str(line.node.extra.get("world") or ""), plain)))
         cells += [f"{line.below + 1:,}", f"{line.leaves:,}"]
         if drawn.score is not None:
             cells.append(_score(line, plain))
@@ -135,13 +149,14 @@ def task_table(drawn: Outline, console: Console) -> RenderableType:
 
 def walk_table(walk: Trajectory, console: Console) -> RenderableType:
     """The steps of a walk with the text that it keeps of each."""
-    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    plain = console.options.ascii_only
+    table = _table()
     table.add_column("", no_wrap=True)
     table.add_column("kind", no_wrap=True, style="dim")
     table.add_column("kept text", ratio=1, overflow="fold")
     table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("node", style="blue", no_wrap=True)
-    marks = _ASCII if console.options.ascii_only else _MARKS
+    marks = _ASCII if plain else _MARKS
     for step in walk:
         node = step.node
         kept = (
@@ -149,5 +164,6 @@ def walk_table(walk: Trajectory, console: Console) -> RenderableType:
         )
         text = step.text if step.keep is None or node.offsets is not None else f"({step.keep} tokens)"
         style = _STYLES[node.kind]
-        table.add_row(marks[node.kind], node.kind, Text(text, style=style), kept, node.id[:8])
+        body = Text(_encodable(text) if plain else text, style=style)
+        table.add_row(marks[node.kind], node.kind, body, kept, node.id[:8])
     return table

@@ -27,12 +27,15 @@ from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
 from ramify.core.world.base import World
 from ramify.core.world.open import open_world
-from ramify.learn.organism import build, organism_for
+from ramify.learn.organism import build, find, organism_for
 from ramify.learn.train.loop import TreeTraining, Update, improve
 
 
 class DemoRecipe(Part):
-    """Everything the main job depends on. ``organism`` None: the one that belongs to the world."""
+    """Everything the main job depends on.
+
+    ``organism`` None: the one that belongs to the world. ``sampling`` None: as the organism was measured.
+    """
 
     world: str = "household:2"
     organism: str | None = None
@@ -46,7 +49,7 @@ class DemoRecipe(Part):
     learning_rate: float = Field(default=5e-4, gt=0)
     evaluate_every: int = Field(default=2, ge=1)
     seed: int = 0
-    sampling: Law = Law(max_tokens=32)
+    sampling: Law | None = None
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class Demo:
     recipe: DemoRecipe
     world: World
     policy: LocalPolicy
+    settings: Sampling
     tree: Tree
     progress: Progress
     stages: list[Stage] = field(default_factory=list)
@@ -75,11 +79,6 @@ class Demo:
     def stage(self, title: str, detail: str, started: float) -> None:
         """Note a finished stage."""
         self.stages.append(Stage(title, detail, time.monotonic() - started))
-
-    @property
-    def settings(self) -> Sampling:
-        """The law all rollouts are drawn from."""
-        return self.recipe.sampling.sampling()
 
     def evaluate(self, update: int) -> list[Group]:
         """Success on the held-out tasks, the same noise every time, so that evaluations pair up."""
@@ -180,13 +179,14 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
     """Run the main job into a folder and return its summary; the same call again resumes it."""
     began = time.monotonic()
     open_folder(folder, recipe)
-    world = open_world(recipe.world)
-    place = build(
-        recipe.organism or organism_for(recipe.world), progress=_named(progress, "building the agent")
-    )
+    name = recipe.organism or organism_for(recipe.world)
+    # A bare name means the world as its organism was trained for: how it marks its answer, for one.
+    world = open_world(recipe.world if "?" in recipe.world else find(name).world or recipe.world)
+    place = build(name, progress=_named(progress, "building the agent"))
     policy = LocalPolicy.load(place)
     with Tree.open(folder / "tree.db") as tree:
-        demo = Demo(recipe, world, policy, tree, progress)
+        settings = recipe.sampling.sampling() if recipe.sampling else find(name).sampling
+        demo = Demo(recipe, world, policy, settings, tree, progress)
         demo.stage("Built the agent", f"a {policy.card.name} of its own world, from scratch", began)
         started = time.monotonic()
         before = demo.evaluate(0)

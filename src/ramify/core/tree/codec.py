@@ -284,8 +284,3 @@ def unpack_values(value: float | None, array: bytes | None) -> float | NDArray[n
     if array is None:
         return 0.0 if value is None else value
     return np.frombuffer(array, dtype="<f8")
-
-
-def short(ids: Sequence[str]) -> str:
-    """Ids as messages show them."""
-    return ", ".join(item[:12] for item in ids)

@@ -237,7 +237,8 @@ def _requests(cases: Sequence[_Case]) -> list[Request]:
                     noise=noise,
                     mid_turn=case.mid_turn,
                     exclude_first=extra.get("excluded_first"),
-                    max_tokens=extra.get("max_tokens"),
+                    # A turn that began before the fork had less room than its settings say.
+                    max_tokens=case.node.length if case.node.finish == "length" else None,
                 )
             )
     return requests
