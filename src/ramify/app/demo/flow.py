@@ -127,7 +127,7 @@ def _explain(demo: Demo, groups: list[Group]) -> tuple[Sweep, Effect]:
     # Fresh noise: the draws that found the token must not be the ones that prove it.
     fresh = recipe.seed + 1
     behind = demo.tree.at(cliff.node, cliff.keep + 1)
-    arms = [
+    base, other = (
         fork(
             behind,
             demo.policy,
@@ -138,8 +138,8 @@ def _explain(demo: Demo, groups: list[Group]) -> tuple[Sweep, Effect]:
             progress=_named(demo.progress, "proving the effect"),
         )
         for change in (None, Remove(1))
-    ]
-    effect = compare(*arms)
+    )
+    effect = compare(base, other)
     demo.tokens += effect.tokens
     demo.stage("Proved the effect", f"{recipe.effect_draws} fresh pairs of draws", started)
     return result, effect
@@ -183,7 +183,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
     # A bare name means the world as its organism was trained for: how it marks its answer, for one.
     world = open_world(recipe.world if "?" in recipe.world else find(name).world or recipe.world)
     place = build(name, progress=_named(progress, "building the agent"))
-    policy = LocalPolicy.load(place)
+    policy = LocalPolicy.load(str(place))
     with Tree.open(folder / "tree.db") as tree:
         settings = recipe.sampling.sampling() if recipe.sampling else find(name).sampling
         demo = Demo(recipe, world, policy, settings, tree, progress)

@@ -1,0 +1,140 @@
+"""One forward pass of an unmodified causal language model over packed tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from ramify.core.errors import CannotDo
+from ramify.core.policy.decoder import attention
+from ramify.core.policy.decoder.attention import Step
+from ramify.core.policy.decoder.stack import KvShape, LayerShape
+
+
+@final
+class Backbone:
+    """A Hugging Face causal model, seen as a function of packed tokens.
+
+    The model is left as it is: only while a pass runs does its config name our attention.
+
+    Raises:
+        CannotDo: the architecture does not use transformers' attention interface.
+    """
+
+    def __init__(self, model: Any) -> None:
+        attention.register()
+        self.model = _unwrap(model)
+        self._configs = _configs(self.model)
+        parameter = self.model.get_input_embeddings().weight
+        self.device: torch.device = parameter.device
+        self.vocabulary: int = parameter.shape[0]
+        self._common = _common_width(self.model)
+        self.context: int | None = getattr(self._text_config, "max_position_embeddings", None)
+        self.shape = self._probe()
+
+    @property
+    def granule(self) -> int:
+        """Rows of a packed batch are padded to a multiple of this.
+
+        Element-wise kernels treat the tail of a vector apart. With this many rows each thread's share
+        of every activation is a whole number of vectors, so no element's bits depend on the batch.
+        """
+        vectors = 32 * max(torch.get_num_threads(), 1)
+        return min(math.lcm(8, vectors // math.gcd(vectors, self._common)), 64)
+
+    @property
+    def _text_config(self) -> Any:
+        return self.model.config.get_text_config()
+
+    @contextmanager
+    def _attending(self) -> Iterator[None]:
+        """While inside, the model runs our attention, in evaluation mode, without gradients."""
+        before = [config._attn_implementation for config in self._configs]
+        training = self.model.training
+        for config in self._configs:
+            config._attn_implementation = attention.NAME
+        if training:
+            self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            for config, name in zip(self._configs, before, strict=True):
+                config._attn_implementation = name
+            if training:
+                self.model.train()
+
+    def run(self, tokens: Tensor, positions: Tensor, step: Step, wanted: Tensor | None = None) -> Tensor:
+        """Logits [n, V] of packed tokens [N] at absolute positions [N]; ``wanted`` picks rows [n].
+
+        At least eight rows should be wanted, or their bits depend on how many there are.
+        """
+        with self._attending():
+            return torch.as_tensor(self._forward(tokens, positions, step, wanted, False).logits[0])
+
+    def hidden(self, tokens: Tensor, positions: Tensor, step: Step, wanted: Tensor) -> list[Tensor]:
+        """Hidden states of rows [n] as transformers gives them: embeddings, then after each layer."""
+        with self._attending():
+            out = self._forward(tokens, positions, step, wanted, True)
+        return [state[0, wanted] for state in out.hidden_states]
+
+    def _forward(
+        self, tokens: Tensor, positions: Tensor, step: Step, wanted: Tensor | None, hidden: bool
+    ) -> Any:
+        return self.model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=0 if wanted is None else wanted,
+            branches=step,
+            **({"output_hidden_states": True} if hidden else {}),
+        )
+
+    def _probe(self) -> KvShape:
+        """Run a few tokens to see what each attention layer hands over."""
+        seen: dict[int, LayerShape] = {}
+        zeros = torch.zeros(8, dtype=torch.long, device=self.device)
+        nothing = zeros[:, None].float()
+        step = Step(nothing, zeros[:, None], zeros, 0, (), seen=seen)
+        logits = self.run(zeros, zeros, step)
+        layers = getattr(self._text_config, "num_hidden_layers", len(seen))
+        if sorted(seen) != list(range(layers)):
+            raise CannotDo(
+                f"{type(self.model).__name__} does not run all its layers through transformers' attention "
+                f"interface ({len(seen)} of {layers} do)",
+                hint="the local decoder takes Llama-, Qwen-, Gemma- and GPT-NeoX-style models",
+            )
+        return KvShape(tuple(seen[i] for i in range(layers)), logits.dtype, self.device)
+
+
+def _unwrap(model: Any) -> Any:
+    """The causal model inside a PEFT wrapper; its adapter layers stay in place."""
+    from peft import PeftModel
+
+    if not isinstance(model, PeftModel):
+        return model
+    if any(config.is_prompt_learning for config in model.peft_config.values()):
+        raise CannotDo("prompt-learning adapters put virtual tokens before every prefix", hint="use LoRA")
+    return model.get_base_model()
+
+
+def _configs(model: torch.nn.Module) -> list[Any]:
+    """Every distinct config that names an attention implementation."""
+    found = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(config, "_attn_implementation"):
+            found[id(config)] = config
+    return list(found.values())
+
+
+def _common_width(model: Any) -> int:
+    """The greatest common divisor of all activation widths; logits count where a function acts on them."""
+    head = None if getattr(model.config, "final_logit_softcapping", None) else model.get_output_embeddings()
+    layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
+    return math.gcd(*(m.out_features for m in layers))

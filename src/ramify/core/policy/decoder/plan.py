@@ -1,0 +1,99 @@
+"""Which prefixes share what: pure functions over token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.core.types import IntArray
+
+BLOCK = 64
+"""Positions per block: the unit in which keys and values are shared, padded and summed over."""
+
+
+def align(length: int, unit: int = BLOCK) -> int:
+    """The next multiple of ``unit``, at least ``length``."""
+    return -(-length // unit) * unit
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """Distinct longest prefixes, sorted, and which beginning of which one each request needs.
+
+    Request ``i`` has the tokens ``tokens[owner[i]][:keep[i]]``.
+    """
+
+    tokens: list[IntArray]
+    owner: NDArray[np.int64]
+    keep: NDArray[np.int64]
+
+
+def traces(prefixes: Sequence[IntArray]) -> Traces:
+    """Fold prefixes that begin one another into traces; n prefixes cost one sort."""
+    place: dict[int, int] = {}
+    names: dict[bytes, int] = {}
+    arrays: list[IntArray] = []
+    which = np.empty(len(prefixes), dtype=np.int64)
+    for row, prefix in enumerate(prefixes):
+        found = place.get(id(prefix))
+        if found is None:
+            # Big-endian bytes of non-negative ids sort like the ids themselves.
+            name = prefix.astype(">i4").tobytes()
+            found = names.setdefault(name, len(arrays))
+            if found == len(arrays):
+                arrays.append(prefix)
+            place[id(prefix)] = found
+        which[row] = found
+    ordered = sorted(names.items(), reverse=True)
+    tokens: list[IntArray] = []
+    owner = np.empty(len(arrays), dtype=np.int64)
+    current: bytes | None = None
+    for name, index in ordered:
+        # Whatever begins another prefix begins the next one in sorted order.
+        if current is None or not current.startswith(name):
+            current = name
+            tokens.append(arrays[index])
+        owner[index] = len(tokens) - 1
+    tokens.reverse()
+    owner = len(tokens) - 1 - owner
+    lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+    return Traces(tokens, owner[which], lengths[which])
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Traces ``first .. last - 1`` (sorted order) that share their first ``trunk`` tokens."""
+
+    first: int
+    last: int
+    trunk: int
+
+
+def clusters(tokens: Sequence[IntArray]) -> list[Cluster]:
+    """Group sorted traces by their first block; the trunk is what the whole group shares.
+
+    A trunk is a multiple of BLOCK, so that a position lies in the same block of the same sum whether
+    it is shared or not. A trace alone, or one that shares less than a block, has no trunk.
+    """
+    found: list[Cluster] = []
+    start = 0
+    heads = [array[:BLOCK].tobytes() if len(array) >= BLOCK else None for array in tokens]
+    while start < len(tokens):
+        end = start + 1
+        while end < len(tokens) and heads[start] is not None and heads[end] == heads[start]:
+            end += 1
+        # The shared beginning of a sorted group is that of its first and last member.
+        trunk = shared(tokens[start], tokens[end - 1]) // BLOCK * BLOCK if end - start > 1 else 0
+        found.append(Cluster(start, end, trunk))
+        start = end
+    return found
+
+
+def shared(left: IntArray, right: IntArray) -> int:
+    """How many tokens two arrays share from their beginning."""
+    size = min(len(left), len(right))
+    differs = np.flatnonzero(left[:size] != right[:size])
+    return int(differs[0]) if len(differs) else size

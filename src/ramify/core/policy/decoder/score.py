@@ -1,0 +1,110 @@
+"""Log-probs and hidden states of given sequences, on the same shared prefixes as sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramify.core.policy import law
+from ramify.core.policy.decoder.loop import BranchDecoder, Wanted
+from ramify.core.policy.decoder.plan import Traces, traces
+from ramify.core.policy.decoder.prefill import Ints
+from ramify.core.types import FloatArray, IntArray
+
+
+def score(
+    decoder: BranchDecoder, sequences: Sequence[IntArray], starts: Sequence[int] | None = None
+) -> list[FloatArray]:
+    """Log-probs in nats, temperature 1, of tokens ``starts[i] ..`` of each sequence given those before.
+
+    Starts are at least 1 (the default). Logits live for one pass only, so memory does not grow with the
+    vocabulary.
+    """
+    begin = np.maximum(np.array(starts if starts is not None else [1] * len(sequences), dtype=np.int64), 1)
+    counts = np.array([len(s) for s in sequences], dtype=np.int64) - begin
+    out = [np.zeros(max(int(count), 0), dtype=np.float32) for count in counts]
+    with torch.inference_mode():
+        for part, row, offset, picked, logits in _read(decoder, sequences, begin - 1, counts, None):
+            targets = np.array(
+                [sequences[part[r]][begin[part[r]] + o] for r, o in zip(row, offset, strict=True)],
+                dtype=np.int64,
+            )
+            index = torch.from_numpy(picked).to(logits.device)
+            token = torch.from_numpy(targets).to(logits.device)
+            found = law.token_logprobs(logits[index], token).cpu().numpy()
+            for r, o, value in zip(row, offset, found, strict=True):
+                out[part[r]][o] = value
+    return out
+
+
+def hidden(
+    decoder: BranchDecoder, sequences: Sequence[IntArray], layers: Sequence[int], starts: Sequence[int]
+) -> list[FloatArray]:
+    """Hidden states [layers, n - start, width] of tokens ``starts[i] ..`` of each sequence.
+
+    Layers are numbered as transformers does: 0 is the embedding, the last the final norm's output.
+    """
+    begin = np.array(starts, dtype=np.int64)
+    counts = np.array([len(s) for s in sequences], dtype=np.int64) - begin
+    out: list[FloatArray | None] = [None] * len(sequences)
+    with torch.inference_mode():
+        for part, row, offset, picked, states in _read(decoder, sequences, begin, counts, layers):
+            values = states.float().cpu().numpy()
+            for r, o, p in zip(row, offset, picked, strict=True):
+                i = int(part[r])
+                mine = out[i]
+                if mine is None:
+                    size = (len(layers), int(counts[i]), values.shape[2])
+                    mine = out[i] = np.zeros(size, dtype=np.float32)
+                mine[:, o] = values[p]
+    empty = np.zeros((len(layers), 0, 0), dtype=np.float32)
+    return [empty if mine is None else mine for mine in out]
+
+
+def _read(
+    decoder: BranchDecoder,
+    sequences: Sequence[IntArray],
+    first: Ints,
+    counts: Ints,
+    layers: Sequence[int] | None,
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, Tensor]]:
+    """Read positions ``first[i] .. first[i] + counts[i] - 1`` of each sequence, pass by pass.
+
+    Yields the sequence numbers of the session, then for each value in this pass its place in them, its
+    offset, and its row in the tensor that comes last.
+    """
+    if not len(sequences):
+        return
+    folded = traces(sequences)
+    order = np.lexsort((folded.keep, folded.owner))
+    for part in decoder.sessions(folded, order):
+        row = np.repeat(np.arange(len(part)), np.maximum(counts[part], 0))
+        if not len(row):
+            continue
+        offset = np.concatenate([np.arange(max(int(counts[i]), 0)) for i in part])
+        yield from _session(decoder, folded, part, row, offset, first[part][row] + offset, layers)
+
+
+def _session(
+    decoder: BranchDecoder,
+    folded: Traces,
+    part: Ints,
+    row: Ints,
+    offset: Ints,
+    position: Ints,
+    layers: Sequence[int] | None,
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, Tensor]]:
+    owners, trace = np.unique(folded.owner[part], return_inverse=True)
+    tokens = [folded.tokens[i] for i in owners]
+    rows = np.bincount(trace, minlength=len(tokens))
+    _, whose, passes = decoder.read(tokens, rows, Wanted(trace[row], position), layers)
+    order = np.argsort(whose, kind="stable")
+    for answers, values in passes:
+        if not len(answers):
+            continue
+        low, high = np.searchsorted(whose[order], [answers[0], answers[-1] + 1])
+        mine = order[low:high]
+        yield part, row[mine], offset[mine], whose[mine] - answers[0], values

@@ -1,0 +1,180 @@
+"""One batch of requests whose traces lie in memory together: draw, step, leave, join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ramify.core.errors import BadInput
+from ramify.core.policy import law
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.decoder.backbone import Backbone
+from ramify.core.policy.decoder.batch import Batch
+from ramify.core.policy.decoder.plan import align
+from ramify.core.policy.decoder.prefill import Ints, Seat
+from ramify.core.policy.decoder.record import AHEAD, Record, Sampled
+from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
+from ramify.core.types import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """When a continuation stops: after one of ``ids``, or when ``check`` of its tokens so far says so."""
+
+    ids: frozenset[int] = frozenset()
+    check: Callable[[IntArray], bool] | None = None
+
+
+NEVER = Ends()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Requests [n] in the order of their traces.
+
+    ``request`` is the caller's number, ``trace`` and ``keep`` the prefix, ``limit`` the most tokens it may
+    say, ``opening`` its row of the logits after the distinct prefixes.
+    """
+
+    request: Ints
+    trace: Ints
+    keep: Ints
+    limit: Ints
+    opening: Ints
+
+
+@final
+class Session:
+    """A batch of at most ``width`` rows that works off its waiting requests."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        seats: Sequence[Seat],
+        waiting: Waiting,
+        opening: Tensor,
+        *,
+        width: int,
+        noise: Sequence[NoiseKey],
+        settings: Sampling,
+        ends: Ends,
+    ) -> None:
+        self.backbone, self.waiting, self.opening = backbone, waiting, opening
+        self.noise, self.settings, self.ends = noise, settings, ends
+        self.end_ids = np.array(sorted(ends.ids), dtype=np.int64)
+        self.width = width
+        longest = int(waiting.limit.max())
+        self.batch = Batch(backbone, seats, width, longest)
+        self.record = Record(width, longest, settings.entropy_top_k is not None)
+
+    def run(self) -> Iterator[Sampled]:
+        """Seat, step and drop until nobody waits; yields continuations as they finish."""
+        batch, count, seated = self.batch, len(self.waiting.request), 0
+        while seated < count or batch.alive.any():
+            living = int(batch.alive.sum())
+            joining = min(self.width - living, count - seated)
+            if self._should_reseat(living, joining):
+                finished = self._reseat(np.arange(seated, seated + joining))
+                seated += joining
+            else:
+                with torch.inference_mode():
+                    finished = self._advance(batch)
+            yield from finished
+
+    def _should_reseat(self, living: int, joining: int) -> bool:
+        """Whether an eighth of the rows would be put to better use."""
+        if joining:
+            return joining * 8 >= self.width or living == 0
+        granule = self.backbone.granule
+        before, after = align(len(self.batch), granule), align(living, granule)
+        return before > after and (before - after) * 8 >= before
+
+    def _reseat(self, arriving: Ints) -> list[Sampled]:
+        """Drop the dead, seat newcomers, and draw the newcomers' first tokens."""
+        batch, waiting = self.batch, self.waiting
+        with torch.inference_mode():
+            self.record.keep(np.flatnonzero(batch.alive), arriving)
+            batch.reseat(arriving, waiting.trace[arriving], waiting.keep[arriving])
+            if not len(arriving):
+                return []
+            rows = torch.from_numpy(waiting.opening[arriving]).to(self.opening.device)
+            return self._draw(batch, self.opening[rows], len(batch) - len(arriving))
+
+    def _advance(self, batch: Batch) -> list[Sampled]:
+        """Feed every row's newest token and draw the next one."""
+        positions, step = batch.step()
+        ids = np.zeros(len(positions), dtype=np.int64)
+        ids[: len(batch)] = self.record.newest(batch.said)
+        logits = self.backbone.run(torch.from_numpy(ids).to(self.backbone.device), positions, step)
+        return self._draw(batch, logits[: len(batch)], 0)
+
+    def _draw(self, batch: Batch, logits: Tensor, start: int) -> list[Sampled]:
+        """Draw one token for rows ``start ..`` of the batch; returns those that are finished."""
+        rows = slice(start, len(batch))
+        offset, whose = batch.said[rows], self.waiting.request[batch.request[rows]]
+        self._check(logits, whose, offset, batch.alive[rows])
+        forced = self.settings.forced
+        fixed = first = None
+        if forced:
+            table = np.array([*forced, -1], dtype=np.int64)
+            fixed = torch.from_numpy(table[np.minimum(offset, len(forced))]).to(logits.device)
+        if self.settings.banned_first:
+            first = torch.from_numpy(offset == len(forced)).to(logits.device)
+        noise = self._noise(whose, offset, rows, logits)
+        drawn = law.draw(logits, self.settings, noise, first=first, forced=fixed)
+        alive = batch.alive[rows]
+        tokens = drawn.tokens.cpu().numpy()
+        self.record.put(rows, offset, alive, tokens, drawn)
+        batch.said[rows] += alive
+        return self._finished(batch, rows, tokens)
+
+    def _finished(self, batch: Batch, rows: slice, tokens: Ints) -> list[Sampled]:
+        """Mark rows that end with this token and hand out their continuations."""
+        said, request = batch.said[rows], batch.request[rows]
+        stop = np.isin(tokens, self.end_ids)
+        if self.ends.check is not None:
+            for i in np.flatnonzero(~stop & batch.alive[rows]):
+                stop[i] = self.ends.check(self.record.tokens[rows.start + i, : said[i]])
+        # A forced token never ends a turn before all forced tokens are out.
+        stop &= said >= len(self.settings.forced)
+        done = (stop | (said >= self.waiting.limit[request])) & batch.alive[rows]
+        batch.alive[rows] &= ~done
+        return [
+            self.record.get(
+                rows.start + int(i), int(said[i]), int(self.waiting.request[request[i]]), bool(stop[i])
+            )
+            for i in np.flatnonzero(done)
+        ]
+
+    def _noise(self, whose: Ints, offset: Ints, rows: slice, logits: Tensor) -> Tensor:
+        """Uniforms [n] or Gumbels [n, V] of the rows' next tokens, from their addresses alone."""
+        if self.settings.temperature == 0.0:
+            return logits.new_zeros(0, dtype=torch.float64)
+        keys = [self.noise[i] for i in whose]
+        if self.settings.coupling == "gumbel":
+            values = gumbels(keys, offset, logits.shape[1])
+            return torch.from_numpy(values).to(logits.device)
+        lane = offset % AHEAD
+        for begin in np.unique(offset[lane == 0]):
+            need = np.flatnonzero(offset == begin)
+            self.record.uniforms[rows][need] = uniforms([keys[i] for i in need], AHEAD, int(begin))
+        picked = self.record.uniforms[rows][np.arange(len(whose)), lane]
+        return torch.from_numpy(picked).to(logits.device)
+
+    def _check(self, logits: Tensor, whose: Ints, offset: Ints, alive: NDArray[np.bool_]) -> None:
+        """Refuse logits of a living row that are not finite."""
+        peak = logits.amax(dim=-1)
+        bad = (~torch.isfinite(peak)).cpu().numpy() & alive
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise BadInput(
+                f"the model gave logits that are not finite (maximum {float(peak[row])})",
+                where=f"request {whose[row]}, new token {offset[row]}",
+                hint="check the weights and the dtype; float32 rarely overflows",
+            )

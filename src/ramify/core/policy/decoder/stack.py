@@ -1,0 +1,116 @@
+"""Where keys and values lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Key-value heads, query heads per key-value head, and head widths of one attention layer."""
+
+    heads: int
+    group: int
+    key: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """What one position costs: layers, dtype, device."""
+
+    layers: tuple[LayerShape, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def row_unit(self) -> int:
+        """Rows whose query heads fill a multiple of eight rows of a matrix product in every layer."""
+        return math.lcm(*(8 // math.gcd(8, s.group) for s in self.layers))
+
+    @property
+    def own_unit(self) -> int:
+        """Positions by which suffixes grow: products so small that libraries treat them apart are avoided."""
+        least = min(s.group * min(s.key, s.value) for s in self.layers)
+        return 16 * -(-400 // (16 * least))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of keys and values of one position, all layers."""
+        return sum(s.heads * (s.key + s.value) for s in self.layers) * self.dtype.itemsize
+
+
+@final
+class Stack:
+    """Keys and values of ``count`` token runs that all begin at position ``start``.
+
+    One tensor [count, heads, length, width] per layer for keys and one for values. Unused positions
+    are zeros, which every mask hides; they must stay finite, since 0 * NaN is NaN.
+    """
+
+    def __init__(self, shape: KvShape, count: int, start: int, length: int) -> None:
+        self.shape = shape
+        self.count = count
+        self.start = start
+        self.length = length
+        self.keys = [self._zeros(s.heads, s.key) for s in shape.layers]
+        self.values = [self._zeros(s.heads, s.value) for s in shape.layers]
+
+    def _zeros(self, heads: int, width: int) -> Tensor:
+        size = (self.count, heads, self.length, width)
+        return torch.zeros(size, dtype=self.shape.dtype, device=self.shape.device)
+
+    @property
+    def bytes(self) -> int:
+        """Memory it holds."""
+        return self.count * self.length * self.shape.bytes_per_token
+
+    def write(self, layer: int, items: Tensor, offsets: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Put keys and values [n, heads, width] of one layer at (item, offset) pairs [n]."""
+        self.keys[layer][items, :, offsets] = keys
+        self.values[layer][items, :, offsets] = values
+
+    def take(self, items: Tensor) -> Stack:
+        """A compact copy of some runs."""
+        copy = object.__new__(Stack)
+        copy.shape, copy.count, copy.start, copy.length = self.shape, len(items), self.start, self.length
+        copy.keys = [tensor[items] for tensor in self.keys]
+        copy.values = [tensor[items] for tensor in self.values]
+        return copy
+
+    def copy_block(self, item: int, at: int, source: Stack, other: int, other_at: int, size: int) -> None:
+        """Copy ``size`` positions of run ``other`` of another stack, from and to these offsets."""
+        for layer in range(len(self.keys)):
+            mine, theirs = slice(at, at + size), slice(other_at, other_at + size)
+            self.keys[layer][item, :, mine] = source.keys[layer][other, :, theirs]
+            self.values[layer][item, :, mine] = source.values[layer][other, :, theirs]
+
+
+@final
+class Suffix:
+    """Keys and values of what branches said themselves, one row per branch; grows, never per step."""
+
+    def __init__(self, shape: KvShape, rows: int, length: int) -> None:
+        self.shape = shape
+        self.store = Stack(shape, rows, 0, length)
+
+    def grow(self, length: int) -> None:
+        """Make room for ``length`` positions per row."""
+        old = self.store
+        if length <= old.length:
+            return
+        self.store = Stack(self.shape, old.count, 0, length)
+        for layer in range(len(old.keys)):
+            self.store.keys[layer][:, :, : old.length] = old.keys[layer]
+            self.store.values[layer][:, :, : old.length] = old.values[layer]
+
+    def keep(self, rows: Tensor, used: int) -> None:
+        """Move rows [n] to the front, in this order; only ``used`` positions matter."""
+        count = len(rows)
+        for tensor in (*self.store.keys, *self.store.values):
+            tensor[:count, :, :used] = tensor[rows, :, :used]

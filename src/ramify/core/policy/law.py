@@ -1,0 +1,223 @@
+"""The sampling law: from logits to one token per row, its log-probs, and how near it was to another.
+
+Every function is row-wise and reduces over a fixed order of the vocabulary, so a row's result does
+not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ramify.core.errors import BadInput
+from ramify.core.policy.base import Sampling
+
+TIE = 1e-6
+"""Nearer than this (in probability, or in nats for Gumbel and greedy) counts as a tie."""
+
+_LANE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One token per row, all [B].
+
+    ``logprobs`` are under the law that was sampled from, ``logprobs_t1`` under temperature 1 with
+    no filter, in nats; ``entropy`` in nats or None; ``ties`` says where rounding might decide.
+    """
+
+    tokens: Tensor
+    logprobs: Tensor
+    logprobs_t1: Tensor
+    entropy: Tensor | None
+    ties: Tensor
+
+
+def check_finite(logits: Tensor, name_row: str = "row") -> None:
+    """Refuse rows of logits [B, V] that hold NaN or +inf, or nothing but -inf.
+
+    Raises:
+        BadInput: naming the first such row.
+    """
+    peak = logits.amax(dim=-1)
+    bad = ~torch.isfinite(peak)
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0, 0])
+        raise BadInput(
+            f"the model gave logits that are not finite (maximum {float(peak[row])})",
+            where=f"{name_row} {row}",
+            hint="check the weights and the dtype; float32 rarely overflows",
+        )
+
+
+def restrict(logits: Tensor, settings: Sampling, first: Tensor | None = None) -> Tensor:
+    """Logits [B, V] of the law: bans, temperature, top-k, top-p in this order; -inf is never drawn.
+
+    ``first`` [B] marks rows at their first free token, where ``banned_first`` acts too. Temperature 0
+    leaves the scale alone (the caller takes the maximum). Tokens that tie with the k-th are kept.
+
+    Raises:
+        BadInput: no token is left in some row.
+    """
+    scores = _ban(logits, settings, first)
+    if settings.temperature not in (0.0, 1.0):
+        scores = scores / settings.temperature
+    if settings.temperature == 0.0:
+        return scores
+    if settings.top_k is not None and settings.top_k < scores.shape[-1]:
+        least = scores.topk(settings.top_k, dim=-1).values[:, -1:]
+        scores = scores.masked_fill(scores < least, -torch.inf)
+    if settings.top_p is not None and settings.top_p < 1.0:
+        scores = _nucleus(scores, settings.top_p)
+    return scores
+
+
+def _ban(logits: Tensor, settings: Sampling, first: Tensor | None) -> Tensor:
+    """Logits with banned tokens at -inf."""
+    if not settings.banned and not settings.banned_first:
+        return logits
+    scores = logits.clone()
+    if settings.banned:
+        scores[:, list(settings.banned)] = -torch.inf
+    if settings.banned_first and first is not None and bool(first.any()):
+        columns = torch.tensor(settings.banned_first, device=scores.device)
+        scores[first.nonzero(), columns] = -torch.inf
+    if bool((scores.amax(dim=-1) == -torch.inf).any()):
+        raise BadInput("every token is banned", where="sampling", hint="leave at least one token free")
+    return scores
+
+
+def _nucleus(scores: Tensor, top_p: float) -> Tensor:
+    """Scores outside the smallest set of tokens with probability ``top_p`` at -inf.
+
+    Source: arXiv 1904.09751.
+    """
+    ordered, index = scores.sort(dim=-1, descending=True, stable=True)
+    shares = torch.softmax(ordered, dim=-1, dtype=torch.float64)
+    drop = shares.cumsum(dim=-1) - shares >= top_p
+    drop[:, 0] = False
+    return scores.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mass:
+    """Unnormalised probabilities of rows: ``lanes`` [B, V / 64, 64], sums in float64, logs in nats."""
+
+    lanes: Tensor
+    blocks: Tensor
+    total: Tensor
+    log_total: Tensor
+    peak: Tensor
+
+
+def _mass(scores: Tensor) -> _Mass:
+    """Exponentials below the row maximum, padded so that every row is summed in the same order."""
+    rows, size = scores.shape
+    width = -(-size // _LANE) * _LANE
+    tall = -(-rows // 8) * 8
+    peak = scores.amax(dim=-1, keepdim=True)
+    lanes = scores.new_empty((tall, width))
+    if size < width:
+        lanes[:, size:] = -torch.inf
+    if rows < tall:
+        lanes[rows:] = 0.0
+    torch.sub(scores, peak, out=lanes[:rows, :size])
+    lanes = lanes.exp_().view(tall, width // _LANE, _LANE)
+    blocks = lanes.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    total = blocks[:, -1]
+    log_total = total.log()
+    return _Mass(lanes[:rows], blocks[:rows], total[:rows], log_total[:rows], peak[:, 0].double())
+
+
+def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens [B] whose slice of the cumulative law holds the uniform, and ties [B].
+
+    Tokens lie in the order of their ids. Two arms with one uniform draw tokens from the same part of
+    the law (inverse-CDF coupling).
+    """
+    below = torch.nextafter(mass.total, torch.zeros_like(mass.total))
+    target = torch.minimum(uniforms * mass.total, below)[:, None]
+    block = (mass.blocks <= target).sum(dim=-1, keepdim=True)
+    base = torch.where(block > 0, mass.blocks.gather(1, (block - 1).clamp(min=0)), 0.0)
+    lane = mass.lanes.gather(1, block[:, :, None].expand(-1, -1, _LANE))[:, 0].double()
+    edges = base + lane.cumsum(dim=-1)
+    inside = (edges <= target).sum(dim=-1, keepdim=True)
+    # Sums in two orders may differ in the last bit: never leave the block's last possible token.
+    last = torch.where(lane > 0, torch.arange(_LANE, device=lane.device), 0).amax(-1, keepdim=True)
+    inside = torch.minimum(inside, last)
+    high = edges.gather(1, inside)
+    low = high - lane.gather(1, inside)
+    near_low = (low > 0) & (target - low < TIE * mass.total[:, None])
+    near_high = (high < below[:, None]) & (high - target < TIE * mass.total[:, None])
+    return (block * _LANE + inside)[:, 0], (near_low | near_high)[:, 0]
+
+
+def _largest(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Index of the largest key [B] (the lowest of equals), and whether the second is within a tie."""
+    top = keys.topk(min(2, keys.shape[-1]), dim=-1).values
+    tokens = (keys == top[:, :1]).to(torch.uint8).argmax(dim=-1)
+    ties = top[:, 0] - top[:, -1] < TIE if top.shape[1] > 1 else torch.zeros_like(tokens, dtype=torch.bool)
+    return tokens, ties
+
+
+def log_law(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
+    """Log-probs [B] in nats (float64) of tokens [B] under the law of ``scores`` [B, V]."""
+    chosen = scores.gather(1, tokens[:, None])[:, 0].double()
+    return chosen - mass.peak - mass.log_total
+
+
+def entropy_lower_bound(mass: _Mass, scores: Tensor, top_k: int) -> Tensor:
+    """Entropy [B] in nats over the ``top_k`` likeliest tokens, not renormalised: a lower bound."""
+    best = scores.topk(min(top_k, scores.shape[-1]), dim=-1).values.double()
+    logs = best - mass.peak[:, None] - mass.log_total[:, None]
+    return -torch.where(logs > -torch.inf, logs.exp() * logs, 0.0).sum(dim=-1)
+
+
+def draw(
+    logits: Tensor,
+    settings: Sampling,
+    noise: Tensor,
+    *,
+    first: Tensor | None = None,
+    forced: Tensor | None = None,
+) -> Drawn:
+    """One token per row of ``logits`` [B, V].
+
+    ``noise`` is float64: uniforms [B] for the inverse coupling, standard Gumbels [B, V] for the Gumbel
+    coupling, unused when greedy. ``forced`` [B] holds token ids, or -1 where the law decides;
+    ``first`` [B] marks first free tokens. A forced token outside the law has log-prob -inf.
+
+    Raises:
+        BadInput: no token is left in some row.
+    """
+    logits = logits.float()
+    scores = restrict(logits, settings, first)
+    plain = _mass(logits)
+    mass = plain if scores is logits else _mass(scores)
+    if settings.temperature == 0.0:
+        tokens, ties = _largest(scores)
+    elif settings.coupling == "gumbel":
+        logs = scores.double() - mass.peak[:, None] - mass.log_total[:, None]
+        tokens, ties = _largest(logs + noise)
+    else:
+        tokens, ties = _invert(mass, noise)
+    law_choice = tokens
+    if forced is not None:
+        ties = ties & (forced < 0)
+        tokens = torch.where(forced >= 0, forced, tokens)
+    logprobs_t1 = log_law(plain, logits, tokens)
+    if settings.temperature == 0.0:
+        logprobs = torch.where(tokens == law_choice, 0.0, -torch.inf).to(torch.float64)
+    else:
+        logprobs = logprobs_t1 if mass is plain else log_law(mass, scores, tokens)
+    wanted = settings.entropy_top_k
+    entropy = None if wanted is None else entropy_lower_bound(plain, logits, wanted).float()
+    return Drawn(tokens, logprobs.float(), logprobs_t1.float(), entropy, ties)
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Log-probs [B] in nats (float32) of tokens [B] under logits [B, V], temperature 1."""
+    logits = logits.float()
+    return log_law(_mass(logits), logits, tokens).float()

@@ -1,0 +1,94 @@
+"""Models and tokenizers from a folder or the Hugging Face hub, with errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ramify.core.errors import BadInput, CannotDo
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_model(path: str, *, adapter: str | None, dtype: str, device: str) -> Any:
+    """A causal model in evaluation mode on a device, wrapped in its PEFT adapter if one is named.
+
+    Raises:
+        BadInput: no such model or adapter, an unknown dtype.
+        CannotDo: the device is not there.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if dtype not in _DTYPES:
+        raise BadInput(f"dtype {dtype!r} is not known", hint=f"one of {', '.join(_DTYPES)}")
+    target = _device(device)
+    try:
+        with _quiet():
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=_DTYPES[dtype])
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable("model", path, error) from error
+    if adapter is not None:
+        from peft import PeftModel
+
+        try:
+            model = PeftModel.from_pretrained(model, adapter)
+        except (OSError, ValueError, KeyError) as error:
+            raise _unreadable("adapter", adapter, error) from error
+    return model.to(target).eval()
+
+
+def short_name(path: str) -> str:
+    """What a model is called in records: a folder's own name, or the hub id. Paths of a machine stay out."""
+    return Path(path).resolve().name if Path(path).is_dir() else path
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars of transformers while a model loads."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer that lies beside a model.
+
+    Raises:
+        BadInput: none is there.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable("tokenizer", path, error) from error
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BadInput(f"device {name!r} is not known", hint="one of cpu, cuda, mps") from error
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device.type, False):
+        raise CannotDo(f"this machine has no {device.type} device that PyTorch can use", hint="use cpu")
+    return device
+
+
+def _unreadable(what: str, path: str, error: Exception) -> BadInput:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return BadInput(
+        f"cannot load a {what}: {first}",
+        where=path,
+        hint="give a folder written by save_pretrained, or a hub id that is reachable or cached",
+    )

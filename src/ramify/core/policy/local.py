@@ -1,0 +1,304 @@
+"""The local policy: a Hugging Face causal model with its tokenizer, sampled by the branching decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.core.errors import BadInput, WrongTokenizer
+from ramify.core.policy.base import (
+    Continuation,
+    Cost,
+    PolicyCard,
+    Rendered,
+    Request,
+    Sampling,
+)
+from ramify.core.policy.chat import Codec
+from ramify.core.policy.decoder.backbone import Backbone
+from ramify.core.policy.decoder.loop import BranchDecoder
+from ramify.core.policy.decoder.record import Sampled
+from ramify.core.policy.decoder.score import hidden, score
+from ramify.core.policy.decoder.session import Ends
+from ramify.core.policy.load import load_model, load_tokenizer, short_name
+from ramify.core.policy.weights import require_weights, weights_digest
+from ramify.core.types import FloatArray, IntArray, Message
+
+_REFERENCE_BATCH = 256
+
+
+@final
+class LocalPolicy:
+    """A model on this machine: token-exact, paired, scored, and open to look inside.
+
+    ``model`` and ``codec`` are public; call :meth:`refresh` after changing weights in place. ``reference``
+    is another policy with the same tokenizer, whose log-probs every continuation then carries too.
+    ``memory`` is in bytes (see :class:`BranchDecoder`).
+
+    Raises:
+        WrongTokenizer: the reference has another tokenizer.
+        CannotDo: the architecture does not use transformers' attention interface.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str | None = None,
+        reference: LocalPolicy | None = None,
+        memory: int = 2 << 30,
+        max_branches: int | None = None,
+    ) -> None:
+        self.model = model
+        self.codec = tokenizer if isinstance(tokenizer, Codec) else Codec(tokenizer)
+        self.reference = reference
+        self.decoder = BranchDecoder(Backbone(model), memory, max_branches)
+        self._name = name or getattr(model.config, "name_or_path", "") or type(model).__name__
+        self._card: PolicyCard | None = None
+        # Rows that only pad the embedding to a round size have no text, so they are never drawn.
+        self._textless = tuple(range(self.codec.vocabulary, self.decoder.backbone.vocabulary))
+        self._pieces: dict[int, str] = {}
+        if reference is not None and reference.codec.digest != self.codec.digest:
+            raise WrongTokenizer(
+                "the reference model has another tokenizer",
+                where=reference.card.name,
+                hint="token log-probs compare only on the same tokens",
+            )
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        *,
+        adapter: str | None = None,
+        reference: str | LocalPolicy | None = None,
+        dtype: str = "float32",
+        device: str = "cpu",
+        name: str | None = None,
+        weights: str | None = None,
+        memory: int = 2 << 30,
+        max_branches: int | None = None,
+    ) -> LocalPolicy:
+        """A policy from a folder or hub id, with an optional PEFT adapter and reference model.
+
+        ``dtype`` is float32, bfloat16 or float16; ``device`` cpu, cuda or mps. ``weights`` is a recorded
+        digest that must fit.
+
+        Raises:
+            BadInput: no model there, or an unknown dtype or device.
+            WrongWeights: the digest differs from ``weights``.
+        """
+        model = load_model(str(path), adapter=adapter, dtype=dtype, device=device)
+        tokenizer = load_tokenizer(str(path))
+        if isinstance(reference, str):
+            reference = cls.load(reference, dtype=dtype, device=device, memory=memory)
+        policy = cls(
+            model,
+            tokenizer,
+            name=name or short_name(str(path)),
+            reference=reference,
+            memory=memory,
+            max_branches=max_branches,
+        )
+        if weights is not None:
+            require_weights(weights, policy.card.weights, where=str(path))
+        return policy
+
+    @property
+    def card(self) -> PolicyCard:
+        """Name, digests and capabilities; the weights digest is computed once until :meth:`refresh`."""
+        if self._card is None:
+            backbone = self.decoder.backbone
+            self._card = PolicyCard(
+                name=self._name,
+                kind="local",
+                weights=weights_digest(self.model),
+                tokenizer=self.codec.digest,
+                vocabulary=min(self.codec.vocabulary, backbone.vocabulary),
+                capabilities=frozenset({"tokens", "logprobs", "scores", "paired", "whitebox"}),
+                context=backbone.context,
+                extra={
+                    "architecture": type(backbone.model).__name__,
+                    "dtype": str(backbone.shape.dtype).removeprefix("torch."),
+                    "device": backbone.device.type,
+                    "reference": self.reference.card.weights if self.reference is not None else None,
+                },
+            )
+        return self._card
+
+    def refresh(self) -> None:
+        """Say that the weights were changed in place: forget cached keys, values and the digest."""
+        self.decoder.cache.clear()
+        self._card = None
+
+    def encode(self, text: str) -> IntArray:
+        """Token ids of plain text, no special tokens added."""
+        return self.codec.encode(text)
+
+    def decode(self, tokens: IntArray) -> str:
+        """Text of token ids, special tokens left out."""
+        return self.codec.decode(tokens)
+
+    def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
+        """Tokens that new messages add after a context, ready for the policy's next turn."""
+        return self.codec.render(history, tokens, new)
+
+    def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
+        """Draw one continuation per request, yielded as they finish.
+
+        A continuation also ends, with finish ``length``, where the model's context does.
+
+        Raises:
+            BadInput: an empty prefix, one that fills the context, a token outside the vocabulary, a law that
+                leaves no token, logits that are not finite.
+        """
+        self._check_settings(settings)
+        prefixes = [request.tokens for request in requests]
+        self._check_sequences(prefixes, room=1)
+        drawn = self.decoder.sample(
+            prefixes,
+            [request.noise for request in requests],
+            settings.but(banned=settings.banned + self._textless) if self._textless else settings,
+            self._ends(settings),
+        )
+        if self.reference is None:
+            for item in drawn:
+                yield self._continuation(item, prefixes[item.index], None)
+            return
+        held: list[Sampled] = []
+        for item in drawn:
+            held.append(item)
+            if len(held) == _REFERENCE_BATCH:
+                yield from self._with_reference(held, prefixes)
+                held = []
+        yield from self._with_reference(held, prefixes)
+
+    def sample_hidden(
+        self, requests: Sequence[Request], settings: Sampling, layers: Sequence[int]
+    ) -> Iterator[tuple[Continuation, FloatArray]]:
+        """Like :meth:`sample`, each with the hidden states [layers, m, width] of its fresh tokens.
+
+        Layers are numbered as in transformers: 0 is the embedding, -1 the last.
+        """
+        chosen = self._check_layers(layers)
+        for item in self.sample(requests, settings):
+            prefix = requests[item.index].tokens
+            whole = np.concatenate([prefix, item.tokens]).astype(np.int32)
+            yield item, hidden(self.decoder, [whole], chosen, [len(prefix)])[0]
+
+    def logprobs(self, sequences: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-prob in nats of every token but the first given those before it, temperature 1: [n - 1] each.
+
+        Raises:
+            BadInput: an empty sequence, one longer than the context, a token outside the vocabulary.
+        """
+        self._check_sequences(sequences, room=0)
+        return score(self.decoder, sequences)
+
+    def hidden_states(self, sequences: Sequence[IntArray], layers: Sequence[int]) -> list[FloatArray]:
+        """Hidden states [layers, n, width] of every token, as ``output_hidden_states`` gives them.
+
+        Raises:
+            BadInput: as :meth:`logprobs`, or a layer that does not exist.
+        """
+        self._check_sequences(sequences, room=0)
+        return hidden(self.decoder, sequences, self._check_layers(layers), [0] * len(sequences))
+
+    # -- from the decoder's words to the seam's ------------------------------------------------
+
+    def _continuation(self, item: Sampled, prefix: IntArray, reference: FloatArray | None) -> Continuation:
+        text, offsets = self.codec.pieces(item.tokens)
+        return Continuation(
+            index=item.index,
+            tokens=item.tokens,
+            text=text,
+            finish=item.finish,
+            offsets=offsets,
+            logprobs=item.logprobs,
+            logprobs_t1=item.logprobs_t1,
+            ref_logprobs=reference,
+            entropy=item.entropy,
+            ties=item.ties,
+            cost=Cost(tokens_in=len(prefix), tokens_out=len(item.tokens)),
+        )
+
+    def _with_reference(self, held: list[Sampled], prefixes: Sequence[IntArray]) -> Iterator[Continuation]:
+        """Continuations with the reference model's log-probs of the same tokens."""
+        if self.reference is None or not held:
+            return
+        whole = [np.concatenate([prefixes[item.index], item.tokens]).astype(np.int32) for item in held]
+        starts = [len(prefixes[item.index]) for item in held]
+        found = score(self.reference.decoder, whole, starts)
+        for item, values in zip(held, found, strict=True):
+            yield self._continuation(item, prefixes[item.index], values)
+
+    def _ends(self, settings: Sampling) -> Ends:
+        ids = set(settings.stop_ids)
+        if not settings.ignore_eos:
+            ids |= set(self.codec.eos_ids)
+        if not settings.stop:
+            return Ends(frozenset(ids))
+        stops = settings.stop
+        last = {stop[-1] for stop in stops}
+        # Decoders may drop or add white space at borders, so then every token is looked at.
+        always = any(character.isspace() for character in last)
+
+        def check(tokens: IntArray) -> bool:
+            piece = self._piece(int(tokens[-1]))
+            if not always and "\ufffd" not in piece and last.isdisjoint(piece):
+                return False
+            text, offsets = self.codec.pieces(tokens)
+            before = int(offsets[-2]) if len(offsets) > 1 else 0
+            return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in stops)
+
+        return Ends(frozenset(ids), check)
+
+    def _piece(self, token: int) -> str:
+        """The text of one token alone, remembered."""
+        found = self._pieces.get(token)
+        if found is None:
+            found = self._pieces[token] = self.codec.decode(np.array([token], dtype=np.int32))
+        return found
+
+    # -- bad input -----------------------------------------------------------------------------
+
+    def _check_settings(self, settings: Sampling) -> None:
+        for field in ("banned", "banned_first", "forced", "stop_ids"):
+            self._check_ids(np.array(getattr(settings, field), dtype=np.int64), f"sampling.{field}")
+
+    def _check_sequences(self, sequences: Sequence[IntArray], room: int) -> None:
+        context, seen = self.decoder.backbone.context, set()
+        for row, tokens in enumerate(sequences):
+            if id(tokens) in seen:
+                continue
+            seen.add(id(tokens))
+            if len(tokens) == 0:
+                raise BadInput("the prompt is empty", where=f"request {row}", hint="give at least one token")
+            self._check_ids(tokens, f"request {row}")
+            if context is not None and len(tokens) + room > context:
+                raise BadInput(
+                    f"{len(tokens)} tokens leave no room in a context of {context}",
+                    where=f"request {row}",
+                    hint="shorten the prefix, or rewrite the context into a smaller one",
+                )
+
+    def _check_ids(self, tokens: NDArray[Any], where: str) -> None:
+        limit = self.decoder.backbone.vocabulary
+        bad = np.flatnonzero((tokens < 0) | (tokens >= limit))
+        if len(bad):
+            raise BadInput(
+                f"token id {int(tokens[bad[0]])} is outside the vocabulary of {limit}",
+                where=f"{where}, position {int(bad[0])}",
+                hint="was this recorded with another tokenizer?",
+            )
+
+    def _check_layers(self, layers: Sequence[int]) -> list[int]:
+        count = len(self.decoder.backbone.shape.layers) + 1
+        for layer in layers:
+            if not -count <= layer < count:
+                raise BadInput(f"there is no layer {layer}", hint=f"layers are 0 to {count - 1}")
+        return [layer % count for layer in layers]

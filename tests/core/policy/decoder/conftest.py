@@ -1,0 +1,20 @@
+"""Tiny models, built once per session."""
+
+import pytest
+
+from ramify.core.policy.decoder.backbone import Backbone
+from tests.core.policy.decoder import models
+
+
+@pytest.fixture(scope="session")
+def built():
+    """Model and backbone by architecture."""
+    made = {}
+
+    def build(name):
+        if name not in made:
+            model = models.make(name)
+            made[name] = model, Backbone(model)
+        return made[name]
+
+    return build

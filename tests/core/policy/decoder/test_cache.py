@@ -1,0 +1,60 @@
+"""Blocks are found by their exact tokens and all before them, and forgotten when memory is short."""
+
+import numpy as np
+import torch
+
+from ramify.core.policy.decoder.cache import BlockCache
+from ramify.core.policy.decoder.plan import BLOCK
+from ramify.core.policy.decoder.stack import KvShape, LayerShape, Stack
+
+SHAPE = KvShape((LayerShape(1, 1, 2, 3),), torch.float32, torch.device("cpu"))
+TOKENS = np.arange(3 * BLOCK, dtype=np.int32)
+
+
+def filled(start=0, length=3 * BLOCK):
+    stack = Stack(SHAPE, 1, start, length)
+    stack.keys[0] += torch.arange(start, start + length, dtype=torch.float32)[:, None]
+    return stack
+
+
+def test_a_known_beginning_is_copied():
+    cache = BlockCache(1 << 20)
+    cache.remember(TOKENS, None, filled(), 0)
+    other = TOKENS.copy()
+    other[2 * BLOCK] += 1
+    fresh = Stack(SHAPE, 2, 0, 3 * BLOCK)
+    assert cache.load(TOKENS, fresh, 1) == 3 * BLOCK
+    assert torch.equal(fresh.keys[0][1], filled().keys[0][0])
+    assert cache.load(other, Stack(SHAPE, 1, 0, 3 * BLOCK), 0) == 2 * BLOCK
+    assert cache.load(TOKENS[1:], Stack(SHAPE, 1, 0, 3 * BLOCK), 0) == 0
+
+
+def test_a_leaf_takes_only_what_lies_behind_the_trunk():
+    cache = BlockCache(1 << 20)
+    cache.remember(TOKENS, filled(0, BLOCK), filled(BLOCK, 2 * BLOCK), 0)
+    leaf = Stack(SHAPE, 1, BLOCK, 2 * BLOCK)
+    assert cache.load(TOKENS, leaf, 0) == 2 * BLOCK
+    assert float(leaf.keys[0][0, 0, 0, 0]) == BLOCK
+
+
+def test_the_oldest_goes_first():
+    one = filled()
+    cache = BlockCache(2 * one.bytes)
+    sets = [TOKENS + 1000 * i for i in range(3)]
+    cache.remember(sets[0], None, one, 0)
+    cache.remember(sets[1], None, filled(), 0)
+    cache.load(sets[0], Stack(SHAPE, 1, 0, 3 * BLOCK), 0)
+    cache.remember(sets[2], None, filled(), 0)
+    cache.trim()
+    loaded = [cache.load(tokens, Stack(SHAPE, 1, 0, 3 * BLOCK), 0) for tokens in sets]
+    assert loaded == [3 * BLOCK, 0, 3 * BLOCK]
+    assert cache.bytes == 2 * one.bytes
+    cache.clear()
+    assert cache.bytes == 0
+    assert cache.load(sets[0], Stack(SHAPE, 1, 0, 3 * BLOCK), 0) == 0
+
+
+def test_what_cannot_fit_is_not_kept():
+    cache = BlockCache(8)
+    cache.remember(TOKENS, None, filled(), 0)
+    assert cache.bytes == 0

@@ -1,0 +1,296 @@
+"""The local policy over a tiny model with a real byte-level tokenizer."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as tokenizer_models
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from ramify.core.policy.base import Policy, Request, Sampling, sample_all
+from ramify.core.policy.local import LocalPolicy
+from ramify.core.policy.noise import NoiseKey
+from ramify.core.policy.weights import require_weights, weights_digest
+from ramify.core.types import token_array
+
+CONTEXT = 160
+
+
+def make_tokenizer(extra=()):
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<end>": 0} | {c: i + 1 for i, c in enumerate([*letters, "ab", *extra])}
+    inner = Tokenizer(tokenizer_models.BPE(vocabulary, [("a", "b")]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens(["<end>"])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>")
+
+
+def make_model(seed=0, size=258, spread=0.3):
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=CONTEXT,
+        initializer_range=spread,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return LocalPolicy(make_model(), make_tokenizer(), name="tiny")
+
+
+def requests(policy, text="hello ", count=3):
+    tokens = policy.encode(text)
+    return [Request(tokens, NoiseKey(5, 0, draw)) for draw in range(count)]
+
+
+def test_it_is_a_policy_and_says_who_it_is(policy):
+    assert isinstance(policy, Policy)
+    card = policy.card
+    assert (card.name, card.kind, card.vocabulary, card.context) == ("tiny", "local", 258, CONTEXT)
+    assert card.weights == weights_digest(policy.model)
+    assert card.tokenizer == policy.codec.digest
+    assert all(card.can(c) for c in ("tokens", "logprobs", "scores", "paired", "whitebox"))
+
+
+def test_a_continuation_is_complete(policy):
+    drawn = sample_all(policy, requests(policy), Sampling(max_tokens=12, entropy_top_k=5))
+    for item in drawn:
+        assert item.text == policy.decode(item.tokens)
+        assert item.offsets is not None
+        assert item.offsets[-1] == len(item.text)
+        assert item.entropy is not None
+        assert len(item.entropy) == len(item.logprobs) == len(item.tokens)
+        assert (item.cost.tokens_in, item.cost.tokens_out) == (6, len(item.tokens))
+        assert item.ref_logprobs is None
+    assert len({item.tokens.tobytes() for item in drawn}) == 3
+
+
+def test_sampled_and_scored_logprobs_agree(policy):
+    drawn = sample_all(policy, requests(policy), Sampling(max_tokens=20))
+    prefix = policy.encode("hello ")
+    scored = policy.logprobs([np.concatenate([prefix, item.tokens]) for item in drawn])
+    for item, values in zip(drawn, scored, strict=True):
+        np.testing.assert_allclose(item.logprobs, values[len(prefix) - 1 :], atol=1e-5, rtol=0)
+
+
+def test_end_of_sequence_and_stop_ids(policy):
+    always_end = Sampling(max_tokens=5, banned=tuple(range(1, 258)))
+    first = sample_all(policy, requests(policy), always_end)[0]
+    assert (first.tokens.tolist(), first.finish, first.text) == ([0], "stop", "")
+    ignored = sample_all(policy, requests(policy), always_end.but(ignore_eos=True))[0]
+    assert (ignored.tokens.tolist(), ignored.finish) == ([0] * 5, "length")
+    letter = int(policy.encode("q")[0])
+    stopped = sample_all(policy, requests(policy), Sampling(forced=(letter,), stop_ids=(letter,)))[0]
+    assert (stopped.tokens.tolist(), stopped.finish, stopped.text) == ([letter], "stop", "q")
+
+
+@pytest.mark.parametrize(
+    ("said", "stop", "kept"),
+    [
+        ("xyz!", "yz", "xyz"),  # over a border
+        ("abab", "b", "ab"),  # inside a token
+        ("12345", "45", "12345"),
+        ("xé!", "é", "xé"),  # a letter of two tokens
+        ("a b", " ", "a "),
+        ("xyz", "Q", "xyz"),
+    ],
+)
+def test_stop_strings(policy, said, stop, kept):
+    """Only one token is allowed at each place: the text is forced through bans, not through ``forced``."""
+    ids = policy.encode(said)
+    model = make_model()
+    chain = {0: int(ids[0])} | {i + 1: int(t) for i, t in enumerate(ids[1:])}
+    scripted = _Chain(model, chain)
+    other = LocalPolicy(model, make_tokenizer())
+    with scripted:
+        drawn = sample_all(other, requests(other, "hello ", 1), Sampling(max_tokens=len(ids), stop=(stop,)))[0]
+    assert drawn.text == kept
+    assert drawn.finish == ("stop" if stop in kept else "length")
+
+
+class _Chain:
+    """Makes a model say given tokens: its logits are replaced by the place in the sequence."""
+
+    def __init__(self, model, chain):
+        self.model, self.chain = model, chain
+
+    def __enter__(self):
+        start = len("hello ")
+        seen = {}
+
+        def remember(module, args, kwargs):
+            seen["places"] = kwargs["position_ids"][0]
+            seen["wanted"] = kwargs["logits_to_keep"]
+
+        def replace(module, args, kwargs, out):
+            places, wanted = seen["places"], seen["wanted"]
+            rows = places if isinstance(wanted, int) else places[wanted]
+            for row, place in enumerate(rows.tolist()):
+                if place - start + 1 in self.chain:
+                    out.logits[0, row, self.chain[place - start + 1]] += 1e4
+            return out
+
+        self.hooks = [
+            self.model.register_forward_pre_hook(remember, with_kwargs=True),
+            self.model.register_forward_hook(replace, with_kwargs=True),
+        ]
+
+    def __exit__(self, *_):
+        for hook in self.hooks:
+            hook.remove()
+
+
+def test_forced_tokens_come_first_and_do_not_stop(policy):
+    forced = tuple(int(t) for t in policy.encode("a,b"))
+    settings = Sampling(max_tokens=6, forced=forced, stop=(",",), banned_first=(7,))
+    for item in sample_all(policy, requests(policy), settings):
+        assert tuple(item.tokens[:3]) == forced
+        assert item.tokens[3] != 7
+        assert np.isfinite(item.logprobs).all()
+
+
+def test_the_context_ends_a_continuation(policy):
+    long = token_array([5] * (CONTEXT - 3))
+    item = next(iter(policy.sample([Request(long, NoiseKey(0, 0, 0))], Sampling(max_tokens=9, ignore_eos=True))))
+    assert (len(item.tokens), item.finish) == (3, "length")
+    with pytest.raises(BadInput, match="context"):
+        list(policy.sample([Request(token_array([5] * CONTEXT), NoiseKey(0, 0, 0))], Sampling()))
+    with pytest.raises(BadInput, match="context"):
+        policy.logprobs([token_array([5] * (CONTEXT + 1))])
+
+
+@pytest.mark.parametrize("tokens", [[], [258], [-1], [3, 4, 999]])
+def test_bad_prefixes_are_refused(policy, tokens):
+    request = Request(token_array(tokens), NoiseKey(0, 0, 0))
+    with pytest.raises(BadInput) as caught:
+        list(policy.sample([request], Sampling()))
+    assert caught.value.where is not None
+    assert "request 0" in caught.value.where
+    with pytest.raises(BadInput):
+        policy.logprobs([request.tokens])
+
+
+@pytest.mark.parametrize("field", ["banned", "banned_first", "forced", "stop_ids"])
+def test_bad_ids_in_the_settings_are_refused(policy, field):
+    with pytest.raises(BadInput, match="999"):
+        list(policy.sample(requests(policy), Sampling(**{field: (999,)})))
+
+
+def test_logits_that_are_not_finite_name_request_and_place():
+    model = make_model()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[9] = torch.nan
+    broken = LocalPolicy(model, make_tokenizer())
+    good, bad = broken.encode("hello"), token_array([9])
+    keys = [NoiseKey(0, 0, i) for i in range(2)]
+    with pytest.raises(BadInput, match="not finite") as caught:
+        list(broken.sample([Request(good, keys[0]), Request(bad, keys[1])], Sampling(max_tokens=2)))
+    assert caught.value.where == "request 1, new token 0"
+
+
+def test_rows_without_text_are_never_drawn():
+    padded = LocalPolicy(make_model(size=300, spread=0.01), make_tokenizer())
+    assert padded.card.vocabulary == 258
+    drawn = sample_all(padded, requests(padded, count=8), Sampling(max_tokens=16, ignore_eos=True))
+    assert max(int(item.tokens.max()) for item in drawn) < 258
+
+
+def test_hidden_states_of_given_and_fresh_tokens(policy):
+    settings = Sampling(max_tokens=5, ignore_eos=True)
+    asked = requests(policy)
+    for item, states in policy.sample_hidden(asked, settings, [0, -1]):
+        whole = np.concatenate([asked[item.index].tokens, item.tokens])
+        with torch.no_grad():
+            plain = policy.model(torch.from_numpy(whole).long()[None], output_hidden_states=True).hidden_states
+        assert states.shape == (2, 5, 32)
+        np.testing.assert_allclose(states[0], plain[0][0, -5:].numpy(), atol=1e-5)
+        np.testing.assert_allclose(states[1], plain[-1][0, -5:].numpy(), atol=2e-5)
+        np.testing.assert_array_equal(policy.hidden_states([whole], [0, 2])[0][:, -5:], states)
+    with pytest.raises(BadInput, match="layer"):
+        policy.hidden_states([asked[0].tokens], [3])
+
+
+def test_reference_logprobs():
+    reference = LocalPolicy(make_model(seed=1), make_tokenizer())
+    policy = LocalPolicy(make_model(), make_tokenizer(), reference=reference)
+    plain = LocalPolicy(make_model(), make_tokenizer())
+    asked, settings = requests(policy, count=300), Sampling(max_tokens=3)
+    with_reference, without = sample_all(policy, asked, settings), sample_all(plain, asked, settings)
+    scored = reference.logprobs([np.concatenate([asked[0].tokens, x.tokens]) for x in with_reference])
+    for item, other, values in zip(with_reference, without, scored, strict=True):
+        np.testing.assert_array_equal(item.ref_logprobs, values[len(asked[0].tokens) - 1 :])
+        same = dataclasses.replace(item, ref_logprobs=None)
+        assert same.tokens.tobytes() == other.tokens.tobytes()
+        assert same.logprobs.tobytes() == other.logprobs.tobytes()
+    with pytest.raises(WrongTokenizer):
+        LocalPolicy(make_model(size=259), make_tokenizer(extra=("ö",)), reference=reference)
+
+
+def test_refresh_sees_new_weights():
+    policy = LocalPolicy(make_model(), make_tokenizer())
+    sequence = token_array(list(range(1, 130)))
+    before, digest = policy.logprobs([sequence])[0], policy.card.weights
+    with torch.no_grad():
+        policy.model.lm_head.weight.mul_(0.5)
+        policy.model.model.layers[0].self_attn.k_proj.weight.mul_(2.0)
+    policy.refresh()
+    after = policy.logprobs([sequence])[0]
+    assert policy.card.weights != digest
+    assert not np.array_equal(before, after)
+    fresh = LocalPolicy(policy.model, make_tokenizer()).logprobs([sequence])[0]
+    np.testing.assert_array_equal(after, fresh)
+
+
+def test_digests_name_the_weights():
+    one, same, other = make_model(), make_model(), make_model(seed=2)
+    assert weights_digest(one) == weights_digest(same) != weights_digest(other)
+    assert weights_digest(one) != weights_digest(make_model().to(torch.bfloat16))
+    require_weights("a", "a", "node 1")
+    require_weights(None, "a", "node 1")
+    with pytest.raises(WrongWeights):
+        require_weights("a", "b", "node 1")
+
+
+def test_loading(tmp_path):
+    model = make_model()
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    loaded = LocalPolicy.load(str(tmp_path), reference=str(tmp_path))
+    assert loaded.card.name == str(tmp_path)
+    assert loaded.card.weights == weights_digest(model)
+    for item in sample_all(loaded, requests(loaded), Sampling(max_tokens=4)):
+        np.testing.assert_allclose(item.ref_logprobs, item.logprobs, atol=1e-5)
+    half = LocalPolicy.load(str(tmp_path), dtype="bfloat16")
+    assert half.card.extra["dtype"] == "bfloat16"
+    assert len(sample_all(half, requests(half), Sampling(max_tokens=4))) == 3
+    with pytest.raises(WrongWeights):
+        LocalPolicy.load(str(tmp_path), weights="0" * 64)
+    with pytest.raises(BadInput, match="cannot load a model"):
+        LocalPolicy.load(str(tmp_path / "nowhere"))
+    with pytest.raises(BadInput, match="cannot load a adapter"):
+        LocalPolicy.load(str(tmp_path), adapter=str(tmp_path / "nowhere"))
+    with pytest.raises(BadInput, match="dtype"):
+        LocalPolicy.load(str(tmp_path), dtype="int3")
+    with pytest.raises(BadInput, match="device"):
+        LocalPolicy.load(str(tmp_path), device="abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(CannotDo, match="cuda"):
+            LocalPolicy.load(str(tmp_path), device="cuda")
+
+
+def test_no_requests_no_work(policy):
+    assert list(policy.sample([], Sampling())) == []
+    assert policy.logprobs([]) == []
+    assert policy.logprobs([token_array([5])])[0].shape == (0,)
