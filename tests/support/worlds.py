@@ -41,7 +41,7 @@ class _Episode:
     def step(self, action):
         coin = uniforms([NoiseKey(self.seed, 1, 0)], 1, start=len(self.heard))[0, 0]
         self.heard.append(bool(action == " a" and coin < self.world.luck))
-        done = len(self.heard) == 2
+        done = len(self.heard) == self.world.max_turns
         return Observation(
             f"heard {self.heard}",
             state_key=str(self.heard),

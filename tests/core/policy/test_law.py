@@ -12,11 +12,12 @@ from ramify.core.policy import law
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
 
+PLAIN = Sampling()
 LOGITS = torch.tensor([[1.0, 0.0, 2.0, -1.0, 0.5]])
 P = torch.softmax(LOGITS[0].double(), 0).numpy()
 
 
-def tokens_at(values, settings=Sampling(), logits=LOGITS):
+def tokens_at(values, settings=PLAIN, logits=LOGITS):
     noise = torch.tensor(values, dtype=torch.float64)
     return law.draw(logits.expand(len(values), -1), settings, noise)
 
@@ -83,7 +84,9 @@ def test_ties_are_counted_near_a_border_only():
     edge = float(P[0])
     drawn = tokens_at([edge - 5e-7, edge + 5e-7, edge - 1e-4, edge + 1e-4])
     assert drawn.ties.tolist() == [True, True, False, False]
-    greedy = law.draw(torch.tensor([[1.0, 1.0 + 5e-7, 0.0], [1.0, 1.1, 0.0]]), Sampling(temperature=0), torch.zeros(0))
+    greedy = law.draw(
+        torch.tensor([[1.0, 1.0 + 5e-7, 0.0], [1.0, 1.1, 0.0]]), Sampling(temperature=0), torch.zeros(0)
+    )
     assert greedy.ties.tolist() == [True, False]
 
 
@@ -127,7 +130,7 @@ def test_entropy_is_a_lower_bound_and_not_renormalised():
 
 @pytest.mark.parametrize("coupling", ["inverse", "gumbel"])
 def test_both_couplings_draw_from_the_law(coupling):
-    """Chi-square at level 1e-4 on each of two laws: false alarm at most 4 in 10,000 seeds; the seed is fixed."""
+    """Chi-square at level 1e-4, four times in all: false alarm for at most 4 in 10,000 seeds; it is fixed."""
     n = 20_000
     keys = [NoiseKey(11, 0, i) for i in range(n)]
     raw = gumbels(keys, 0, 5) if coupling == "gumbel" else uniforms(keys, 1)[:, 0]

@@ -115,7 +115,9 @@ def test_stop_strings(policy, said, stop, kept):
     scripted = _Chain(model, chain)
     other = LocalPolicy(model, make_tokenizer())
     with scripted:
-        drawn = sample_all(other, requests(other, "hello ", 1), Sampling(max_tokens=len(ids), stop=(stop,)))[0]
+        drawn = sample_all(other, requests(other, "hello ", 1), Sampling(max_tokens=len(ids), stop=(stop,)))[
+            0
+        ]
     assert drawn.text == kept
     assert drawn.finish == ("stop" if stop in kept else "length")
 
@@ -163,7 +165,9 @@ def test_forced_tokens_come_first_and_do_not_stop(policy):
 
 def test_the_context_ends_a_continuation(policy):
     long = token_array([5] * (CONTEXT - 3))
-    item = next(iter(policy.sample([Request(long, NoiseKey(0, 0, 0))], Sampling(max_tokens=9, ignore_eos=True))))
+    item = next(
+        iter(policy.sample([Request(long, NoiseKey(0, 0, 0))], Sampling(max_tokens=9, ignore_eos=True)))
+    )
     assert (len(item.tokens), item.finish) == (3, "length")
     with pytest.raises(BadInput, match="context"):
         list(policy.sample([Request(token_array([5] * CONTEXT), NoiseKey(0, 0, 0))], Sampling()))
@@ -213,7 +217,9 @@ def test_hidden_states_of_given_and_fresh_tokens(policy):
     for item, states in policy.sample_hidden(asked, settings, [0, -1]):
         whole = np.concatenate([asked[item.index].tokens, item.tokens])
         with torch.no_grad():
-            plain = policy.model(torch.from_numpy(whole).long()[None], output_hidden_states=True).hidden_states
+            plain = policy.model(
+                torch.from_numpy(whole).long()[None], output_hidden_states=True
+            ).hidden_states
         assert states.shape == (2, 5, 32)
         np.testing.assert_allclose(states[0], plain[0][0, -5:].numpy(), atol=1e-5)
         np.testing.assert_allclose(states[1], plain[-1][0, -5:].numpy(), atol=2e-5)

@@ -4,7 +4,7 @@ import pytest
 from ramify.core.world.expert import demonstrate
 from ramify.core.world.household import household_world
 from ramify.core.world.open import open_world
-from ramify.learn.organism.demonstrations import as_conversation, pieces
+from ramify.learn.organism.demonstrations import as_conversation
 from ramify.learn.organism.recipes import arithmetic
 from ramify.learn.organism.tokenizer import examples, make_tokenizer
 
@@ -17,10 +17,8 @@ class Never:
 
 
 def test_a_chain_by_hand():
-    text = arithmetic.chain([("+", 205), ("-", 838), ("+", 505)], Never())
-    assert text == (
-        "+50200 p50200 m00000\n-83800 p50200 m83800\n+50500 p01700 m83800\n=-82100\n<answer>-128</answer>"
-    )
+    text = arithmetic.chain([("+", 25), ("-", 83), ("+", 50)], Never())
+    assert text == "+25 p520 m000\n-83 p520 m380\n+50 p570 m380\n=-800\nanswer -8"
 
 
 def test_chains_without_slips_are_right_for_the_world():
@@ -61,13 +59,13 @@ def test_slips_carry_on():
 @pytest.mark.parametrize("name", ["household:2", "maze:3,2,2"])
 def test_world_words_are_single_tokens(name):
     world = open_world(name)
-    tokenizer = make_tokenizer(pieces(world.vocabulary()), 1024)
+    tokenizer = make_tokenizer(world.vocabulary(), 1024)
     rng = np.random.default_rng(2)
     talks = [as_conversation(demonstrate(world, t, rng, mistakes=0.2)) for t in world.tasks("train", 20)]
     for talk, example in zip(talks, examples(tokenizer, talks), strict=True):
         words = sum(len(m["content"].split()) for m in talk)
-        # A role and an end for each message, a line break, and words that hold more than letters.
-        assert len(example.tokens) <= words + 2 * len(talk) + 1 + 8
+        # A role and an end for each message, and the line break in the first.
+        assert len(example.tokens) == words + 2 * len(talk) + 1
 
 
 def test_a_demonstration_as_a_conversation():

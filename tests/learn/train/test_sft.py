@@ -10,10 +10,10 @@ from ramify.core.types import token_array
 from ramify.learn.train.sft import (
     Example,
     SftSettings,
+    batch_order,
     learning_rate,
     masked_cross_entropy,
-    pack,
-    row_order,
+    pad_right,
     train,
 )
 
@@ -46,26 +46,19 @@ def test_nothing_to_learn_is_refused():
         masked_cross_entropy(torch.zeros(1, 2, 3), torch.zeros(1, 2).long(), torch.tensor([[True, False]]))
 
 
-def test_packing_keeps_order_and_never_learns_a_first_token():
-    packed = pack([example(1, 2, 3), example(4, 5), example(6, 7, 8, learned=[0, 0, 1])], 5)
-    assert packed.tokens.tolist() == [[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]]
-    assert packed.loss.tolist() == [[False, True, True, False, True], [False, False, True, False, False]]
-    assert packed.positions.tolist() == [[0, 1, 2, 0, 1], [0, 1, 2, 0, 0]]
-    assert packed.segments.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, -1, -1]]
-    attention = packed.attention(torch.tensor([0]))
-    assert attention.shape == (1, 1, 5, 5)
-    assert attention[0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 1, 1],
-    ]  # fmt: skip
+def test_padding_never_learns_a_first_token():
+    tokens, mask = pad_right([example(1, 2, 3), example(6, 7, learned=[1, 0])])
+    assert tokens.tolist() == [[1, 2, 3], [6, 7, 0]]
+    assert mask.int().tolist() == [[0, 1, 1], [0, 0, 0]]
 
 
-def test_packing_refuses_what_does_not_fit():
-    with pytest.raises(BadInput, match="nothing"):
-        pack([], 4)
-    with pytest.raises(BadInput, match="does not fit"):
-        pack([example(1, 2, 3)], 2)
+def test_examples_and_settings_are_checked():
     with pytest.raises(BadInput, match="mask entries"):
         Example(token_array([1, 2]), np.array([True]))
+    with pytest.raises(BadInput, match="at least 1"):
+        SftSettings(steps=0)
+    with pytest.raises(BadInput, match="nothing"):
+        train(tiny(), [], SftSettings(steps=1))
 
 
 def tiny(seed=0):
@@ -78,19 +71,14 @@ def tiny(seed=0):
         return LlamaForCausalLM(config)
 
 
-def test_a_packed_row_equals_its_examples_alone():
-    model = tiny()
+def test_padding_changes_nothing():
     parts = [example(1, 2, 3, 4), example(5, 6, 7), example(1, 3)]
-    packed = pack(parts, 10)
-    rows = torch.tensor([0])
-    output = model(
-        input_ids=packed.tokens, attention_mask=packed.attention(rows), position_ids=packed.positions
-    ).logits
-    start = 0
-    for part in parts:
-        alone = model(input_ids=torch.tensor([part.tokens.tolist()])).logits[0]
-        torch.testing.assert_close(output[0, start : start + len(part.tokens)], alone, atol=1e-5, rtol=1e-5)
-        start += len(part.tokens)
+    tokens, mask = pad_right(parts)
+    model = tiny()
+    together = masked_cross_entropy(model(input_ids=tokens).logits, tokens, mask)
+    alone = [pad_right([part]) for part in parts]
+    losses = [masked_cross_entropy(model(input_ids=t).logits, t, m) * m.sum() for t, m in alone]
+    torch.testing.assert_close(together, sum(losses) / 6, atol=1e-6, rtol=1e-5)
 
 
 def test_the_learning_rate_warms_up_and_falls_as_a_cosine():
@@ -101,17 +89,19 @@ def test_the_learning_rate_warms_up_and_falls_as_a_cosine():
     assert learning_rate(20, settings) == pytest.approx(0.0)
 
 
-def test_every_row_comes_once_per_epoch():
-    batches = list(row_order(6, 3, 4, seed=1))
-    for epoch in (batches[:2], batches[2:]):
-        assert sorted(torch.cat(epoch).tolist()) == list(range(6))
-    assert [b.tolist() for b in row_order(6, 3, 4, seed=1)] == [b.tolist() for b in batches]
-    assert all(len(b) == 5 for b in row_order(2, 5, 3, seed=0))
+def test_every_example_comes_once_per_epoch_among_its_like():
+    lengths = [1, 9, 2, 8, 1, 9]
+    batches = list(batch_order(lengths, 2, 6, seed=1))
+    for epoch in (batches[:3], batches[3:]):
+        assert sorted(i for batch in epoch for i in batch) == list(range(6))
+        assert sorted(tuple(lengths[i] for i in batch) for batch in epoch) == [(1, 1), (2, 8), (9, 9)]
+    assert list(batch_order(lengths, 2, 6, seed=1)) == batches
+    assert sorted(map(len, batch_order([1, 2, 3], 2, 2, seed=0))) == [1, 2]
 
 
 def test_training_learns_reports_and_repeats_bit_for_bit():
-    data = pack([example(1, 2, 3, 4), example(5, 6, 7, 8)], 8)
-    settings = SftSettings(steps=60, rows=1, learning_rate=1e-2, warmup=5)
+    data = [example(1, 2, 3, 4), example(5, 6, 7, 8)]
+    settings = SftSettings(steps=60, rows=2, learning_rate=1e-2, warmup=5)
     seen, models = [], []
     for _ in range(2):
         model = tiny()
@@ -119,13 +109,9 @@ def test_training_learns_reports_and_repeats_bit_for_bit():
         models.append(model)
     assert log[0]["loss"] > 2
     assert log[-1]["loss"] < 0.1
+    assert log[-1]["tokens"] == 8
     assert [r["step"] for r in log] == list(range(60))
     assert seen[59] == (60, 60, f"loss {log[-1]['loss']:.3f}")
     assert not models[0].training
     for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_bad_settings():
-    with pytest.raises(BadInput):
-        SftSettings(steps=0)

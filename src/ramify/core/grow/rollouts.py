@@ -168,7 +168,11 @@ def grow_trees(
         for one, arm in zip(
             owners, run_jobs(jobs, judge=judge, stage=f"growing, round {round_}"), strict=True
         ):
-            one.arms[arm.record.id] = arm
+            before = one.arms.get(arm.record.id)
+            spent = (before.tokens, before.seconds) if before else (0, 0.0)
+            one.arms[arm.record.id] = replace(
+                arm, tokens=arm.tokens + spent[0], seconds=arm.seconds + spent[1]
+            )
         drawn = sum(leaves - one.left(leaves) for one in growing)
         progress("growing", drawn, leaves * len(tasks))
         round_ += 1

@@ -103,7 +103,7 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Mass:
-    """Unnormalised probabilities of rows: ``lanes`` [B, V / 64, 64], sums in float64, logs in nats."""
+    """Unnormalised probabilities of rows: ``lanes`` [B, V / 64, 64], blocks summed in float64, logs in nats."""
 
     lanes: Tensor
     blocks: Tensor
@@ -125,7 +125,7 @@ def _mass(scores: Tensor) -> _Mass:
         lanes[rows:] = 0.0
     torch.sub(scores, peak, out=lanes[:rows, :size])
     lanes = lanes.exp_().view(tall, width // _LANE, _LANE)
-    blocks = lanes.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    blocks = lanes.sum(dim=-1).double().cumsum(dim=-1)
     total = blocks[:, -1]
     log_total = total.log()
     return _Mass(lanes[:rows], blocks[:rows], total[:rows], log_total[:rows], peak[:, 0].double())
@@ -144,7 +144,7 @@ def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     lane = mass.lanes.gather(1, block[:, :, None].expand(-1, -1, _LANE))[:, 0].double()
     edges = base + lane.cumsum(dim=-1)
     inside = (edges <= target).sum(dim=-1, keepdim=True)
-    # Sums in two orders may differ in the last bit: never leave the block's last possible token.
+    # A block's sum in float32 and in float64 differ a little: never leave its last possible token.
     last = torch.where(lane > 0, torch.arange(_LANE, device=lane.device), 0).amax(-1, keepdim=True)
     inside = torch.minimum(inside, last)
     high = edges.gather(1, inside)

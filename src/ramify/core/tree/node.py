@@ -53,9 +53,12 @@ class Draft:
     extra: Json = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
-    """One stored event. See :class:`Draft` for the fields; ``snapshot`` is a blob's digest here."""
+    """One stored event. See :class:`Draft` for the fields; ``snapshot`` is a blob's digest here.
+
+    Nodes with one id are one node, and equal.
+    """
 
     id: str
     kind: NodeKind
@@ -84,6 +87,12 @@ class Node:
     cost: Cost
     created: float
     extra: Json
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     @property
     def length(self) -> int:
@@ -182,20 +191,32 @@ class Trajectory:
 
     @property
     def tokens(self) -> IntArray:
-        """The prefix a policy sees: the token deltas along the walk, never re-rendered."""
+        """The prefix a policy sees: the token deltas along the walk, never re-rendered.
+
+        What ended an episode was never shown to the policy: text without token ids at the end of a
+        walk adds nothing. Before later tokens it is an error.
+        """
         pieces: list[IntArray] = []
+        unread: Node | None = None
         for step in self.context:
             tokens = step.tokens
             if tokens is None:
-                if not step.text:
-                    continue
-                raise BadPoint(
-                    "this walk holds text without token ids",
-                    where=f"node {step.node.id[:12]}",
-                    hint="tokenise it with `ramify tree import --policy`, or fork at a message",
-                )
-            pieces.append(tokens)
+                unread = unread or (step.node if step.text else None)
+            elif unread is not None and len(tokens):
+                raise _no_ids(unread)
+            else:
+                pieces.append(tokens)
+        if unread is not None and not pieces:
+            raise _no_ids(unread)
         joined = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
         joined = joined.astype(np.int32, copy=False)
         joined.flags.writeable = False
         return joined
+
+
+def _no_ids(node: Node) -> BadPoint:
+    return BadPoint(
+        "this walk holds text without token ids",
+        where=f"node {node.id[:12]}",
+        hint="tokenise it with `ramify tree import --policy`, or fork at a message",
+    )

@@ -30,29 +30,10 @@ from ramify.core.world.dice import Dice
 from ramify.core.world.game import GameWorld, need
 from ramify.core.world.path_star import Move, Node, PathStar, Place, State
 
-_WORDS = [
-    "find",
-    "the",
-    "target",
-    "leaf",
-    "source",
-    "fork",
-    "branch",
-    "left",
-    "right",
-    "exits",
-    "out",
-    "in",
-    "came",
-    "from",
-    "by",
-    "edge",
-    "dead",
-    "end",
-    "reached",
-    "go",
-    ";",
-]
+_WORDS = (
+    "find", "the", "target", "leaf", "source", "fork", "branch", "left", "right", "exits", "out",
+    "in", "came", "from", "by", "edge", "dead", "end", "reached", "go", ";",
+)  # fmt: skip
 
 
 class Position(NamedTuple):

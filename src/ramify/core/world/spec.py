@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any, final
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from ramify.core.errors import BadInput
 
@@ -25,11 +25,10 @@ class Spec:
         """Take a specification apart; option values are read as JSON where they are JSON, else as text."""
         body, _, query = text.strip().partition("?")
         name, _, argument = body.partition(":")
-        try:
-            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-        except ValueError as error:
-            raise BadInput(f"options {query!r} are not option=value&option=value", where=text) from error
-        return cls(name, argument, {key: _value(value) for key, value in pairs}, query)
+        pairs = [item.partition("=") for item in query.split("&")] if query else []
+        if not all(key and equals for key, equals, _ in pairs):
+            raise BadInput(f"options {query!r} are not option=value&option=value", where=text)
+        return cls(name, argument, {key: _value(unquote(value)) for key, _, value in pairs}, query)
 
     def take(self, known: dict[str, type | tuple[type, ...]]) -> dict[str, Any]:
         """The options, each known and of its type; raises BadInput otherwise."""

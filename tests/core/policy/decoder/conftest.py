@@ -1,9 +1,9 @@
 """Tiny models, built once per session."""
 
 import pytest
+from tests.core.policy.decoder import models
 
 from ramify.core.policy.decoder.backbone import Backbone
-from tests.core.policy.decoder import models
 
 
 @pytest.fixture(scope="session")

@@ -108,6 +108,10 @@ def greedy(model, prefix, count):
     """What ``generate`` says."""
     ids = torch.from_numpy(prefix).long()[None]
     out = model.generate(
-        input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False, pad_token_id=0
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=count,
+        do_sample=False,
+        pad_token_id=0,
     )
     return out[0, len(prefix) :].numpy()

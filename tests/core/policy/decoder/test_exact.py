@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.core.policy.decoder import models
 
 from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Sampling
@@ -10,7 +11,6 @@ from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.score import hidden, score
 from ramify.core.policy.noise import NoiseKey
-from tests.core.policy.decoder import models
 
 PREFIXES = models.prefixes()
 LENGTH = 40

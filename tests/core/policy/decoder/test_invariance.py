@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.core.policy.decoder import models
 
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.noise import NoiseKey
-from tests.core.policy.decoder import models
 
 PREFIXES = models.prefixes()
 DRAWS = 3
@@ -25,7 +25,9 @@ def draw(decoder, which, draws=DRAWS, settings=SETTINGS):
     pairs = [(i, d) for i in which for d in range(draws)]
     noise = [NoiseKey(7, i, d) for i, d in pairs]
     drawn = decoder.sample([PREFIXES[i] for i, _ in pairs], noise, settings)
-    return {pairs[x.index]: (x.tokens.tobytes(), x.logprobs.tobytes(), x.logprobs_t1.tobytes()) for x in drawn}
+    return {
+        pairs[x.index]: (x.tokens.tobytes(), x.logprobs.tobytes(), x.logprobs_t1.tobytes()) for x in drawn
+    }
 
 
 def assert_same(part, whole):
@@ -53,7 +55,9 @@ def test_one_of_sixty_four(built):
     _, backbone = built("qwen3")
     many = draw(BranchDecoder(backbone), [5], draws=64)
     assert_same(draw(BranchDecoder(backbone), [5], draws=1), many)
-    assert_same(draw(BranchDecoder(backbone), [5, 8, 11], draws=10), many | draw(BranchDecoder(backbone), [8, 11], 10))
+    assert_same(
+        draw(BranchDecoder(backbone), [5, 8, 11], draws=10), many | draw(BranchDecoder(backbone), [8, 11], 10)
+    )
     assert len(set(many.values())) == 64
 
 

@@ -11,6 +11,7 @@ is padded adds exact zeros at the end of a sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -175,7 +176,8 @@ class Step:
         if self.own is not None:
             self.own.write(layer, key, value)
         mask = self._visible(how.window)
-        scores = self._scores(query.shape[0], query.shape[1], query)
+        size = query.shape[:2]
+        scores = self._buffer("scores", (*size, self.mask.shape[1]), query)
         if how.softcap is None:
             scores.copy_(mask[:, None, :])
         else:
@@ -187,7 +189,7 @@ class Step:
         if how.softcap is not None:
             scores.div_(how.softcap).tanh_().mul_(how.softcap).add_(mask[:, None, :])
         weights = _softmax(scores)
-        out = value.new_zeros((query.shape[0], query.shape[1], value.shape[2]))
+        out = self._buffer("out", (*size, value.shape[2]), value).zero_()
         for product in self.products:
             product.mix(layer, weights, out)
         if self.own is not None:
@@ -203,14 +205,14 @@ class Step:
             self._windows[window] = self.mask.masked_fill(hidden, -torch.inf)
         return self._windows[window]
 
-    def _scores(self, rows: int, heads: int, like: Tensor) -> Tensor:
-        """A buffer [N, H, C] that all layers and steps share."""
-        size = rows * heads * self.mask.shape[1]
-        buffer = self.scratch.get("scores")
-        if buffer is None or buffer.numel() < size:
-            buffer = like.new_empty(size)
-            self.scratch["scores"] = buffer
-        return buffer[:size].view(rows, heads, -1)
+    def _buffer(self, name: str, size: tuple[int, ...], like: Tensor) -> Tensor:
+        """Memory that all layers and steps share: fresh pages cost more than what is written to them."""
+        count = math.prod(size)
+        buffer = self.scratch.get(name)
+        if buffer is None or buffer.numel() < count:
+            buffer = like.new_empty(count)
+            self.scratch[name] = buffer
+        return buffer[:count].view(size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ramify.core.policy.decoder.attention import OwnPart, Product, Step
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.plan import align
-from ramify.core.policy.decoder.prefill import Ints, Seat, causal_mask, gather_parts, product
+from ramify.core.policy.decoder.prefill import Ints, Seat, causal_mask, gather_parts, products
 from ramify.core.policy.decoder.stack import Suffix
 
 _GROWTH = 64
@@ -55,16 +55,14 @@ class Batch:
         self.said = np.concatenate([self.said[stay], np.zeros(len(request), dtype=np.int64)])
         self.alive = np.ones(len(self.request), dtype=np.bool_)
         self._products = []
-        for stack, rows, items, furthest in gather_parts(self.seats, self.trace, self.keep):
+        for stack, rows, items in gather_parts(self.seats, self.trace, self.keep):
             distinct, run = np.unique(items, return_inverse=True)
             if 1 < len(distinct) < stack.count:
                 # Copied once per reseating rather than gathered in every layer of every step.
                 compact = stack.take(torch.from_numpy(distinct).to(self.backbone.device))
-                made = product(compact, rows, run, furthest)
+                self._products += products(compact, rows, run, self.keep[rows])
             else:
-                made = product(stack, rows, items, furthest)
-            if made is not None:
-                self._products.append(made)
+                self._products += products(stack, rows, items, self.keep[rows])
         self._prefix = align(int(self.keep.max())) if len(self) else 0
         self._columns = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -57,6 +58,24 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | N
         padded=torch.from_numpy(padded).to(device),
         taken=torch.from_numpy(taken).to(device),
     )
+
+
+def products(stack: Stack, rows: Ints, items: Ints, keep: Ints) -> Iterator[Product]:
+    """Products of sorted batch ``rows`` [n] with runs ``items`` [n], each row reading ``keep`` [n] positions.
+
+    Rows of one run that read about equally far make a product of their own, so that what is masked
+    for all of them is not computed.
+    """
+    cuts = [0]
+    if items[0] == items[-1] and len(rows) >= 2 * DENSE:
+        borders = np.flatnonzero(np.diff(-(-keep // BLOCK))) + 1
+        for border in borders:
+            if border - cuts[-1] >= DENSE and len(rows) - border >= DENSE:
+                cuts.append(int(border))
+    for low, high in itertools.pairwise([*cuts, len(rows)]):
+        made = product(stack, rows[low:high], items[low:high], int(keep[low:high].max()))
+        if made is not None:
+            yield made
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +202,15 @@ class Forest:
         columns = torch.arange(align(int(positions.max()) + 1), device=device)
         where = torch.from_numpy(places).to(device)
         mask = causal_mask(columns, where + 1, self.backbone.shape)
-        parts = gather_parts(self.seats, traces, positions + 1)
-        products = [made for stack, rows, items, far in parts if (made := product(stack, rows, items, far))]
+        keep = positions + 1
+        parts = gather_parts(self.seats, traces, keep)
+        found = [made for stack, rows, items in parts for made in products(stack, rows, items, keep[rows])]
         return Step(
             mask,
             columns[None],
             where,
             int(positions.max()),
-            products,
+            found,
             [
                 Write(
                     stack,
@@ -222,8 +242,8 @@ class Forest:
         self.cache.trim()
 
 
-def gather_parts(seats: Sequence[Seat], traces: Ints, keep: Ints) -> list[tuple[Stack, Ints, Ints, int]]:
-    """Which rows read which runs of which stacks, trunks first: stack, rows, runs, furthest keep."""
+def gather_parts(seats: Sequence[Seat], traces: Ints, keep: Ints) -> list[tuple[Stack, Ints, Ints]]:
+    """Which rows read which runs of which stacks, trunks first: stack, rows, runs."""
     found: dict[int, tuple[Stack, list[int], list[int]]] = {}
     for row, trace in enumerate(traces):
         seat = seats[trace]
@@ -238,8 +258,7 @@ def gather_parts(seats: Sequence[Seat], traces: Ints, keep: Ints) -> list[tuple[
     # Sums go from left to right: what begins at position 0 comes before what continues it.
     ordered = sorted(found.values(), key=lambda entry: entry[0].start)
     return [
-        (stack, np.array(rows, dtype=np.int64), np.array(items, dtype=np.int64), int(keep[rows].max()))
-        for stack, rows, items in ordered
+        (s, np.array(rows, dtype=np.int64), np.array(items, dtype=np.int64)) for s, rows, items in ordered
     ]
 
 

@@ -21,24 +21,9 @@ from ramify.core.world.game import need
 SIDE = 6
 STEPS = {"north": (-1, 0), "south": (1, 0), "west": (0, -1), "east": (0, 1)}
 _WORDS = (
-    *[
-        "take",
-        "the",
-        "key",
-        "at",
-        "row",
-        "column",
-        "then",
-        "go",
-        "to",
-        "hold",
-        "nothing",
-        "task",
-        "done",
-        ";",
-    ],
-    *STEPS,
-)
+    "take", "the", "key", "at", "row", "column", "then", "go", "to", "hold", "nothing", "task",
+    "done", ";",
+)  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -123,7 +108,7 @@ class GridFamily:
     name = "household:1"
     version = "1"
     horizon = 30
-    words = (*_WORDS, *(str(n) for n in range(SIDE)))
+    words = (*_WORDS, *STEPS, *(str(n) for n in range(SIDE)))
 
     def draw(self, dice: Dice) -> Json:
         """Three different cells."""

@@ -119,61 +119,66 @@ def key_name(colour: str) -> str:
 
 
 def draw_layout(size: Size, dice: Dice) -> Layout:
-    """A random house in which the task can be done and needs at least one locked door.
-
-    Doors are locked and keys laid out in the order in which they can be opened from the start, so no
-    key is ever behind its own door.
-    """
-    names = [
-        "hall",
-        *dice.sample([r for r in ROOMS if r != "hall"][: max(4, size.rooms - 1)], size.rooms - 1),
-    ]
+    """A random house in which the task can be done and needs at least one locked door."""
+    known = [room for room in ROOMS if room != "hall"][: max(4, size.rooms - 1)]
+    names = ("hall", *dice.sample(known, size.rooms - 1))
     star = [Passage(0, room) for room in range(1, size.rooms)]
     passages = star if size.star else _tree(size.rooms, dice)
     start, locked = _locks(passages, size, dice)
     colours = dice.sample(COLOURS, len(locked)) if len(locked) > 1 else [""]
     marked = dict(zip(locked, colours, strict=True))
     passages = [Passage(p.room, p.other, marked.get(i)) for i, p in enumerate(passages)]
-    containers = [
-        (name, room)
-        for name, room in zip(
-            dice.sample(CONTAINERS, size.containers),
-            dice.sample(range(size.rooms), size.containers),
-            strict=True,
-        )
-    ]
+    boxes = dice.sample(CONTAINERS, size.containers)
+    containers = tuple(zip(boxes, dice.sample(range(size.rooms), size.containers), strict=True))
+    keys, behind = _keys(passages, start, marked, dice)
+    objects, goals = _objects(size, behind, dice)
+    things = tuple(_lay(name, room, containers, dice) for name, room in [*keys, *objects])
+    return Layout(names, tuple(passages), containers, things, tuple(goals), start)
 
-    def lay(name: str, room: int) -> tuple[str, str, int]:
-        inside = [i for i, (_, where) in enumerate(containers) if where == room]
-        return (name, "container", inside[0]) if inside and dice.below(2) else (name, "room", room)
 
-    reached = _region(passages, start, set(locked))
-    things = []
-    closed = list(locked)
-    last: set[int] = set()
+def _keys(
+    passages: list[Passage], start: int, marked: dict[int, str], dice: Dice
+) -> tuple[list[tuple[str, int]], set[int]]:
+    """Keys with their rooms, and the rooms behind the last door.
+
+    Keys are laid out in the order in which doors can be opened from the start, so no key is ever
+    behind its own door.
+    """
+    closed = set(marked)
+    reached, behind = _region(passages, start, closed), set[int]()
+    keys = []
     while closed:
-        door = dice.choice(
-            [i for i in closed if (passages[i].room in reached) != (passages[i].other in reached)]
-        )
-        things.append(lay(key_name(marked[door]), dice.choice(sorted(reached))))
+        ends = {i: (passages[i].room in reached, passages[i].other in reached) for i in sorted(closed)}
+        door = dice.choice([i for i, (one, two) in ends.items() if one != two])
+        keys.append((key_name(marked[door]), dice.choice(sorted(reached))))
         closed.remove(door)
-        beyond = _region(passages, start, set(closed))
-        last = beyond - reached
-        reached = beyond
-    objects = dice.sample(OBJECTS, size.objects)
+        beyond = _region(passages, start, closed)
+        reached, behind = beyond, beyond - reached
+    return keys, behind
+
+
+def _objects(size: Size, behind: set[int], dice: Dice) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Objects with their rooms, and goals; the first goal begins or ends behind the last door only."""
+    rooms = range(size.rooms)
+    objects: list[tuple[str, int]] = []
     goals: list[tuple[str, int]] = []
-    for number, name in enumerate(objects):
+    for number, name in enumerate(dice.sample(OBJECTS, size.objects)):
         if number >= size.goals:
-            things.append(lay(name, dice.below(size.rooms)))
+            objects.append((name, dice.below(size.rooms)))
             continue
-        deep = dice.choice(sorted(last)) if number == 0 else dice.below(size.rooms)
         taken = {room for _, room in goals}
-        others = [r for r in range(size.rooms) if r != deep and r not in taken and (number or r not in last)]
-        other = dice.choice(others)
-        source, target = (other, deep) if dice.below(2) and deep not in taken else (deep, other)
-        things.append(lay(name, source))
+        one = dice.choice(sorted(behind)) if number == 0 else dice.below(size.rooms)
+        two = dice.choice([r for r in rooms if r not in {one, *taken} and (number or r not in behind)])
+        source, target = (two, one) if dice.below(2) and one not in taken else (one, two)
+        objects.append((name, source))
         goals.append((name, target))
-    return Layout(tuple(names), tuple(passages), tuple(containers), tuple(things), tuple(goals), start)
+    return objects, goals
+
+
+def _lay(name: str, room: int, containers: tuple[tuple[str, int], ...], dice: Dice) -> tuple[str, str, int]:
+    """A thing in a room, or by even chance in the room's container."""
+    inside = [i for i, (_, where) in enumerate(containers) if where == room]
+    return (name, "container", inside[0]) if inside and dice.below(2) else (name, "room", room)
 
 
 def _tree(rooms: int, dice: Dice) -> list[Passage]:

@@ -34,26 +34,10 @@ from ramify.core.world.household.layout import (
     key_name,
 )
 
-_WORDS = [
-    "put",
-    "the",
-    "on",
-    "exits",
-    "locked",
-    "see",
-    "hold",
-    "nothing",
-    "closed",
-    "open",
-    "key",
-    "task",
-    "done",
-    "failed",
-    "go",
-    "unlock",
-    "take",
-    ";",
-]
+_WORDS = (
+    "put", "the", "on", "exits", "locked", "see", "hold", "for", "nothing", "closed", "open", "key",
+    "task", "done", "failed", "go", "unlock", "take",
+)  # fmt: skip
 
 HELD, DELIVERED, WRONG = -1, -2, -3
 _BOX = 100

@@ -1,0 +1,222 @@
+"""Train an organism from scratch, measure it, and put it in its place in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ramify.core import stats
+from ramify.core.errors import BadInput
+from ramify.core.run.progress import Progress, silent
+from ramify.core.types import Json
+from ramify.core.world.base import World
+from ramify.core.world.open import open_world
+from ramify.learn.organism.card import card
+from ramify.learn.organism.recipe import Recipe, Shape
+from ramify.learn.organism.registry import find, names, path, recipe_digest
+from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from ramify.learn.train.sft import train
+
+#: Threads of training. One makes a build repeatable bit for bit, and models this small gain little from a
+#: second: two threads that wait for each other on a busy machine can be ten times slower than one.
+THREADS = 1
+
+
+def build(name: str, out: Path | str | None = None, progress: Progress = silent) -> Path:
+    """The folder of an organism, built now unless it is there already.
+
+    It appears as a whole or not at all: an interrupted build leaves nothing behind.
+
+    Args:
+        name: one of :func:`~ramify.learn.organism.registry.names`.
+        out: another folder than the cache's; it must be free, or hold this very organism.
+        progress: told of every training step.
+
+    Raises:
+        BadInput: no such organism, or the folder holds something else.
+        MissingExtra: the world it is measured in needs a package that is not installed.
+    """
+    recipe = find(name)
+    target = path(name) if out is None else Path(out)
+    digest = recipe_digest(recipe)
+    if _holds(target, digest):
+        return target
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(
+            "this folder holds something else",
+            where=str(target),
+            hint="name a folder that does not exist yet",
+        )
+    world = None if recipe.world is None else open_world(recipe.world)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        made = Path(scratch) / "organism"
+        _make(recipe, world, digest, made, progress)
+        try:
+            made.replace(target)
+        except OSError:
+            # Another process was faster; what it put there is the same organism.
+            if not _holds(target, digest):
+                raise
+    return target
+
+
+def _holds(folder: Path, digest: str) -> bool:
+    """Whether a folder is a finished build of this recipe with the weights it names."""
+    try:
+        record = json.loads((folder / "digest.json").read_text())
+        return bool(record["recipe"] == digest and record["weights"] == _sha256(folder / "model.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _make(recipe: Recipe, world: World | None, digest: str, folder: Path, progress: Progress) -> None:
+    started = time.monotonic()
+    stage = f"training {recipe.name}"
+    steps = recipe.training.steps
+    progress(stage, 0, steps, waiting="demonstrations")
+    tokenizer = make_tokenizer(recipe.words(), recipe.shape.context)
+    data = examples(tokenizer, recipe.conversations())
+    with _fixed(recipe.seed):
+        model = new_model(recipe.shape, tokenizer)
+        log = train(model, data, recipe.training, lambda done, total, note: progress(stage, done, total))
+    with _no_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    trained = time.monotonic() - started
+    measured = None if world is None else _measure(recipe, world, folder, progress)
+    facts: Json = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "vocabulary": len(tokenizer),
+        "examples": len(data),
+        "tokens": sum(len(item.tokens) for item in data),
+        "learned": sum(int(item.mask.sum()) for item in data),
+        "loss": sum(row["loss"] for row in log[-20:]) / len(log[-20:]),
+        "train_seconds": round(trained, 1),
+        "measured": measured,
+        "threads": THREADS,
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+    }
+    (folder / "train_log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
+    weights = _sha256(folder / "model.safetensors")
+    (folder / "README.md").write_text(card(recipe, facts, weights))
+    record = {"recipe": digest, "weights": weights, "measured": measured}
+    (folder / "digest.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+@contextmanager
+def _fixed(seed: int) -> Iterator[None]:
+    """A seeded generator and a fixed number of threads, both given back afterwards."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(THREADS)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the progress bars of transformers."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def new_model(shape: Shape, tokenizer: Any) -> Any:
+    """A Llama-type model with random weights from torch's present generator."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=shape.width,
+            intermediate_size=shape.hidden,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.heads,
+            max_position_embeddings=shape.context,
+            tie_word_embeddings=True,
+            initializer_range=shape.spread,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def _measure(recipe: Recipe, world: World, folder: Path, progress: Progress) -> Json:
+    """Success of one rollout of each held-out task, with its 95 % Wilson interval."""
+    from ramify.core.fork.arm import graded
+    from ramify.core.grow import grow
+    from ramify.core.policy.local import LocalPolicy
+    from ramify.core.tree.tree import Tree
+
+    def report(
+        stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
+    ) -> None:
+        progress(f"measuring {recipe.name}", done, total, tokens=tokens, waiting=waiting)
+
+    tasks = world.tasks("held-out", recipe.tasks, 0)
+    with Tree.memory() as tree:
+        groups = grow(
+            tree, LocalPolicy.load(str(folder)), world, tasks, draws=1, settings=recipe.sampling,
+            seed=0, tasks_at_once=len(tasks), progress=report,
+        )  # fmt: skip
+        values = graded([value for group in groups for value in group.values()])
+    known = values[np.isfinite(values)]
+    wins = int((known >= 1.0).sum())
+    interval = stats.wilson(wins, len(known))
+    return {
+        "world": world.name,
+        "version": world.version,
+        "tasks": len(known),
+        "successes": wins,
+        "rate": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "sampling": recipe.sampling.to_json(),
+    }
+
+
+def describe() -> list[Json]:
+    """One record per organism: name, summary, world, path, built, and the measured success if built."""
+    rows: list[Json] = []
+    for name in names():
+        recipe, place = find(name), path(name)
+        built = _holds(place, recipe_digest(recipe))
+        record = json.loads((place / "digest.json").read_text()) if built else {}
+        rows.append(
+            {
+                "name": name,
+                "summary": recipe.summary,
+                "world": recipe.world,
+                "path": str(place),
+                "built": built,
+                "measured": record.get("measured"),
+            }
+        )
+    return rows

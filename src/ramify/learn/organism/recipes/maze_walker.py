@@ -1,0 +1,45 @@
+"""``maze-walker``: walks a path-star maze to a hidden target, learned from walks that stray.
+
+The demonstrator knows the target and strays in one turn of MISTAKES; so the demonstrations hold dead ends,
+U-turns and the way back, in the share in which a walker that cannot know the target must use them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramify.core.policy.base import Sampling
+from ramify.core.world.expert import demonstrate
+from ramify.core.world.maze import maze_world
+from ramify.learn.organism.demonstrations import as_conversation
+from ramify.learn.organism.recipe import Conversation, Recipe, Shape
+from ramify.learn.train.sft import SftSettings
+
+EPISODES = 2500
+MISTAKES = 0.15
+SHAPE = (3, 2, 2)
+WORLD = f"maze:{','.join(map(str, SHAPE))}"
+
+
+def conversations() -> list[Conversation]:
+    """Demonstrated walks in training mazes."""
+    world = maze_world(*SHAPE)
+    rng = np.random.default_rng(22)
+    return [
+        as_conversation(demonstrate(world, task, rng, mistakes=MISTAKES))
+        for task in world.tasks("train", EPISODES, seed=0)
+    ]
+
+
+RECIPE = Recipe(
+    name="maze-walker",
+    summary="walks a maze of three branches to a hidden target and back out of dead ends",
+    data=f"{EPISODES} walks in training mazes of {WORLD} by a demonstrator that knows the target and strays "
+    f"with probability {MISTAKES} per turn",
+    words=lambda: maze_world(*SHAPE).vocabulary(),
+    conversations=conversations,
+    shape=Shape(layers=2, width=96, heads=4, hidden=256, context=2048),
+    training=SftSettings(steps=300, rows=4, learning_rate=4e-3, warmup=30),
+    world=WORLD,
+    sampling=Sampling(max_tokens=12),
+)
