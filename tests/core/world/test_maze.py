@@ -93,7 +93,7 @@ def test_refused_and_warned_shapes():
     with pytest.raises(BadInput, match="2 K \\+ 2 = 6"):
         maze_world(3, 2, 2, cap=5)
     with pytest.raises(BadInput, match="different"):
-        maze_world(2, 1, 1).tasks("train", 2000)
+        maze_world(2, 1, 1).tasks("train", 1200)
 
 
 def test_demonstrations_with_mistakes_recover():
