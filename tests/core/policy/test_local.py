@@ -274,7 +274,7 @@ def test_loading(tmp_path):
     model.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
     loaded = LocalPolicy.load(str(tmp_path), reference=str(tmp_path))
-    assert loaded.card.name == str(tmp_path)
+    assert loaded.card.name == tmp_path.name
     assert loaded.card.weights == weights_digest(model)
     for item in sample_all(loaded, requests(loaded), Sampling(max_tokens=4)):
         np.testing.assert_allclose(item.ref_logprobs, item.logprobs, atol=1e-5)

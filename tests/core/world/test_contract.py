@@ -246,3 +246,24 @@ def test_slip_zero_never_slips_whatever_the_seed():
         episode = world.start(task, seed)
         runs.add(tuple(episode.step(episode.game.actions(episode.state)[0]).text for _ in range(5)))
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "state"),
+    [
+        ("maze:3,2,2", ["moon", -1, -1, None, -1]),
+        ("maze:3,2,2", ["left", 5, 0, "out", -1]),
+        ("maze:3,2,2", ["left", 0, 0, "up", -1]),
+        ("maze:3,2,2", ["fork", -1, -1, "in", 3]),
+        ("household:1", [6, 0, False]),
+        ("household:1", [1, 0]),
+        ("household:2", [9, [0, 0], [], []]),
+        ("household:2", [0, [0], [], []]),
+        ("household:2", [0, [0, 50], [], []]),
+    ],
+)
+def test_impossible_states_are_refused(spec, state):
+    world, task = opened(spec), task_of(spec, 0)
+    record = json.loads(world.start(task, 0).snapshot())
+    with pytest.raises(BadInput, match="snapshot"):
+        world.restore(task, json.dumps(record | {"state": state}).encode())

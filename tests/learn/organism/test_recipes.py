@@ -18,7 +18,7 @@ class Never:
 
 def test_a_chain_by_hand():
     text = arithmetic.chain([("+", 25), ("-", 83), ("+", 50)], Never())
-    assert text == "+25 p520 m000\n-83 p520 m380\n+50 p570 m380\n=-800\nanswer -8"
+    assert text == "+25 p520 m000\n-83 p520 m380\n+50 p570 m380\nm 380-570=800\nanswer -8"
 
 
 def test_chains_without_slips_are_right_for_the_world():
@@ -35,9 +35,9 @@ def test_problems_look_like_the_worlds():
     assert asked == told
     rng = np.random.default_rng(0)
     problems = [arithmetic.problem(rng) for _ in range(300)]
-    assert {len(p) for p in problems} == {2, 3, 4, 5, 6}
+    assert {len(p) for p in problems} == {2, 3, 4}
     assert all(p[0][0] == "+" for p in problems)
-    assert {len(str(n)) for p in problems for _, n in p} == {1, 2, 3, 4}
+    assert {len(str(n)) for p in problems for _, n in p} == {1, 2}
 
 
 def test_a_slip_changes_one_digit():

@@ -103,7 +103,7 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Mass:
-    """Unnormalised probabilities of rows: ``lanes`` [B, V / 64, 64], blocks summed in float64, logs in nats."""
+    """Unnormalised probabilities: ``lanes`` [B, V / 64, 64], sums over blocks in float64, logs in nats."""
 
     lanes: Tensor
     blocks: Tensor

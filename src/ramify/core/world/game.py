@@ -20,6 +20,9 @@ from ramify.core.world.dice import Dice, digest, split_of
 
 S = TypeVar("S", bound=Hashable)
 
+#: Draws in a row without a new task after which a family counts as exhausted.
+_PATIENCE = 2000
+
 #: Words that the engine itself may say.
 ENGINE_WORDS = ("nothing", "happens", "time", "is", "up", ";")
 
@@ -242,9 +245,9 @@ class GameWorld(Generic[S]):
             BadInput: the family does not hold that many different tasks.
         """
         found: dict[str, Task] = {}
-        tries = 0
+        tries = last = 0
         while len(found) < count:
-            if tries > 200 * count + 10_000:
+            if tries - last > _PATIENCE:
                 raise BadInput(
                     f"found only {len(found)} different {split} tasks of {self.name}, not {count}",
                     hint="ask for fewer tasks or a larger world",
@@ -260,6 +263,7 @@ class GameWorld(Generic[S]):
                     prompt=self.family.prompt(data),
                     data=data,
                 )
+                last = tries
         return list(found.values())
 
     def start(self, task: Task, seed: int) -> GameEpisode[S]:

@@ -114,6 +114,8 @@ class MazeGame:
             raise ValueError(f"no node {data!r}")
         if arrived not in (None, "in", "out"):
             raise ValueError(f"no direction {arrived!r}")
+        if not -1 <= int(via) < (len(self.names) if place == "fork" else self.graph.edges):
+            raise ValueError(f"no edge {via!r}")
         return Position(State(node, arrived), int(via))
 
     @staticmethod

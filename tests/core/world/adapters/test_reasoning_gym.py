@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 
@@ -107,3 +108,11 @@ def test_other_datasets(dataset):
     world = open_world(f"reasoning-gym:{dataset}")
     task = world.tasks("held-out", 1)[0]
     assert world.start(task, 0).step(world.entry(task)["answer"]).reward == 1.0
+
+
+def test_lists_are_settings_too_and_survive_json():
+    world = open_world('reasoning-gym:basic_arithmetic?operators=["+"]&allow_parentheses=false')
+    task = world.tasks("train", 1)[0]
+    assert json.loads(json.dumps(task.data)) == task.data
+    assert not set(task.prompt) & set("*/")
+    assert open_world(task.world).start(task, 0).step(world.entry(task)["answer"]).reward == 1.0

@@ -33,7 +33,9 @@ class Backbone:
         parameter = self.model.get_input_embeddings().weight
         self.device: torch.device = parameter.device
         self.vocabulary: int = parameter.shape[0]
-        self._common = _common_width(self.model)
+        widths = _activation_widths(self.model)
+        self.widest = max(widths)
+        self._common = math.gcd(*widths)
         self.context: int | None = getattr(self._text_config, "max_position_embeddings", None)
         self.shape = self._probe()
 
@@ -133,8 +135,8 @@ def _configs(model: torch.nn.Module) -> list[Any]:
     return list(found.values())
 
 
-def _common_width(model: Any) -> int:
-    """The greatest common divisor of all activation widths; logits count where a function acts on them."""
+def _activation_widths(model: Any) -> list[int]:
+    """Widths of what linear layers give; logits count where a function acts on them."""
     head = None if getattr(model.config, "final_logit_softcapping", None) else model.get_output_embeddings()
     layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
-    return math.gcd(*(m.out_features for m in layers))
+    return [m.out_features for m in layers]

@@ -20,6 +20,9 @@ from ramify.core.policy.decoder.session import NEVER, Ends, Session, Waiting
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.types import IntArray
 
+CPU_CACHE = 2 << 20
+"""Rows whose widest activation takes more bytes than this leave a processor's caches, and gain nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -34,7 +37,8 @@ class BranchDecoder:
     """Samples, scores and reads hidden states of packed branches; prefixes are computed once.
 
     ``memory`` bytes bound what one batch holds (keys, values, scores, logits) and, a second time, what
-    the cache of earlier prefixes keeps. ``max_branches`` bounds the rows of a batch.
+    the cache of earlier prefixes keeps. ``max_branches`` bounds the rows of a batch
+    (None: what memory allows, on a processor no more than its caches hold).
     """
 
     def __init__(self, backbone: Backbone, memory: int = 2 << 30, max_branches: int | None = None) -> None:
@@ -97,7 +101,12 @@ class BranchDecoder:
         scores = heads * (align(prefix) + align(own, shape.own_unit)) * 4
         row = own * shape.bytes_per_token + scores + 24 * self.backbone.vocabulary
         rows = max(8, self.memory // (2 * row))
-        return min(rows, self.max_branches) if self.max_branches is not None else rows
+        most = self.max_branches
+        if most is None:
+            most = rows
+            if self.backbone.device.type == "cpu":
+                most = max(256, CPU_CACHE // (4 * self.backbone.widest))
+        return min(rows, most)
 
     def sessions(self, folded: Traces, order: Ints) -> Iterator[Ints]:
         """Cut the requests (in order of their traces) so that the traces of each part fit."""

@@ -179,8 +179,9 @@ class ReasoningGymWorld:
     def _dataset(self, settings: Json, seed: int) -> Any:
         key = digest(settings, seed)
         if key not in self._built:
+            plain = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
             try:
-                self._built[key] = _library().create_dataset(self.dataset, **settings, seed=seed, size=_SIZE)
+                self._built[key] = _library().create_dataset(self.dataset, **plain, seed=seed, size=_SIZE)
             except (TypeError, ValueError, AssertionError) as error:
                 raise BadInput(f"the dataset refused its settings: {error}", where=self.name) from error
         return self._built[key]
@@ -232,7 +233,7 @@ def reasoning_gym_world(spec: Spec) -> ReasoningGymWorld:
         raise BadInput(f"extract cannot be {options['extract']!r}", where=spec.name, hint="extract=tag")
     if "extract" in options and "after" in options:
         raise BadInput("extract and after exclude each other", where=spec.name)
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.options.items() if k not in _OWN}
+    settings = {k: v for k, v in spec.options.items() if k not in _OWN}
     reserved = sorted({"seed", "size"} & set(settings))
     if reserved:
         raise BadInput(f"{reserved[0]} is not an option: tasks are seeded by Ramify", where=spec.name)

@@ -191,6 +191,9 @@ class HouseGame:
         state = House(int(room), *(tuple(int(n) for n in part) for part in (things, unlocked, opened)))
         if not 0 <= state.room < len(self.layout.rooms) or len(state.things) != len(self.layout.things):
             raise ValueError(f"no state {data!r}")
+        boxes = range(_BOX, _BOX + len(self.layout.containers))
+        if not all(WRONG <= at < len(self.layout.rooms) or at in boxes for at in state.things):
+            raise ValueError(f"no place {data!r}")
         return state
 
     def _name(self, thing: int) -> str:

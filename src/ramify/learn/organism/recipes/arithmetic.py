@@ -5,13 +5,14 @@ For ``25 - 83 + 50`` a demonstration says::
     +25 p520 m000
     -83 p520 m380
     +50 p570 m380
-    =-800
+    m 380-570=800
     answer -8
 
 After each term stand the sum of what is added (``p``) and of what is taken away (``m``), written from the
-lowest digit and padded, so that a carry moves in the direction of writing. With probability SLIP a line gets
+lowest digit and padded, so that a carry moves in the direction of writing. Then the smaller sum is taken from
+the larger, whose letter comes first. With probability SLIP a line gets
 one wrong digit and the chain goes on from there: an error that a reader can find, that later tokens depend
-on, and that training can remove. Long numbers are rare in the demonstrations, so they are hard.
+on, and that training can remove.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from ramify.core.policy.base import Sampling
 from ramify.learn.organism.recipe import Conversation, Recipe, Shape
 from ramify.learn.train.sft import SftSettings
 
-PROBLEMS = 24_000
-SLIP = 0.04
-#: Share of problems with numbers of 1, 2, 3 and 4 digits; the world draws them evenly.
-DIGITS = (0.35, 0.4, 0.15, 0.1)
+PROBLEMS = 40_000
+SLIP = 0.05
+TERMS, DIGITS = 4, 2
 QUESTION = "State the final answer to the following arithmetic problem:"
 
 #: A term with its sign, "+" or "-".
@@ -46,8 +46,8 @@ def slipped(number: int, rng: np.random.Generator) -> int:
 
 
 def problem(rng: np.random.Generator) -> list[Term]:
-    """2 to 6 terms of equally many digits, as reasoning-gym's ``chain_sum`` draws them but for DIGITS."""
-    count, digits = int(rng.integers(2, 7)), 1 + int(rng.choice(len(DIGITS), p=DIGITS))
+    """2 to TERMS terms of equally many digits, 1 to DIGITS, as reasoning-gym's ``chain_sum`` draws them."""
+    count, digits = int(rng.integers(2, TERMS + 1)), int(rng.integers(1, DIGITS + 1))
     low, high = (0 if digits == 1 else 10 ** (digits - 1)), 10**digits
     signs = ["+", *rng.choice(["+", "-"], size=count - 1).tolist()]
     return list(zip(signs, rng.integers(low, high, size=count).tolist(), strict=True))
@@ -63,11 +63,13 @@ def chain(terms: list[Term], rng: np.random.Generator, slip: float = SLIP) -> st
         if rng.random() < slip:
             total[sign] = slipped(total[sign], rng)
         lines.append(f"{sign}{size} p{reverse(total['+'], width)} m{reverse(total['-'], width)}")
-    left = abs(total["+"] - total["-"])
+    large, small = max(total.values()), min(total.values())
+    left = large - small
     if rng.random() < slip:
         left = slipped(left, rng)
-    minus = "-" if total["+"] < total["-"] else ""
-    return "\n".join([*lines, f"={minus}{reverse(left, width)}", f"answer {minus}{left}"])
+    negative = total["-"] > total["+"]
+    last = f"{'m' if negative else 'p'} {'-'.join(reverse(n, width) for n in (large, small))}"
+    return "\n".join([*lines, f"{last}={reverse(left, width)}", f"answer {'-' if negative else ''}{left}"])
 
 
 def conversations() -> list[Conversation]:
@@ -90,12 +92,12 @@ def conversations() -> list[Conversation]:
 RECIPE = Recipe(
     name="arithmetic",
     summary="adds and subtracts chains of numbers, step by step, with slips",
-    data=f"{PROBLEMS} random problems with a chain of thought whose lines slip with probability {SLIP}; "
-    f"shares of 1, 2, 3 and 4 digits: {DIGITS}",
+    data=f"{PROBLEMS} random problems of up to {TERMS} terms of up to {DIGITS} digits, with a chain of "
+    f"thought whose lines slip with probability {SLIP}",
     words=lambda: [*QUESTION.split(), "answer", "+", "-"],
     conversations=conversations,
-    shape=Shape(layers=3, width=96, heads=4, hidden=256, context=512),
-    training=SftSettings(steps=1500, rows=24, learning_rate=3e-3, warmup=50),
-    world="reasoning-gym:chain_sum?after=answer",
-    sampling=Sampling(max_tokens=200),
+    shape=Shape(layers=3, width=96, heads=4, hidden=256, context=256),
+    training=SftSettings(steps=1500, rows=48, learning_rate=3e-3, warmup=50),
+    world=f"reasoning-gym:chain_sum?after=answer&max_terms={TERMS}&max_digits={DIGITS}",
+    sampling=Sampling(max_tokens=96),
 )

@@ -17,7 +17,7 @@ from ramify.learn.organism.recipe import Conversation, Recipe, Shape
 from ramify.learn.train.sft import SftSettings
 
 EPISODES = 4000
-MISTAKES = 0.1
+MISTAKES = 0.15
 SIZE = 2
 
 
@@ -39,7 +39,7 @@ RECIPE = Recipe(
     words=lambda: household_world(SIZE).vocabulary(),
     conversations=conversations,
     shape=Shape(layers=2, width=96, heads=4, hidden=256, context=1024),
-    training=SftSettings(steps=1000, rows=8, learning_rate=3e-3, warmup=50),
+    training=SftSettings(steps=600, rows=24, learning_rate=3e-3, warmup=30),
     world=f"household:{SIZE}",
     sampling=Sampling(max_tokens=12),
 )
