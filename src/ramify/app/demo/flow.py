@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import Field
 
 from ramify.app.demo.pages import report_data
@@ -20,6 +21,7 @@ from ramify.core.fork.arm import graded
 from ramify.core.grow import Group, grow
 from ramify.core.grow.pick import surprising_failures
 from ramify.core.policy.base import Sampling
+from ramify.core.policy.load import quiet
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.run.progress import Progress, silent
 from ramify.core.run.recipe import Law, Part, digest, open_folder
@@ -179,6 +181,8 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
     """Run the main job into a folder and return its summary; the same call again resumes it."""
     began = time.monotonic()
     open_folder(folder, recipe)
+    # Organisms are so small that a second thread mostly waits for the first.
+    torch.set_num_threads(1)
     name = recipe.organism or organism_for(recipe.world)
     # A bare name means the world as its organism was trained for: how it marks its answer, for one.
     world = open_world(recipe.world if "?" in recipe.world else find(name).world or recipe.world)
@@ -218,8 +222,9 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
             "recipe": digest(recipe),
         }
         data = report_data(demo, summary, result, effect, gain, updates)
-    policy.model.save_pretrained(folder / "policy")
-    policy.codec.tokenizer.save_pretrained(folder / "policy")
+    with quiet():
+        policy.model.save_pretrained(folder / "policy")
+        policy.codec.tokenizer.save_pretrained(folder / "policy")
     (folder / "report.html").write_text(render(data), encoding="utf-8")
     (folder / "report.json").write_text(json.dumps(data.to_json(), indent=1) + "\n")
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

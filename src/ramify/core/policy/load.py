@@ -27,7 +27,7 @@ def load_model(path: str, *, adapter: str | None, dtype: str, device: str) -> An
         raise BadInput(f"dtype {dtype!r} is not known", hint=f"one of {', '.join(_DTYPES)}")
     target = _device(device)
     try:
-        with _quiet():
+        with quiet():
             model = AutoModelForCausalLM.from_pretrained(path, dtype=_DTYPES[dtype])
     except (OSError, ValueError, KeyError) as error:
         raise _unreadable("model", path, error) from error
@@ -47,8 +47,8 @@ def short_name(path: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars of transformers while a model loads."""
+def quiet() -> Iterator[None]:
+    """No progress bars of transformers while a model is read or written."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
