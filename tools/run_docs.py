@@ -122,6 +122,7 @@ class Failure(Exception):
         super().__init__(what)
         self.line = line
 
+
 ASSIGNMENT = re.compile(r"([A-Z_]+)=")
 
 

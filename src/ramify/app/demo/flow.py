@@ -191,7 +191,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
     with Tree.open(folder / "tree.db") as tree:
         settings = recipe.sampling.sampling() if recipe.sampling else find(name).sampling
         demo = Demo(recipe, world, policy, settings, tree, progress)
-        demo.stage("Built the agent", f"a {policy.card.name} of its own world, from scratch", began)
+        demo.stage("Built the agent", f"organism {name!r}, trained from scratch", began)
         started = time.monotonic()
         before = demo.evaluate(0)
         demo.stage("Grew held-out rollouts", f"{recipe.held_out} tasks x {recipe.rollouts}", started)
@@ -200,7 +200,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
         gain = stats.paired_difference(task_means(before), task_means(after))
         summary = {
             "world": world.name,
-            "organism": policy.card.name,
+            "organism": name,
             "success_before": demo.curve[0][1].estimate,
             "success_after": demo.curve[-1][1].estimate,
             "gain": gain.interval.estimate,

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 CODE = """\
 point = tree.at(node, token={token})
-base, other = fork(point, policy, draws={draws}), fork(point, policy, draws={draws}, change=Remove(tokens=1))
+base = fork(point, policy, draws={draws})
+other = fork(point, policy, draws={draws}, change=Remove(tokens=1))
 effect = compare(base, other, score="success")"""
 
 

@@ -168,8 +168,9 @@ def compare_until(
     """Draw both arms in batches and stop as soon as the answer is clear, at a stated error rate.
 
     The interval is valid however often it is looked at: it covers the true difference at *every*
-    look with probability at least ``1 - error``, and so is its p. Stops when it excludes 0, or (``margin`` > 0) lies
-    within ``+-margin``. ``decided`` False: ``max_draws`` came first. Scores must lie in [0, 1].
+    look with probability at least ``1 - error``, and p holds at every look too. Stops when it excludes 0,
+    or (``margin`` > 0) lies within ``+-margin``. ``decided`` False: ``max_draws`` came first.
+    Scores must lie in [0, 1].
     """
     looks, tokens, seconds = 0, 0, 0.0
     while True:
