@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -153,7 +154,9 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
         *RAMIFY, "grow", "--world", "maze:3,3,3", "--policy", "scripted:walker", "--draws", "40",
         "--set", "tasks.count=8", "--set", "max_turns=400", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
-    running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the tests in the background makes its children ignore the signal; undo that.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     tree = tmp_path / "run" / "tree.db"
     deadline = time.monotonic() + 60
     while not tree.exists() and time.monotonic() < deadline:

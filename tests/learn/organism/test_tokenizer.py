@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ramify.core.errors import BadInput
@@ -22,6 +22,7 @@ def ids(text):
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60))
 def test_every_ascii_text_comes_back_as_it_was(text):
+    assume("<|" not in text)  # the marks of turns are tokens of their own and add no text
     assert Codec(TOKENIZER).decode(ids(text)) == text
 
 

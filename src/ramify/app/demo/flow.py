@@ -43,6 +43,7 @@ class DemoRecipe(Part):
     organism: str | None = None
     held_out: int = Field(default=96, ge=4)
     rollouts: int = Field(default=4, ge=2)
+    sweeps: int = Field(default=4, ge=1)
     sweep_draws: int = Field(default=48, ge=16)
     effect_draws: int = Field(default=128, ge=16)
     updates: int = Field(default=8, ge=1)
@@ -111,19 +112,23 @@ def _named(progress: Progress, name: str) -> Progress:
 
 
 def _explain(demo: Demo, groups: list[Group]) -> tuple[Sweep, Effect]:
-    """Sweep a failure of a task that is often solved, remove the token that lost most, and compare."""
+    """Sweep failures of tasks that are often solved, take the steepest fall, remove its token, compare."""
     recipe, started = demo.recipe, time.monotonic()
-    failure = surprising_failures(groups)[0]
-    result = sweep(
-        demo.tree.at(failure.walk.leaf), demo.policy, recipe.sweep_draws, world=demo.world,
-        seed=recipe.seed, progress=demo.progress,
-    )  # fmt: skip
-    producer, scores = potential_scores(result, demo.policy, recipe.seed, recipe.sweep_draws)
-    demo.tree.add_producer(producer)
-    demo.tree.add_scores(scores)
-    demo.tokens += result.tokens
-    detail = f"{len(result.points)} points, {result.sampled} continuations serve {result.served} draws"
-    demo.stage("Swept a failed run", detail, started)
+    swept: list[Sweep] = []
+    for failure in surprising_failures(groups)[: recipe.sweeps]:
+        result = sweep(
+            demo.tree.at(failure.walk.leaf), demo.policy, recipe.sweep_draws, world=demo.world,
+            seed=recipe.seed, progress=demo.progress,
+        )  # fmt: skip
+        producer, scores = potential_scores(result, demo.policy, recipe.seed, recipe.sweep_draws)
+        demo.tree.add_producer(producer)
+        demo.tree.add_scores(scores)
+        demo.tokens += result.tokens
+        swept.append(result)
+    result = max(swept, key=lambda one: float(np.nanmax(one.drops())))
+    points, sampled = sum(len(s.points) for s in swept), sum(s.sampled for s in swept)
+    detail = f"{len(swept)} failed runs, {points} points, {sampled} continuations; the steepest is shown"
+    demo.stage("Swept failed runs", detail, started)
     started = time.monotonic()
     cliff = result.points[result.steepest()]
     # Fresh noise: the draws that found the token must not be the ones that prove it.

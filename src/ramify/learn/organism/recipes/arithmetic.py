@@ -24,7 +24,7 @@ from ramify.learn.organism.recipe import Conversation, Recipe, Shape
 from ramify.learn.train.sft import SftSettings
 
 PROBLEMS = 40_000
-SLIP = 0.05
+SLIP = 0.03
 TERMS, DIGITS = 4, 2
 QUESTION = "State the final answer to the following arithmetic problem:"
 
@@ -97,7 +97,7 @@ RECIPE = Recipe(
     words=lambda: [*QUESTION.split(), "answer", "+", "-"],
     conversations=conversations,
     shape=Shape(layers=3, width=96, heads=4, hidden=256, context=256),
-    training=SftSettings(steps=1500, rows=48, learning_rate=3e-3, warmup=50),
+    training=SftSettings(steps=1200, rows=48, learning_rate=3e-3, warmup=50),
     world=f"reasoning-gym:chain_sum?after=answer&max_terms={TERMS}&max_digits={DIGITS}",
     sampling=Sampling(max_tokens=96),
 )

@@ -39,7 +39,7 @@ RECIPE = Recipe(
     words=lambda: household_world(SIZE).vocabulary(),
     conversations=conversations,
     shape=Shape(layers=2, width=96, heads=4, hidden=256, context=1024),
-    training=SftSettings(steps=600, rows=24, learning_rate=3e-3, warmup=30),
+    training=SftSettings(steps=500, rows=24, learning_rate=3e-3, warmup=30),
     world=f"household:{SIZE}",
     sampling=Sampling(max_tokens=12),
 )
