@@ -156,7 +156,7 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
     ]  # fmt: skip
     # A shell that runs the tests in the background makes its children ignore the signal; undo that.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True, preexec_fn=heed)  # noqa: PLW1509
     tree = tmp_path / "run" / "tree.db"
     deadline = time.monotonic() + 60
     while not tree.exists() and time.monotonic() < deadline:

@@ -220,4 +220,4 @@ def test_an_unfinished_trace_runs_on_from_its_end():
 
 def test_run_on_without_branches_does_nothing(policy):
     with Tree.memory() as tree:
-        assert run_on(tree, [], policy, LAW).tokens == 0
+        assert run_on(tree, [], policy, LAW).tokens == {}

@@ -361,7 +361,8 @@ def run_jobs(
         seconds = time.monotonic() - started
         for job in group:
             share = len(job.branches) / max(len(branches), 1)
-            used[job.record.id] = (round(totals.tokens * share), totals.ties, seconds * share)
+            spent = (totals.tokens.get(job.record.id, 0), totals.ties.get(job.record.id, 0))
+            used[job.record.id] = (*spent, seconds * share)
     forks = []
     for job in jobs:
         tree = job.point.tree

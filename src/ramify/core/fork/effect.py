@@ -37,7 +37,8 @@ class Effect:
 
     ``draws`` pairs were graded in both arms; ``ungraded`` pairs were not, ``errors`` of them because
     a draw failed. ``unpaired_low/high`` is the interval the same draws give when pairing is ignored.
-    ``tokens`` and ``seconds`` are what both arms sampled and took.
+    ``tokens`` and ``seconds`` are what both arms sampled and took; ``ties`` counts tokens that another
+    machine's rounding might have drawn otherwise.
     """
 
     what: str
@@ -61,6 +62,7 @@ class Effect:
     unpaired_high: float
     tokens: int
     seconds: float
+    ties: int = 0
     looks: int = 1
     decided: bool | None = None
 
@@ -141,6 +143,7 @@ def compare(base: Fork, other: Fork, score: ScoreOf = "success", level: float = 
         unpaired_high=alone.interval.high,
         tokens=base.tokens + other.tokens,
         seconds=base.seconds + other.seconds,
+        ties=base.ties + other.ties,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ramify.core.errors import UserError
 from ramify.core.fork.change import join
 from ramify.core.judge import Judge
-from ramify.core.policy.base import Continuation, Policy, Rendered, Request, Sampling, in_order
+from ramify.core.policy.base import Continuation, Policy, Rendered, Request, Sampling, each_once
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Draft, Trajectory, node_id
@@ -19,6 +19,9 @@ from ramify.core.tree.score import DrawRecord, Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.core.types import IntArray, Message, Origin, token_array
 from ramify.core.world.base import Episode, Observation
+
+#: Nodes that are committed together while a batch is still being sampled.
+_FLUSH = 512
 
 
 @dataclass(slots=True)
@@ -58,11 +61,15 @@ class _Writes:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What running on has used and met."""
+    """What running on has used and met, per fork: sampled tokens, and ties (see :class:`Continuation`)."""
 
-    tokens: int = 0
-    ties: int = 0
-    errors: int = 0
+    tokens: dict[str, int] = field(default_factory=dict)
+    ties: dict[str, int] = field(default_factory=dict)
+
+    def add(self, fork: str, said: Continuation) -> None:
+        """Count one continuation."""
+        self.tokens[fork] = self.tokens.get(fork, 0) + len(said.tokens)
+        self.ties[fork] = self.ties.get(fork, 0) + said.ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,36 +272,41 @@ def run_on(
     progress: Progress = silent,
     stage: str = "running on",
 ) -> Totals:
-    """Run branches to their ends, one committed transaction per round; returns what it used.
+    """Run branches to their ends, committing turns as they finish; returns what it used.
 
     A draw that fails is stored with its error and does not stop the others. Stopping in the middle
-    loses at most the round in flight; the same call again goes on from what is stored.
+    loses at most the turns in flight; the same call again goes on from what is stored.
     """
     for producer_ in (producer, judge.producer if judge else None):
         if producer_ is not None:
             tree.add_producer(producer_)
     runner = _Runner(tree, policy, producer, judge, snapshots)
-    live, ended, tokens, ties, errors = list(branches), 0, 0, 0, 0
+    totals = Totals()
     writes = _Writes()
-    live = [b for b in live if not b.complete or runner.answer(writes, b)]
-    while True:
+    ended = 0
+
+    def flush() -> None:
+        nonlocal writes, ended
         runner.flush(writes)
         ended += len(writes.draws)
-        errors += sum(d.end == "error" for d in writes.draws)
-        progress(stage, ended, len(branches), tokens=tokens)
-        if not live:
-            return Totals(tokens, ties, errors)
         writes = _Writes()
+        progress(stage, ended, len(branches), tokens=sum(totals.tokens.values()))
+
+    live = [b for b in branches if not b.complete or runner.answer(writes, b)]
+    flush()
+    while live:
+        still: list[Branch] = []
         opening = [b for b in live if b.noise.turn == 0]
         later = [b for b in live if b.noise.turn > 0]
-        still: list[Branch] = []
         for group, law in ((opening, settings), (later, settings.but(forced=(), banned_first=()))):
-            if not group:
-                continue
-            said = in_order(policy.sample([runner.request(b) for b in group], law), len(group))
-            for branch, continuation in zip(group, said, strict=True):
-                tokens += len(continuation.tokens)
-                ties += continuation.ties
+            said = policy.sample([runner.request(b) for b in group], law) if group else ()
+            for continuation in each_once(said, len(group)):
+                branch = group[continuation.index]
+                totals.add(branch.fork, continuation)
                 if runner.action(writes, branch, continuation, law) and runner.answer(writes, branch):
                     still.append(branch)
+                if len(writes.drafts) >= _FLUSH:
+                    flush()
+        flush()
         live = still
+    return totals

@@ -222,14 +222,18 @@ def sample_all(policy: Policy, requests: Sequence[Request], settings: Sampling) 
     return in_order(policy.sample(requests, settings), len(requests))
 
 
-def in_order(continuations: Iterable[Continuation], count: int) -> list[Continuation]:
-    """Continuations sorted by their request; a missing or doubled one is the policy's fault."""
-    slots: list[Continuation | None] = [None] * count
+def each_once(continuations: Iterable[Continuation], count: int) -> Iterator[Continuation]:
+    """Continuations as they come; a missing, doubled or unknown one is the policy's fault."""
+    open_ = set(range(count))
     for item in continuations:
-        if not 0 <= item.index < count or slots[item.index] is not None:
+        if item.index not in open_:
             raise BadInput(f"the policy answered request {item.index} twice or out of range")
-        slots[item.index] = item
-    missing = [i for i, item in enumerate(slots) if item is None]
-    if missing:
-        raise BadInput(f"the policy left {len(missing)} of {count} requests unanswered")
-    return [item for item in slots if item is not None]
+        open_.remove(item.index)
+        yield item
+    if open_:
+        raise BadInput(f"the policy left {len(open_)} of {count} requests unanswered")
+
+
+def in_order(continuations: Iterable[Continuation], count: int) -> list[Continuation]:
+    """Continuations sorted by their request."""
+    return sorted(each_once(continuations, count), key=lambda item: item.index)
