@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.fork.arm import graded, prepare, recorded_settings, run_jobs
+from ramify.core.fork.arm import Job, graded, prepare, recorded_settings, run_jobs
 from ramify.core.judge import Judge
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.noise import NoiseKey, stream_of, uniforms
@@ -191,33 +191,14 @@ def sweep(
         return np.asarray(uniforms([NoiseKey(seed, stream, draw)], length)[0])
 
     passage = first_passage(follow, wanted, draws, noise)
-    jobs, owners = [], []
-    for boundary in np.unique(passage.leave[passage.leave < len(boundaries)]):
-        point = boundaries[boundary]
-        leavers = [int(i) for i in np.flatnonzero(passage.leave == boundary)]
-        # Where no draw may follow the trace, its next token is as good as any other.
-        owners.append(set(leavers))
-        token = _token(point) if follow[boundary] > 0 else None
-        jobs.append(
-            prepare(
-                point,
-                policy,
-                leavers,
-                settings=settings,
-                world=world,
-                seed=seed,
-                exclude_first=token,
-                stream=stream_of("sweep", point.address),
-            )
-        )
     outcome = _outcome(tree, walk, score, judge)
+    shared = _Shared(policy, settings, world, seed)
+    jobs, owners = _departures(boundaries, passage, follow, shared)
     whole = [int(i) for i in np.flatnonzero(passage.leave == len(boundaries))]
     if outcome is None and whole and not _over(end):
         # The trace is unfinished: draws that said all of it run on from its end.
+        jobs.append(shared.arm(end, whole, None))
         owners.append(set(whole))
-        # Its own stream: the numbers that decided the passage must not decide what follows.
-        after = stream_of("sweep", end.address)
-        jobs.append(prepare(end, policy, whole, settings=settings, world=world, seed=seed, stream=after))
     forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping")
     values = np.full(len(passage.start), np.nan)
     values[whole] = np.nan if outcome is None else outcome
@@ -238,6 +219,37 @@ def sweep(
         tokens=sum(f.tokens for f in forks),
         seconds=sum(f.seconds for f in forks),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all arms of a sweep have in common."""
+
+    policy: Policy
+    settings: Sampling | None
+    world: World | None
+    seed: int
+
+    def arm(self, point: Point, draws: list[int], exclude_first: int | None) -> Job:
+        """An arm with a stream of its own: what decided the passage must not decide what follows."""
+        return prepare(
+            point, self.policy, draws, settings=self.settings, world=self.world, seed=self.seed,
+            exclude_first=exclude_first, stream=stream_of("sweep", point.address),
+        )  # fmt: skip
+
+
+def _departures(
+    boundaries: list[Point], passage: Passage, follow: Floats, shared: _Shared
+) -> tuple[list[Job], list[set[int]]]:
+    """An arm per boundary where draws leave the trace, and the draws it holds."""
+    jobs, owners = [], []
+    for boundary in np.unique(passage.leave[passage.leave < len(boundaries)]):
+        leavers = [int(i) for i in np.flatnonzero(passage.leave == boundary)]
+        # Where no draw may follow the trace, its next token is as good as any other.
+        token = _token(boundaries[boundary]) if follow[boundary] > 0 else None
+        jobs.append(shared.arm(boundaries[boundary], leavers, token))
+        owners.append(set(leavers))
+    return jobs, owners
 
 
 def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[tuple[Node, int]]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ramify.core.errors import BadInput, ReplayDiverged
 from ramify.core.types import Origin
-from ramify.core.world.base import Episode, Task, World
+from ramify.core.world.base import Episode, Observation, Task, World
 
 
 def resume(
@@ -39,13 +39,28 @@ def resume(
     over = False
     for turn, (action, expected) in enumerate(zip(actions, observations, strict=True), start=1):
         seen = None if over else episode.step(action)
-        got = "the end of the episode" if seen is None else repr(seen.text)
-        if seen is None or seen.text != expected:
-            episode.close()
-            raise ReplayDiverged(
-                f"turn {turn} ({action.strip()!r}): expected {expected!r}, got {got}",
-                where=f"world {world.name}, task {task.id}",
-                hint="the world or its seed changed since the recording, or it has chance of its own",
-            )
-        over = seen.done
+        check_answer(turn, action, expected, seen, where=f"world {world.name}, task {task.id}")
+        over = seen is None or seen.done
     return episode, "replayed" if actions else "real"
+
+
+def check_answer(
+    turn: int, action: str, expected: str, seen: Observation | None, *, where: str, key: str | None = None
+) -> None:
+    """Raise ReplayDiverged unless a replayed action was answered as recorded (``seen`` None: not at all).
+
+    ``key`` is the recorded state key; where both sides have one, equal text behind another state diverges.
+    """
+    if seen is None:
+        got = "the end of the episode"
+    elif seen.text != expected:
+        got = repr(seen.text)
+    elif key is not None and seen.state_key is not None and key != seen.state_key:
+        got = "the same text from another state"
+    else:
+        return
+    raise ReplayDiverged(
+        f"replayed turn {turn} ({action.strip()!r}): expected {expected!r}, got {got}",
+        where=where,
+        hint="the world or its seed changed since the recording, or it has chance of its own",
+    )

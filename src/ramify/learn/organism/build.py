@@ -17,6 +17,7 @@ import torch
 
 from ramify.core import stats
 from ramify.core.errors import BadInput
+from ramify.core.policy.load import quiet
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json
 from ramify.core.world.base import World
@@ -94,7 +95,7 @@ def _make(recipe: Recipe, world: World | None, digest: str, folder: Path, progre
     with _fixed(recipe.seed):
         model = new_model(recipe.shape, tokenizer)
         log = train(model, data, recipe.training, lambda done, total, note: progress(stage, done, total))
-    with _no_bars():
+    with quiet():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     trained = time.monotonic() - started
@@ -130,20 +131,6 @@ def _fixed(seed: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(threads)
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Without the progress bars of transformers."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def new_model(shape: Shape, tokenizer: Any) -> Any:

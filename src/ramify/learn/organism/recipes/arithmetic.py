@@ -97,7 +97,7 @@ RECIPE = Recipe(
     words=lambda: [*QUESTION.split(), "answer", "+", "-"],
     conversations=conversations,
     shape=Shape(layers=3, width=96, heads=4, hidden=256, context=256),
-    training=SftSettings(steps=1000, rows=48, learning_rate=3e-3, warmup=50),
+    training=SftSettings(steps=1200, rows=48, learning_rate=3e-3, warmup=50),
     world=f"reasoning-gym:chain_sum?after=answer&max_terms={TERMS}&max_digits={DIGITS}",
     sampling=Sampling(max_tokens=96),
 )

@@ -42,7 +42,7 @@ RECIPE = Recipe(
     words=lambda: maze_world(*SHAPE).vocabulary(),
     conversations=conversations,
     shape=Shape(layers=2, width=96, heads=4, hidden=256, context=2048),
-    training=SftSettings(steps=300, rows=4, learning_rate=4e-3, warmup=30),
+    training=SftSettings(steps=300, rows=16, learning_rate=3e-3, warmup=30),
     world=WORLD,
     tasks=100,
     sampling=Sampling(max_tokens=12),
