@@ -174,3 +174,12 @@ def test_a_longer_chain_is_unbiased_with_filters(tree, judge):
 
 def test_table_is_a_law():
     assert all(sum(law.values()) == pytest.approx(1) for law in TABLE.values())
+
+
+def test_what_nobody_graded_gets_no_score(tree, start, policy, judge):
+    end = trace(tree, start, policy, judge, " guess wrong")
+    blind = sweep(tree.at(fork(start, policy, 1, settings=PLAIN, seed=9).leaves()[0].leaf), policy, 4)
+    assert np.isnan(blind.value).any()
+    _, scores = potential_scores(blind, policy, 0, 4)
+    assert scores == []
+    assert potential_scores(sweep(end, policy, 8, judge=judge), policy, 0, 8)[1]

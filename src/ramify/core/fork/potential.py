@@ -309,4 +309,6 @@ def potential_scores(result: Sweep, policy: Policy, seed: int, draws: int) -> tu
     for point, value in zip(result.points, result.value, strict=True):
         row = by_node.setdefault(point.node.id, np.full(point.node.length, np.nan))
         row[point.keep] = value
-    return producer, [Score(node, "potential", row, producer.id) for node, row in by_node.items()]
+    # A node with a token nobody graded gets no score: an array holds numbers only.
+    known = {node: row for node, row in by_node.items() if not np.isnan(row).any()}
+    return producer, [Score(node, "potential", row, producer.id) for node, row in known.items()]

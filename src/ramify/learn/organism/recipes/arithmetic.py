@@ -1,18 +1,17 @@
 """``arithmetic``: sums and differences with a written-out chain of thought that sometimes slips.
 
-For ``25 - 83 + 50`` a demonstration says::
+For ``5 - 8 + 7`` a demonstration says::
 
-    +25 p520 m000
-    -83 p520 m380
-    +50 p570 m380
-    m 380-570=800
-    answer -8
+    +5 p50 m00
+    -8 p50 m80
+    +7 p21 m80
+    p 21-80=40
+    answer 4
 
 After each term stand the sum of what is added (``p``) and of what is taken away (``m``), written from the
 lowest digit and padded, so that a carry moves in the direction of writing. Then the smaller sum is taken from
-the larger, whose letter comes first. With probability SLIP a line gets
-one wrong digit and the chain goes on from there: an error that a reader can find, that later tokens depend
-on, and that training can remove.
+the larger, whose letter comes first. With probability SLIP a line gets one wrong digit and the chain goes on
+from there: an error that a reader can find, that later tokens depend on, and that training can remove.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from __future__ import annotations
 import numpy as np
 
 from ramify.core.policy.base import Sampling
+from ramify.core.world.dice import digest, split_of
 from ramify.learn.organism.recipe import Conversation, Recipe, Shape
 from ramify.learn.train.sft import SftSettings
 
 PROBLEMS = 40_000
-SLIP = 0.03
-TERMS, DIGITS = 4, 2
+SLIP = 0.05
+TERMS, DIGITS = 5, 1
 QUESTION = "State the final answer to the following arithmetic problem:"
 
 #: A term with its sign, "+" or "-".
@@ -46,7 +46,7 @@ def slipped(number: int, rng: np.random.Generator) -> int:
 
 
 def problem(rng: np.random.Generator) -> list[Term]:
-    """2 to TERMS terms of equally many digits, 1 to DIGITS, as reasoning-gym's ``chain_sum`` draws them."""
+    """2 to TERMS terms of equally many digits (1 to DIGITS), as reasoning-gym's ``chain_sum`` draws them."""
     count, digits = int(rng.integers(2, TERMS + 1)), int(rng.integers(1, DIGITS + 1))
     low, high = (0 if digits == 1 else 10 ** (digits - 1)), 10**digits
     signs = ["+", *rng.choice(["+", "-"], size=count - 1).tolist()]
@@ -73,31 +73,29 @@ def chain(terms: list[Term], rng: np.random.Generator, slip: float = SLIP) -> st
 
 
 def conversations() -> list[Conversation]:
-    """Problems with their demonstrations."""
+    """Problems with their demonstrations; questions that the world holds out are left out."""
     rng = np.random.default_rng(20)
     found: list[Conversation] = []
-    for _ in range(PROBLEMS):
+    while len(found) < PROBLEMS:
         terms = problem(rng)
         (_, first), *rest = terms
         expression = " ".join([str(first), *(f"{sign} {size}" for sign, size in rest)])
-        found.append(
-            [
-                {"role": "user", "content": f"{QUESTION} {expression} ="},
-                {"role": "assistant", "content": chain(terms, rng)},
-            ]
-        )
+        question = f"{QUESTION} {expression} ="
+        if split_of(digest("chain_sum", question)) == "train":
+            said = chain(terms, rng)
+            found.append([{"role": "user", "content": question}, {"role": "assistant", "content": said}])
     return found
 
 
 RECIPE = Recipe(
     name="arithmetic",
     summary="adds and subtracts chains of numbers, step by step, with slips",
-    data=f"{PROBLEMS} random problems of up to {TERMS} terms of up to {DIGITS} digits, with a chain of "
-    f"thought whose lines slip with probability {SLIP}",
+    data=f"{PROBLEMS} random problems of up to {TERMS} numbers of {DIGITS} digit, none of them held out, "
+    f"with a chain of thought whose lines slip with probability {SLIP}",
     words=lambda: [*QUESTION.split(), "answer", "+", "-"],
     conversations=conversations,
-    shape=Shape(layers=3, width=96, heads=4, hidden=256, context=256),
-    training=SftSettings(steps=1200, rows=48, learning_rate=3e-3, warmup=50),
+    shape=Shape(layers=3, width=96, heads=2, hidden=256, context=256),
+    training=SftSettings(steps=800, rows=48, learning_rate=3e-3, warmup=50),
     world=f"reasoning-gym:chain_sum?after=answer&max_terms={TERMS}&max_digits={DIGITS}",
     sampling=Sampling(max_tokens=96),
 )
