@@ -5,7 +5,7 @@ models, float32, two threads. Every side does the same work at temperature 1, an
 branching decoder also returns log-probs and starts from an empty cache; the peers return token ids only.
 
 `--quick` forks at fewer points of the larger models, on all sides alike, and leaves out the left-padded
-batches, which were slower than a call per point in every full run.
+batches, which were hardly ever faster than a call per point.
 """
 
 from __future__ import annotations
