@@ -80,8 +80,8 @@ REGISTRY = (
             Figure("limit_share.large", "share of the machine's limit, 8 x 512", 0.50),
         ),
         "Random weights of layers x width; 20 points of a 200-token trace, 64 draws of 16 tokens each. The "
-        "quick form forks the 6 x 256 model at 5 points and the 8 x 512 model at 2, on all sides alike. Peers "
-        "run at their best batch size, in the same process. Speed-ups shrink as a model grows: its matrix "
+        "quick form forks the 6 x 256 model at 5 points and the 8 x 512 model at 2, on all sides alike. "
+        "Peers run at their best batch size, in the same process. Speed-ups shrink as a model grows: its matrix "
         "products, which nobody can skip, take the larger part, and a prefix has 105 tokens on average, so "
         "the work itself differs only about eightfold.",
     ),
@@ -110,8 +110,8 @@ REGISTRY = (
             Figure("lost_committed", "committed nodes lost by the kills", 0, 0),
             Figure("reader_errors", "errors of 8 readers beside a writer", 0, 0),
         ),
-        "The large tree holds a million nodes, 100,000 in the quick form. A killed process is not a power cut: "
-        "what the disk promises about flushed writes is taken on trust.",
+        "The large tree holds a million nodes, 100,000 in the quick form. A killed process is not a power "
+        "cut: what the disk promises about flushed writes is taken on trust.",
     ),
 )
 
