@@ -81,9 +81,9 @@ REGISTRY = (
         ),
         "Random weights of layers x width; 20 points of a 200-token trace, 64 draws of 16 tokens each. The "
         "quick form forks the 6 x 256 model at 5 points and the 8 x 512 model at 2, on all sides alike. "
-        "Peers run at their best batch size, in the same process. Speed-ups shrink as a model grows: its matrix "
-        "products, which nobody can skip, take the larger part, and a prefix has 105 tokens on average, so "
-        "the work itself differs only about eightfold.",
+        "Peers run at their best batch size, in the same process. Speed-ups shrink as a model grows: its "
+        "matrix products, which nobody can skip, take the larger part, and a prefix has 105 tokens on "
+        "average, so the work itself differs only about eightfold.",
     ),
     Entry(
         "pairing",
@@ -105,7 +105,7 @@ REGISTRY = (
             Figure("append_rows_per_s", "nodes appended per second, batches of 1,000"),
             Figure("append_ms", "one durable append, milliseconds"),
             Figure("path_us", "path to the root from depth 50, microseconds"),
-            Figure("open_ms", "opening a large tree, milliseconds", most=100),
+            Figure("open_ms", "opening a tree of many nodes, milliseconds", most=100),
             Figure("kills", "times a writing process was killed"),
             Figure("lost_committed", "committed nodes lost by the kills", 0, 0),
             Figure("reader_errors", "errors of 8 readers beside a writer", 0, 0),
