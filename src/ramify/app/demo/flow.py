@@ -37,6 +37,7 @@ class DemoRecipe(Part):
     """Everything the main job depends on.
 
     ``organism`` None: the one that belongs to the world. ``sampling`` None: as the organism was measured.
+    ``learning_rate`` None: 5e-4, but 1e-4 where a task is one long answer, whose tokens share one outcome.
     """
 
     world: str = "household:2"
@@ -49,7 +50,7 @@ class DemoRecipe(Part):
     updates: int = Field(default=8, ge=1)
     train_tasks: int = Field(default=24, ge=1)
     leaves: int = Field(default=8, ge=2)
-    learning_rate: float = Field(default=5e-4, gt=0)
+    learning_rate: float | None = Field(default=None, gt=0)
     evaluate_every: int = Field(default=2, ge=1)
     seed: int = 0
     sampling: Law | None = None
@@ -168,7 +169,7 @@ def _train(demo: Demo) -> tuple[list[Update], list[Group]]:
     tasks = demo.world.tasks("train", recipe.updates * recipe.train_tasks, recipe.seed)
     plan = TreeTraining(
         updates=recipe.updates, tasks=recipe.train_tasks, leaves=recipe.leaves,
-        learning_rate=recipe.learning_rate, seed=recipe.seed,
+        learning_rate=recipe.learning_rate or (5e-4 if demo.world.max_turns > 1 else 1e-4), seed=recipe.seed,
     )  # fmt: skip
     updates: list[Update] = []
     groups: list[Group] = []
