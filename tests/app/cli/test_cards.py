@@ -187,8 +187,10 @@ def off_terminal():
 
 
 def test_live_progress_is_the_progress_seam():
-    seam: Progress = LiveProgress(Console(file=io.StringIO()))
+    out = io.StringIO()
+    seam: Progress = LiveProgress(Console(file=out))
     seam("grow", 0, 1)
+    assert "grow" in out.getvalue()
 
 
 def test_off_a_terminal_lines_are_few():

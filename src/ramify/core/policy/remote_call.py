@@ -6,6 +6,7 @@ import email.utils
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar, final
 
@@ -46,17 +47,13 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds a server asks to wait, from ``Retry-After-Ms`` or ``Retry-After`` (seconds or a date)."""
     given = headers.get("retry-after-ms")
     if given is not None:
-        try:
+        with suppress(ValueError):
             return max(0.0, float(given) / 1000.0)
-        except ValueError:
-            pass
     given = headers.get("retry-after")
     if given is None:
         return None
-    try:
+    with suppress(ValueError):
         return max(0.0, float(given))
-    except ValueError:
-        pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - now)
     except (TypeError, ValueError):
