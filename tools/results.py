@@ -1,7 +1,7 @@
 """Benchmarks to documentation: run them, keep their figures, write docs/results.md. No number is typed.
 
 Each benchmark prints one JSON object as its last line. ``--run`` stores it in benchmarks/results/ with a
-description of the machine; the page is made from what is stored. The registry below says what each
+description of the machine; the page is made from what is stored. benchmarks/claims/ says what each
 benchmark claims, what was published or asked for, and what a reader should know before quoting it.
 """
 
@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
+CLAIMS = BENCHMARKS / "claims"
 STORED = BENCHMARKS / "results"
 PAGE = ROOT / "docs/results.md"
 
@@ -59,61 +61,34 @@ class Entry:
     """One benchmark: its file's stem, its claim, its figures and an honest note."""
 
     name: str
+    wing: str
     claim: str
     figures: tuple[Figure, ...]
     note: str
 
 
-SIZES = {"small": "2 x 128", "middle": "6 x 256", "large": "8 x 512"}
+#: Order of the page.
+WINGS = ("core", "learn", "examine", "operate", "discover")
 
-REGISTRY = (
-    Entry(
-        "fork_throughput",
-        "Forking many points of one trace as one batch is several times faster than generating each fork, "
-        "and than generating from a reused prefix.",
-        (
-            *(Figure(f"vs_generate.{s}", f"times `generate`, {w}", 10) for s, w in SIZES.items()),
-            *(Figure(f"vs_prefix_reuse.{s}", f"times a reused prefix, {w}", 3) for s, w in SIZES.items()),
-            *(Figure(f"tokens_per_s.{s}", f"tokens per second, {w}") for s, w in SIZES.items()),
-            Figure("limit_share.small", "share of the machine's limit, 2 x 128", 0.15),
-            Figure("limit_share.middle", "share of the machine's limit, 6 x 256", 0.30),
-            Figure("limit_share.large", "share of the machine's limit, 8 x 512", 0.50),
-        ),
-        "Random weights of layers x width; 20 points of a 200-token trace, 64 draws of 16 tokens each. The "
-        "quick form forks the 6 x 256 model at 5 points and the 8 x 512 model at 2, on all sides alike. "
-        "Peers run at their best batch size, in the same process. Speed-ups shrink as a model grows: its "
-        "matrix products, which nobody can skip, take the larger part, and a prefix has 105 tokens on "
-        "average, so the work itself differs only about eightfold.",
-    ),
-    Entry(
-        "pairing",
-        "Sharing noise between the arms of a fork narrows the interval of their difference at no cost, and "
-        "the interval still covers.",
-        (
-            Figure("ratio_null", "unpaired width over paired, no effect", 1),
-            Figure("ratio_small", "unpaired width over paired, small effect", 1),
-            Figure("ratio_large", "unpaired width over paired, large effect", 1),
-            Figure("coverage", "coverage of the 95 % interval", 0.93, 0.97),
-        ),
-        "A scripted agent whose true rates are known. The gain depends on how much of the run the change "
-        "leaves alone; where few pairs differ the interval is wider than it need be and covers more often.",
-    ),
-    Entry(
-        "store",
-        "A tree takes rollouts faster than a policy makes them, and a killed writer loses nothing committed.",
-        (
-            Figure("append_rows_per_s", "nodes appended per second, batches of 1,000"),
-            Figure("append_ms", "one durable append, milliseconds"),
-            Figure("path_us", "path to the root from depth 50, microseconds"),
-            Figure("open_ms", "opening a tree of many nodes, milliseconds", most=100),
-            Figure("kills", "times a writing process was killed"),
-            Figure("lost_committed", "committed nodes lost by the kills", 0, 0),
-            Figure("reader_errors", "errors of 8 readers beside a writer", 0, 0),
-        ),
-        "The large tree holds a million nodes, 100,000 in the quick form. A killed process is not a power "
-        "cut: what the disk promises about flushed writes is taken on trust.",
-    ),
-)
+
+def read_entry(path: Path) -> Entry:
+    """The claim of one benchmark: benchmarks/claims/NAME.toml."""
+    data = tomllib.loads(path.read_text())
+    if data["wing"] not in WINGS:
+        raise ValueError(f"{path.name}: wing is {data['wing']!r}; one of {', '.join(WINGS)}")
+    text = {name: " ".join(data[name].split()) for name in ("claim", "note")}
+    return Entry(
+        path.stem, data["wing"], text["claim"], tuple(Figure(**f) for f in data["figure"]), text["note"]
+    )
+
+
+def read_registry() -> tuple[Entry, ...]:
+    """All claims, by wing and name."""
+    entries = [read_entry(path) for path in CLAIMS.glob("*.toml")]
+    return tuple(sorted(entries, key=lambda entry: (WINGS.index(entry.wing), entry.name)))
+
+
+REGISTRY = read_registry()
 
 
 def machine() -> dict[str, Any]:
@@ -153,7 +128,7 @@ def number(value: float) -> str:
 
 def section(entry: Entry, stored: dict[str, Any] | None) -> str:
     """One benchmark's part of the page."""
-    lines = [f"## {entry.name.replace('_', ' ').capitalize()}", "", entry.claim, ""]
+    lines = [f"### {entry.name.replace('_', ' ').capitalize()}", "", entry.claim, ""]
     if stored is None:
         return "\n".join([*lines, "Not run yet.", ""])
     published = any(figure.published for figure in entry.figures)
@@ -179,7 +154,13 @@ def render(stored: dict[str, dict[str, Any]]) -> str:
         "before quoting it. Both sides of every comparison run on one machine in one run. `make bench` runs "
         "them all again.\n"
     )
-    return "\n".join([head, *(section(entry, stored.get(entry.name)) for entry in REGISTRY)])
+    parts = [head]
+    for wing in WINGS:
+        entries = [entry for entry in REGISTRY if entry.wing == wing]
+        if entries:
+            parts.append(f"## {wing.capitalize()}\n")
+            parts += [section(entry, stored.get(entry.name)) for entry in entries]
+    return "\n".join(parts)
 
 
 def run(entry: Entry, quick: bool) -> None:
@@ -220,7 +201,7 @@ def main() -> int:
     known = {entry.name for entry in REGISTRY}
     strays = {path.stem for path in BENCHMARKS.glob("*.py") if not path.stem.startswith("_")} - known
     if wrong := sorted(strays | (set(args.only) - known)):
-        print(f"not in the registry of tools/results.py: {', '.join(wrong)}")
+        print(f"no claim in benchmarks/claims for: {', '.join(wrong)}")
         return 2
     for entry in REGISTRY if args.run else ():
         if not args.only or entry.name in args.only:
