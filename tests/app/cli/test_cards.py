@@ -6,7 +6,7 @@ from rich.console import Console
 from ramify.app.cli.cards import effect_card, interval_line, summary_panel, trace_strip
 from ramify.app.cli.live import LiveProgress
 from ramify.core.errors import BadInput
-from ramify.core.run.progress import Progress
+from ramify.core.run.progress import Progress, waits
 
 EFFECT = {
     "what": "remove 1 token",
@@ -226,6 +226,19 @@ def test_a_stage_that_begins_again_counts_from_there():
     clock.now = 30
     live("update", 5, 5, tokens=50)
     assert out.getvalue().splitlines() == ["update: 5/5", "update: 0/5", "update: 5/5, 5 tok/s, 0:10"]
+
+
+def test_a_wait_without_a_stage_shows_on_the_stage_under_way():
+    out, _, live = off_terminal()
+    wait = waits(live)
+    live("grow", 3, 8)
+    wait("the server: 429, waiting 2 s")
+    wait("the server: 429, waiting 4 s")
+    live("grow", 4, 8)
+    assert out.getvalue().splitlines() == [
+        "grow: 3/8",
+        "grow: 3/8, waiting: the server: 429, waiting 2 s",
+    ]
 
 
 def terminal():

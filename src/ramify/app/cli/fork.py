@@ -50,13 +50,14 @@ def fork_command(
     from ramify.app.cli.cards import LiveProgress, effect_card
     from ramify.core.fork import compare, compare_until, fork, parse_change, recorded_settings
     from ramify.core.policy.open import open_policy
+    from ramify.core.run.progress import waits
     from ramify.core.tree import Tree
     from ramify.core.world.open import open_world
 
     with Tree.open(existing(tree)) as store, LiveProgress() as live:
         point = store.at(store.node(node), token)
         walk = store.path(point)
-        actor = open_policy(policy)
+        actor = open_policy(policy, on_wait=waits(live))
         what = parse_change(change, open_policy, open_world)
         place = world_for(walk, world)
         judge = judge_for(success_regex)
@@ -119,12 +120,13 @@ def sweep_command(
     from ramify.core.fork import potential_scores, sweep
     from ramify.core.fork.report import trace_report
     from ramify.core.policy.open import open_policy
+    from ramify.core.run.progress import waits
     from ramify.core.tree import Tree
 
     with Tree.open(existing(tree)) as store, LiveProgress() as live:
         end = store.at(store.node(node))
         walk = store.path(end)
-        actor = open_policy(policy)
+        actor = open_policy(policy, on_wait=waits(live))
         result = sweep(
             end, actor, draws, every=every, reuse=reuse, world=world_for(walk, world),
             judge=judge_for(success_regex), seed=seed, progress=live,

@@ -86,12 +86,17 @@ class LiveProgress:
         """``done`` of ``total`` units of ``stage``; ``tokens`` sampled so far; what is waited for."""
         with self._lock:
             now = self._clock()
+            if not stage:
+                stage = next(reversed(self._stages), "working")
+                if stage in self._stages:
+                    done, total = self._stages[stage].done, self._stages[stage].total
             known = self._stages.get(stage)
             news = known is None
             if known is None or done < known.done:
                 known = _Stage(began=now, row=None if known is None else known.row)
                 self._stages[stage] = known
             before = known.ended
+            news |= bool(waiting) and not known.waiting
             known.done, known.total, known.waiting = done, total, waiting
             if tokens is not None:
                 known.tokens = tokens

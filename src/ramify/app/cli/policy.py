@@ -69,8 +69,7 @@ def probe(
 def _open(spec: str) -> Policy:
     from ramify.core.policy.open import open_policy
 
-    options = {"on_wait": lambda reason: typer.echo(reason, err=True)} if spec.startswith("openai:") else {}
-    return open_policy(spec, **options)
+    return open_policy(spec, on_wait=lambda reason: typer.echo(reason, err=True))
 
 
 def _print_card(card: PolicyCard) -> None:

@@ -217,6 +217,15 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class NextLaw(Protocol):
+    """A policy that can say the whole law of the next token, not only sample from it."""
+
+    def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-probs of every token after each prefix, temperature 1 and no filter: [vocabulary] each."""
+        ...
+
+
 def sample_all(policy: Policy, requests: Sequence[Request], settings: Sampling) -> list[Continuation]:
     """All continuations, in the order of the requests."""
     return in_order(policy.sample(requests, settings), len(requests))

@@ -21,7 +21,7 @@ from ramify.core.policy.chat import Codec
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.record import Sampled
-from ramify.core.policy.decoder.score import hidden, score
+from ramify.core.policy.decoder.score import hidden, next_laws, score
 from ramify.core.policy.decoder.session import Ends
 from ramify.core.policy.load import load_model, load_tokenizer, short_name
 from ramify.core.policy.weights import require_weights, weights_digest
@@ -131,8 +131,9 @@ class LocalPolicy:
         return self._card
 
     def refresh(self) -> None:
-        """Say that the weights were changed in place: forget cached keys, values and the digest."""
+        """Say that the weights were changed in place: forget what was computed from them."""
         self.decoder.cache.clear()
+        self.decoder.backbone.linears.refresh()
         self._card = None
 
     def encode(self, text: str) -> IntArray:
@@ -198,6 +199,15 @@ class LocalPolicy:
         """
         self._check_sequences(sequences, room=0)
         return score(self.decoder, sequences)
+
+    def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-probs in nats of every token after each prefix, temperature 1 and no filter: [vocabulary] each.
+
+        Raises:
+            BadInput: as :meth:`logprobs`.
+        """
+        self._check_sequences(prefixes, room=0)
+        return [law[: self.codec.vocabulary] for law in next_laws(self.decoder, prefixes)]
 
     def hidden_states(self, sequences: Sequence[IntArray], layers: Sequence[int]) -> list[FloatArray]:
         """Hidden states [layers, n, width] of every token, as ``output_hidden_states`` gives them.

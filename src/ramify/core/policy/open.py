@@ -23,7 +23,7 @@ GRAMMAR = "hf:DIR[+adapter=DIR], openai:URL#MODEL[+tokenizer=DIR] or scripted:NA
 
 _OPTIONS = {
     "hf": ("adapter", "reference", "dtype", "device", "name"),
-    "openai": ("api_key", "tokenizer", "concurrency", "timeout", "patience", "price", "on_wait", "sleep"),
+    "openai": ("api_key", "tokenizer", "concurrency", "timeout", "patience", "price", "sleep"),
     "scripted": (),
 }
 #: What may be written into the name itself; keys may not, since names are recorded and shown.
@@ -35,8 +35,10 @@ _INLINE = {
 _READ: dict[str, Callable[[str], Any]] = {"concurrency": int, "timeout": float}
 
 
-def open_policy(spec: str, **options: Any) -> Policy:
+def open_policy(spec: str, *, on_wait: Callable[[str], None] | None = None, **options: Any) -> Policy:
     """The policy that a name stands for; options win over what the name says.
+
+    ``on_wait`` hears, from any thread, what a server's calls wait for; nothing else waits.
 
     Raises:
         BadInput: the name does not follow the grammar, or an option is not known for its kind.
@@ -53,7 +55,7 @@ def open_policy(spec: str, **options: Any) -> Policy:
         from ramify.core.policy.remote import RemotePolicy
 
         url, _, model = rest.partition("#")
-        return RemotePolicy(url, model, **merged)
+        return RemotePolicy(url, model, on_wait=on_wait, **merged)
     from ramify.core.policy.local import LocalPolicy
 
     return LocalPolicy.load(rest, **merged)

@@ -393,6 +393,12 @@ class ScriptedPolicy:
             results.append(np.array(values, dtype=np.float32))
         return results
 
+    def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-probs of every token after each prefix, exact: [vocabulary] each."""
+        for row, prefix in enumerate(prefixes):
+            self._check(prefix, f"prefix {row}")
+        return [self._law([int(t) for t in prefix]).astype(np.float32) for prefix in prefixes]
+
 
 def _entropy(law: Float64, top_k: int) -> float:
     top = np.sort(law[np.isfinite(law)])[::-1][:top_k]

@@ -13,6 +13,7 @@ from torch import Tensor
 from ramify.core.errors import CannotDo
 from ramify.core.policy.decoder import attention
 from ramify.core.policy.decoder.attention import Step
+from ramify.core.policy.decoder.packed import PackedLinears
 from ramify.core.policy.decoder.stack import KvShape, LayerShape
 
 
@@ -30,6 +31,7 @@ class Backbone:
         attention.register()
         self.model = _unwrap(model)
         self._configs = _configs(self.model)
+        self.linears = PackedLinears(self.model)
         parameter = self.model.get_input_embeddings().weight
         self.device: torch.device = parameter.device
         self.vocabulary: int = parameter.shape[0]
@@ -63,7 +65,7 @@ class Backbone:
         if training:
             self.model.eval()
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), self.linears.attached():
                 yield
         finally:
             for config, name in zip(self._configs, before, strict=True):

@@ -40,6 +40,19 @@ def score(
     return out
 
 
+def next_laws(decoder: BranchDecoder, sequences: Sequence[IntArray]) -> list[FloatArray]:
+    """Log-probs in nats, temperature 1, of every token after each sequence: [vocabulary] each."""
+    last = np.array([len(s) for s in sequences], dtype=np.int64) - 1
+    out = [np.zeros(0, dtype=np.float32)] * len(sequences)
+    with torch.inference_mode():
+        for part, row, _, picked, logits in _read(decoder, sequences, last, np.ones_like(last), None):
+            rows = logits[torch.from_numpy(picked).to(logits.device)].double()
+            found = torch.log_softmax(rows, dim=-1).float().cpu().numpy()
+            for r, law_ in zip(row, found, strict=True):
+                out[part[r]] = law_
+    return out
+
+
 def hidden(
     decoder: BranchDecoder, sequences: Sequence[IntArray], layers: Sequence[int], starts: Sequence[int]
 ) -> list[FloatArray]:

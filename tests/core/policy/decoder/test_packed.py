@@ -1,0 +1,76 @@
+"""Packed products: the same numbers, the model as it was, and weights followed as they change."""
+
+import pytest
+import torch
+from tests.core.policy.decoder import models
+
+from ramify.core.policy.decoder.packed import PackedLinears
+
+
+@pytest.fixture
+def model():
+    return models.make("llama").eval()
+
+
+def logits(model, linears=None):
+    ids = torch.arange(24).view(2, 12) % 50
+    with torch.inference_mode():
+        if linears is None:
+            return model(ids).logits
+        with linears.attached():
+            return model(ids).logits
+
+
+def test_products_are_the_models_own_to_rounding(model):
+    plain = logits(model)
+    linears = PackedLinears(model)
+    assert linears._layers
+    torch.testing.assert_close(logits(model, linears), plain, atol=1e-5, rtol=1e-5)
+
+
+def test_the_model_is_left_as_it_was_even_after_an_error(model):
+    linears = PackedLinears(model)
+    with linears.attached():
+        assert any("forward" in m.__dict__ for m in model.modules())
+    with pytest.raises(IndexError), linears.attached():
+        model(torch.tensor([[10**6]]))
+    assert not any("forward" in m.__dict__ for m in model.modules())
+
+
+def test_layers_past_the_limit_give_the_same_bits(model):
+    assert torch.equal(logits(model, PackedLinears(model)), logits(model, PackedLinears(model, limit=0)))
+
+
+def test_rows_do_not_depend_on_how_many_there_are(model):
+    layer = max(PackedLinears(model)._layers, key=lambda m: m.weight.numel())
+    linears, rows = PackedLinears(model), torch.randn(512, layer.in_features)
+    with torch.inference_mode(), linears.attached():
+        whole = layer(rows)
+        for count in (8, 24, 64, 136, 320):
+            assert torch.equal(layer(rows[:count]), whole[:count])
+
+
+def test_changed_weights_are_packed_again(model):
+    linears = PackedLinears(model)
+    before = logits(model, linears)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    after = logits(model, linears)
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, logits(model), atol=1e-5, rtol=1e-5)
+
+
+def test_refresh_speaks_for_changes_that_tensors_do_not_count(model):
+    linears = PackedLinears(model)
+    logits(model, linears)
+    for parameter in model.parameters():
+        parameter.data.mul_(1.5)
+    linears.refresh()
+    torch.testing.assert_close(logits(model, linears), logits(model), atol=1e-5, rtol=1e-5)
+
+
+def test_other_dtypes_stay_with_pytorch(model):
+    linears = PackedLinears(model.to(torch.bfloat16))
+    with linears.attached():
+        assert not any("forward" in m.__dict__ for m in model.modules())
