@@ -159,7 +159,7 @@ def tree_credit(
     return TreeCredit(
         walks=tuple(walks),
         outcomes=np.array([outcomes[cut.of(i)][-1] for i in leaves]),
-        advantages=tuple(_along(walk, tokens) for walk in walks),
+        advantages=tuple(along(walk, tokens) for walk in walks),
         value=float(values[cut.of(0)][-1]),
         producer=producer,
         scores=tuple(_scores(cut, values, producer.id)),
@@ -198,7 +198,8 @@ def _outcomes(tree: Tree, cut: Stretches, score: str) -> tuple[Float64, set[str]
     return outcomes, {item.producer for item in given if item.node in found}
 
 
-def _along(walk: Trajectory, tokens: dict[str, Float64]) -> Float64:
+def along(walk: Trajectory, tokens: dict[str, Float64]) -> Float64:
+    """Values per token of nodes, by id, laid along the tokens of a walk (verdicts left out)."""
     steps = [s for s in walk if s.node.kind != "verdict" and s.tokens is not None]
     return np.concatenate([tokens[s.node.id][: s.keep] for s in steps] or [np.zeros(0)])
 

@@ -1,0 +1,303 @@
+"""Building graphs, anchors, collision reports, edges, exports."""
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramify.core.errors import BadInput
+from ramify.learn.credit.graph.advantages import METHODS, node_values, step_advantages
+from ramify.learn.credit.graph.anchors import (
+    apply_anchor,
+    codes,
+    exact,
+    last_states,
+    merge_similar,
+    normalised,
+)
+from ramify.learn.credit.graph.collisions import collision_report
+from ramify.learn.credit.graph.compare import compare_methods
+from ramify.learn.credit.graph.edges import critical_edges, edges
+from ramify.learn.credit.graph.export import graph_json, write_graph
+from ramify.learn.credit.graph.records import Recorded, RecordedStep
+from ramify.learn.credit.graph.state_graph import StateGraph
+
+
+def recorded(group, name, seen, reward, **more):
+    return Recorded("task", group, name, tuple(RecordedStep(s, **more) for s in seen), reward)
+
+
+RUNS = [
+    recorded("g", "a", ["hall", "room 1"], 1.0),
+    recorded("g", "b", ["hall", "room  1", "attic"], 0.0),
+    recorded("h", "a", ["hall"], 1.0),
+    recorded("h", "b", ["cellar"], 0.0),
+]
+
+
+# Graphs
+
+
+def test_states_merge_within_a_group_only():
+    graph = StateGraph.from_trajectories(RUNS)
+    assert graph.nodes[0] == graph.nodes[2]
+    assert graph.nodes[0] != graph.nodes[5]
+    assert graph.states == 6
+    assert sorted(map(graph.name, range(len(graph.graphs)))) == sorted(
+        ["hall", "room 1", "room  1", "attic", "hall", "cellar", *["end 0", "end 1"] * 2]
+    )
+
+
+def test_task_scope_merges_groups():
+    graph = StateGraph.from_trajectories(RUNS, scope="task")
+    assert graph.nodes[0] == graph.nodes[5]
+    assert len(np.unique(graph.graphs)) == 1
+    # The mean outcome stays the group's: its rollouts came from one policy.
+    assert len(np.unique(graph.groups)) == 2
+
+
+def test_anchors_of_records():
+    assert StateGraph.from_trajectories(RUNS, "normalised").states == 5
+    assert StateGraph.from_trajectories(RUNS, lambda text: text[0]).states == 5
+    assert StateGraph.from_trajectories(RUNS, history=2).states == 6
+    assert StateGraph.from_trajectories(RUNS, fuzzy=0.5).states == 5
+    named = [recorded("g", n, ["x", "y"], r, anchor="same") for n, r in (("a", 0.0), ("b", 1.0))]
+    assert StateGraph.from_trajectories(named, "state").states == 1
+    assert StateGraph.from_trajectories(named).states == 1
+    with pytest.raises(BadInput, match="no recorded anchor"):
+        StateGraph.from_trajectories(RUNS, "state")
+    with pytest.raises(BadInput, match="unknown anchor"):
+        StateGraph.from_trajectories(RUNS, "smell")
+
+
+def test_a_group_of_one_warns():
+    with pytest.warns(UserWarning, match="1 of 2 groups have one trajectory"):
+        graph = StateGraph.from_trajectories(RUNS[:3])
+    assert step_advantages(graph, "grpo")[-1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([], [], []), "integers"),
+        (([0], [], []), "no trajectory"),
+        (([0.5], [1], [1.0]), "integers"),
+        (([0], [1], [1.0, 2.0]), "1 trajectories but 2 outcomes"),
+        (([0], [1, 0], [1.0, 2.0]), "no steps"),
+        (([0, 1], [1], [1.0]), "2 labels for 1 steps"),
+        (([-1], [1], [1.0]), "negative"),
+        (([0], [1], [np.nan]), "outcome is nan"),
+        (([0], [1], [1.0], [0, 1]), "1 trajectories but 2 groups"),
+    ],
+)
+def test_arrays_that_do_not_fit(arguments, words):
+    with pytest.raises(BadInput, match=words):
+        StateGraph.from_arrays(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"scope": "world"}, "unknown scope"),
+        ({"scope": "task"}, "needs the task"),
+        ({"togo": [1]}, "turns to go"),
+        ({"togo": [1, 0]}, "turns to go"),
+        ({"valid": [True]}, "marks of validity"),
+        ({"rewards": [1.0]}, "2 steps but 1 rewards"),
+        ({"rewards": [1.0, np.nan]}, "not finite"),
+        ({"rewards": [1.0, 1.0]}, "the steps earn 2, the episode 1"),
+    ],
+)
+def test_options_that_do_not_fit(more, words):
+    with pytest.raises(BadInput, match=words):
+        StateGraph.from_arrays([0, 1], [2], [1.0], **more)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_estimator_is_finite_and_visits_add_up(data):
+    lengths = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
+    steps = data.draw(st.lists(st.integers(0, 4), min_size=sum(lengths), max_size=sum(lengths)))
+    outcomes = data.draw(
+        st.lists(st.sampled_from([0.0, 0.5, 1.0, -1.0]), min_size=len(lengths), max_size=len(lengths))
+    )
+    groups = data.draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths)))
+    graph = StateGraph.from_arrays(steps, lengths, outcomes, groups)
+    for method in METHODS:
+        assert np.isfinite(step_advantages(graph, method)).all()
+    assert graph.visits().sum() == len(steps) + len(lengths)
+    assert np.isfinite(node_values(graph)).all()
+    assert edges(graph).visits.sum() == len(steps)
+
+
+# Anchors
+
+
+def test_exact():
+    assert exact("a  b") == "a  b"
+    assert exact({"b": 1, "a": [True, None, 2.0]}) == exact({"a": [True, None, 2.0], "b": 1})
+    for noisy in (0.25, [1, 0.3], {"x": {"y": 1.5}}):
+        with pytest.raises(BadInput, match="fractions"):
+            exact(noisy)
+    with pytest.raises(BadInput, match="cannot be compared"):
+        exact({1, 2})
+    with pytest.raises(BadInput, match="cannot be compared"):
+        normalised(np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("at 2026-01-02T03:04:05Z ok", "at 2025-11-12 13:14 ok"),
+        ("it is 9:05", "it is 10:55:01"),
+        ("file 3f2a91c0aa", "file 77b1e0d2ff"),
+        ("run 123e4567-e89b-12d3-a456-426614174000", "run 00000000-e89b-12d3-a456-426614174fff"),
+        ("job 1234567", "job 7654321"),
+        ("x = 0.1230001", "x = 0.1234567"),
+        ("a \n b", "a b "),
+    ],
+)
+def test_normalised_takes_out_what_varies(one, other):
+    assert normalised(one) == normalised(other)
+
+
+def test_normalised_keeps_what_counts():
+    assert normalised("door 12 facade") == "door 12 facade"
+    assert normalised("door 12") != normalised("door 13")
+    assert normalised({"x": 0.25}) == '{"x": 0.25}'
+
+
+def test_codes_and_labels():
+    numbers, names = codes(["b", "a", "b"])
+    assert (numbers.tolist(), names) == ([0, 1, 0], ["b", "a"])
+    with pytest.raises(BadInput, match="cannot be hashed"):
+        codes([["a"]])
+    called = []
+    labels, names = apply_anchor(["x", "y", "x", "x"], lambda text: called.append(text) or "same")
+    assert (labels.tolist(), names, called) == ([0, 0, 0, 0], ["same"], ["x", "y"])
+
+
+def test_last_states():
+    labels, places = np.array([0, 1, 1, 0, 1, 2, 1]), np.array([0, 1, 2, 0, 1, 0, 1])
+    same = [[0, 3], [1, 4], [2], [5], [6]]
+    found = last_states(labels, places, 2)
+    assert sorted(np.flatnonzero(found == v).tolist() for v in set(found)) == sorted(same)
+    # Three back: a start is only like another start.
+    found = last_states(labels, places, 3)
+    assert len(set(found)) == 5
+    with pytest.raises(BadInput, match="history of 0"):
+        last_states(labels, places, 0)
+
+
+def test_similar_texts():
+    names = ["a red door", "a red door now", "an open sea", "a red"]
+    labels = merge_similar(names, 0.6)
+    assert labels[0] == labels[1] == labels[3] != labels[2]
+    order = [2, 0, 3, 1]
+    again = merge_similar([names[i] for i in order], 0.6)
+    assert [again.tolist().count(v) for v in again] == [1, 3, 3, 3]
+    assert len(set(merge_similar(names, 1.0))) == 4
+    assert merge_similar(["", " "], 0.9).tolist() == [0, 1]
+    for least in (0.0, 1.5):
+        with pytest.raises(BadInput, match="similarity"):
+            merge_similar(names, least)
+
+
+# Collisions
+
+
+def test_report_of_a_group_that_merges():
+    graph = StateGraph.from_arrays([0, 1, 2, 0, 1, 3, 0, 4, 1], [3, 3, 3], [1.0, 0.0, 0.0])
+    report = collision_report(graph)
+    assert (report.steps, report.states, report.graphs, report.mixed, report.alone) == (9, 5, 1, 1, 0)
+    assert report.merged == pytest.approx(6 / 9)
+    assert report.merged_later == pytest.approx(3 / 6)
+    assert report.compared == pytest.approx(6 / 9)
+    assert report.by_place[:3] == pytest.approx([1.0, 2 / 3, 1 / 3])
+    assert report.enough
+
+
+def test_warnings():
+    alone = collision_report(StateGraph.from_arrays([0, 1], [1, 1], [1.0, 0.0], [0, 1]))
+    assert [text.split(":")[0] for text in alone.warnings][:2] == [
+        "2 groups have one trajectory",
+        "no group has two different outcomes",
+    ]
+    unique = collision_report(StateGraph.from_arrays(np.arange(12), [4, 4, 4], [1.0, 0.0, 0.0]))
+    assert any("no state was left in two ways" in text for text in unique.warnings)
+    assert not unique.enough
+    # All start alike, and part for good.
+    starts = [0, 1, 2, 3, 0, 4, 5, 6]
+    rare = collision_report(StateGraph.from_arrays(starts, [4, 4], [1.0, 0.0]))
+    assert any("0.0% of the steps behind the start" in text for text in rare.warnings)
+    crowd = collision_report(StateGraph.from_arrays([0] * 15 + [1] * 5 + [0] * 4, [12, 12], [1.0, 0.0]))
+    assert any("one state holds 79%" in text for text in crowd.warnings)
+    short = collision_report(StateGraph.from_arrays([0, 0], [1, 1], [1.0, 0.0]))
+    assert short.merged_later is None
+
+
+# Edges and exports
+
+
+def test_edges_and_what_decided():
+    graph = StateGraph.from_arrays([0, 1, 0, 1, 0, 2], [2, 2, 2], [10.0, 10.0, 0.0])
+    found = edges(graph)
+    assert found.visits.tolist() == [2, 1, 2, 1]
+    assert found.trajectories.tolist() == [2, 1, 2, 1]
+    assert found.of.tolist() == [0, 2, 0, 2, 1, 3]
+    top = critical_edges(graph, 2)
+    values = node_values(graph)
+    assert [(e.source_name, e.target_name) for e in top] == [("state 0", "state 2"), ("state 0", "state 1")]
+    assert top[0].gain == pytest.approx(-values[0])
+    assert top[1].gain == pytest.approx(9.5 - values[0])
+    # V(1) - V(0): 3 returns of 9.025, 9.025, 0; two pass, and are all that reach 1.
+    spread = np.var([9.025, 9.025, 0.0], ddof=1)
+    assert top[1].error == pytest.approx(np.sqrt(spread * (1 / 2 - 1 / 3)))
+    assert critical_edges(graph, 9, least=2)[-1].visits == 2
+    # An end is worth what it is worth: only the mean of its source can err.
+    mixed = StateGraph.from_arrays([0, 0, 0], [1, 1, 1], [10.0, 0.0, 0.0])
+    error = np.sqrt(np.var([9.5, 0.0, 0.0], ddof=1) / 3)
+    assert [e.error for e in critical_edges(mixed)] == pytest.approx([error, error])
+    assert critical_edges(StateGraph.from_arrays([0], [1], [1.0]))[0].error is None
+
+
+def test_exports(tmp_path):
+    graph = StateGraph.from_trajectories(RUNS)
+    data = graph_json(graph)
+    assert sum(node["kind"] == "state" for node in data["nodes"]) == graph.states
+    assert sum(edge["visits"] for edge in data["edges"]) == len(graph)
+    write_graph(graph, tmp_path / "g.json")
+    assert json.loads((tmp_path / "g.json").read_text()) == json.loads(json.dumps(data))
+    write_graph(graph, tmp_path / "g.graphml")
+    back = nx.read_graphml(tmp_path / "g.graphml", node_type=int)
+    assert back.number_of_nodes() == len(data["nodes"])
+    for edge in data["edges"]:
+        assert back.edges[edge["source"], edge["target"]]["gain"] == pytest.approx(edge["gain"])
+    assert {back.nodes[n]["name"] for n in back if back.nodes[n]["kind"] == "end"} == {"end 0", "end 1"}
+
+
+def test_exports_that_cannot_be_written(tmp_path):
+    graph = StateGraph.from_trajectories(RUNS)
+    with pytest.raises(BadInput, match="not known"):
+        write_graph(graph, tmp_path / "g.png")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_graph(graph, tmp_path / "none" / "g.json")
+    odd = StateGraph.from_arrays([0], [1], [1.0], names=["a\x00b"])
+    write_graph(odd, tmp_path / "odd.graphml")
+    assert "ab" in {data["name"] for _, data in nx.read_graphml(tmp_path / "odd.graphml").nodes(data=True)}
+
+
+def test_estimators_side_by_side():
+    graph = StateGraph.from_arrays([0, 1, 2, 0, 1, 0, 3, 3, 3], [3, 2, 4], [0.0, 10.0, 0.0])
+    rows = {row.method: row for row in compare_methods(graph)}
+    assert list(rows) == list(METHODS)
+    assert rows["grpo"].within == pytest.approx(0.0, abs=1e-12)
+    assert rows["g2po"].within > 0
+    assert rows["grpo"].rescued == 0.0
+    assert rows["g2po"].rescued > 0
+    assert rows["grpo"].agreement == pytest.approx(1.0)
+    flat = compare_methods(StateGraph.from_arrays([0, 1], [1, 1], [0.0, 0.0]))[0]
+    assert (flat.within, flat.rescued, flat.agreement, flat.zero) == (None, None, None, 1.0)
