@@ -1,0 +1,92 @@
+"""Excursions in a sequence of states, and the sequence without them (loop erasure).
+
+A walk is kept as a stack: a new state is pushed, and meeting one that is on the stack takes everything above
+it off. What stays is the path without detours. Every loop that was closed on it is an excursion.
+
+Source: loop erasure after Lawler (1980). On the maze of arXiv 2606.22938, with nodes as states, the erased
+walk is the shortest path and every trip through a dead branch one excursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+
+
+class Excursion(NamedTuple):
+    """A loop: left the state at step ``start`` and was back at step ``end``.
+
+    ``depth`` is how many states it went ahead of where it returned to; 0 is a step that changed nothing.
+    """
+
+    start: int
+    end: int
+    depth: int
+
+    @property
+    def lost(self) -> int:
+        """Steps it took."""
+        return self.end - self.start
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Erased:
+    """What loop erasure found.
+
+    ``first`` and ``last`` [kept states] are the first and last visit of each state that stays; between
+    them lie its excursions. ``back`` [visits] marks visits that were arrived at by going back, so those from
+    which a way on had to be found anew.
+    """
+
+    first: Int64
+    last: Int64
+    back: NDArray[np.bool_]
+    excursions: tuple[Excursion, ...]
+
+    @property
+    def recoveries(self) -> tuple[Excursion, ...]:
+        """Excursions that went anywhere."""
+        return tuple(e for e in self.excursions if e.depth > 0)
+
+
+def erase_loops(states: Sequence[Hashable]) -> Erased:
+    """Loop-erase a sequence of states, in time linear in its length."""
+    stack: list[Hashable] = []
+    place: dict[Hashable, int] = {}
+    first: list[int] = []
+    last: list[int] = []
+    height = np.zeros(len(states), dtype=np.int64)
+    back = np.zeros(len(states), dtype=bool)
+    for step, state in enumerate(states):
+        at = place.get(state)
+        if at is None:
+            place[state] = len(stack)
+            stack.append(state)
+            first.append(step)
+            last.append(step)
+        else:
+            back[step] = back[step - 1] if at == len(stack) - 1 else True
+            for gone in stack[at + 1 :]:
+                del place[gone]
+            del stack[at + 1 :], first[at + 1 :], last[at + 1 :]
+            last[at] = step
+        height[step] = len(stack) - 1
+    return Erased(np.array(first), np.array(last), back, tuple(_loops(first, last, height)))
+
+
+def _loops(first: list[int], last: list[int], height: Int64) -> list[Excursion]:
+    found = []
+    for at, (begin, end) in enumerate(zip(first, last, strict=True)):
+        if begin == end:
+            continue
+        home = begin + np.flatnonzero(height[begin : end + 1] == at)
+        for start, stop in zip(home[:-1].tolist(), home[1:].tolist(), strict=True):
+            found.append(Excursion(start, stop, int(height[start : stop + 1].max()) - at))
+    return found
