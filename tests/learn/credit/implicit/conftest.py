@@ -1,0 +1,43 @@
+"""A policy and a reference: two untrained transformers with one small tokenizer."""
+
+import pytest
+import torch
+
+from ramify.core.policy.local import LocalPolicy
+from ramify.learn.organism.build import new_model
+from ramify.learn.organism.recipe import Shape
+from ramify.learn.organism.tokenizer import make_tokenizer
+
+WORDS = ("go", "north", "south", "wait", "key", "door", "open", "the", "at")
+SHAPE = Shape(layers=2, width=32, heads=2, hidden=64, context=256)
+
+
+def make_policy(seed, words=WORDS, name=None):
+    tokenizer = make_tokenizer(words, SHAPE.context)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = new_model(SHAPE, tokenizer)
+    return LocalPolicy(model.eval(), tokenizer, name=name or f"model-{seed}")
+
+
+@pytest.fixture(scope="session")
+def policy():
+    return make_policy(1)
+
+
+@pytest.fixture(scope="session")
+def reference():
+    return make_policy(2)
+
+
+@pytest.fixture
+def messages():
+    return [
+        {"role": "system", "content": "open the door"},
+        {"role": "user", "content": "at the door"},
+        {"role": "assistant", "content": "go north"},
+        {"role": "user", "content": "at north"},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "open", "arguments": {"key": 1}}]},
+        {"role": "tool", "content": "open"},
+        {"role": "assistant", "content": ""},
+    ]
