@@ -221,3 +221,15 @@ def test_an_unfinished_trace_runs_on_from_its_end():
 def test_run_on_without_branches_does_nothing(policy):
     with Tree.memory() as tree:
         assert run_on(tree, [], policy, LAW).tokens == {}
+
+
+def test_a_full_context_ends_the_draw_not_the_run(policy):
+    world = open_world("household:1")
+    policy._card = replace(policy.card, context=40)
+    tree = Tree.memory()
+    (group,) = grow(tree, policy, world, world.tasks("train", 1), draws=3, settings=LAW)
+    (arm,) = group.forks
+    assert [draw.end for draw in arm.draws] == ["limit"] * 3
+    assert arm.values() == [0.0] * 3
+    assert all(walk.leaf.extra["reason"] == "context limit" for walk in arm.leaves())
+    assert all(sum(step.node.kind == "action" for step in walk) == 1 for walk in arm.leaves())

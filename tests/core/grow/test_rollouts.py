@@ -182,7 +182,9 @@ def test_candidates_count_leaves_and_wins(tree, policy):
     assert known.wins[root] == sum(group.values())
     assert known.children[root] == 6
     assert np.isfinite(known.entropy[known.token >= 0]).all()
-    assert np.isnan(known.entropy[known.token < 0]).all()
+    # A turn's first token is drawn at the point where the turn begins.
+    assert known.entropy[root] == pytest.approx(-0.8 * np.log(0.8) - 0.2 * np.log(0.2))
+    assert known.note.startswith("over the 8 likeliest tokens")
 
 
 def test_selectors_are_deterministic():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ramify.core.errors import BadInput
 from ramify.core.grow import RandomNode, grow_trees
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.scripted import ScriptedPolicy
@@ -95,3 +96,35 @@ def test_shared_tokens_get_the_same_advantage_in_every_walk(grown):
             value = float(row[at])
             assert seen.setdefault(step.node.id, value) == value
             at += len(step.tokens)
+
+
+def test_a_fork_inside_a_node_splits_its_credit(node, walk):
+    task = node("t", "task", [1, 2])
+    said = node("a", tokens=[3, 4, 5], parent="t")
+    other = node("b", tokens=[6], parent="a", keep=1)
+    walks = [walk(task, said), walk(task, said, other, keeps=[None, 1])]
+    first, second = tree_advantages(walks, [1.0, 0.0])
+    # The value of the shared token is 1/2, that of the task too; then 1 and 0.
+    assert first.tolist() == [0, 0, 0, 1.0, 1.0]
+    assert second.tolist() == [0, 0, 0, -1.0]
+
+
+def test_a_branch_without_an_outcome_is_no_branch(node, walk):
+    task = node("t", "task", [1])
+    said = node("a", tokens=[3, 4], parent="t")
+    unknown = node("b", tokens=[6], parent="a", keep=1)
+    other = node("c", tokens=[7], parent="t")
+    walks = [walk(task, said), walk(task, said, unknown, keeps=[None, 1]), walk(task, other)]
+    first, second, third = tree_advantages(walks, [1.0, np.nan, 0.0])
+    assert first.tolist() == [0, 1.0, 1.0]
+    assert second[:2].tolist() == [0, 1.0]
+    assert np.isnan(second[2])
+    assert third.tolist() == [0, -1.0]
+
+
+def test_walks_of_two_tasks_are_refused(node, walk):
+    with pytest.raises(BadInput, match="2 tasks"):
+        tree_advantages([walk(node("t", "task", [1])), walk(node("u", "task", [1]))], [1.0, 0.0])
+    with pytest.raises(BadInput, match="outcomes"):
+        tree_advantages([walk(node("t", "task", [1]))], [1.0, 0.0])
+    assert tree_advantages([], []) == []

@@ -1,15 +1,13 @@
 """A causal model that is a table of logits, and nodes with what training reads of them."""
 
-from dataclasses import fields
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
-from ramify.core.policy.base import Cost
-from ramify.core.tree.node import Node, Step, Trajectory
-from ramify.core.types import token_array
+from ramify.core.policy.local import LocalPolicy
+from ramify.learn.organism import build
+from support.nodes import make_node, make_walk
 
 
 class Table(torch.nn.Module):
@@ -33,28 +31,21 @@ def table():
 
 @pytest.fixture
 def node():
-    def make(name, kind="action", tokens=(), parent=None, **rest):
-        ids = None if tokens is None else token_array(tokens)
-        plain = {f.name: None for f in fields(Node)}
-        plain |= {
-            "text": "x" * len(tokens or ()),
-            "cost": Cost(),
-            "created": 0.0,
-            "extra": {},
-            "key": name,
-            "depth": 0,
-        }
-        if kind == "action" and "logprobs_t1" not in rest:
-            plain["logprobs_t1"] = plain["logprobs"] = np.full(len(ids), -1.0, dtype=np.float32)
-        return Node(**plain | {"id": name, "kind": kind, "parent": parent, "tokens": ids} | rest)
-
-    return make
+    return make_node
 
 
 @pytest.fixture
 def walk():
-    def make(*nodes, keeps=()):
-        keeps = [*keeps, *[None] * (len(nodes) - len(keeps))]
-        return Trajectory(tuple(Step(n, k) for n, k in zip(nodes, keeps, strict=True)))
+    return make_walk
 
-    return make
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """The folder of the ``test-tiny`` organism, built once."""
+    return str(build("test-tiny", tmp_path_factory.mktemp("organisms") / "test-tiny"))
+
+
+@pytest.fixture
+def counting(tiny):
+    """The organism as a policy, fresh each time."""
+    return LocalPolicy.load(tiny)

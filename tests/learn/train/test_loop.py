@@ -1,15 +1,31 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, Mismatch
+from ramify.core.grow import Independent, RandomNode
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.tree.tree import Tree
-from ramify.learn.train.loop import TreeTraining, group_walks, improve
+from ramify.learn.credit.methods import credit_method
+from ramify.learn.train.curve import training_curve
+from ramify.learn.train.loop import (
+    TreeTraining,
+    finished_updates,
+    group_credit_of,
+    group_walks,
+    improve,
+)
+from ramify.learn.train.lora import LoraSettings
+from ramify.learn.train.objectives import objective
+from ramify.learn.train.run import with_lora
+from ramify.learn.train.schedule import Schedule
+from ramify.learn.train.tracker import Recorded
+from support.nodes import make_node, make_walk
 from support.worlds import TwoTurns
 
 WORDS = ["<end>", "<user>", "<agent>", " a", " b", "task", "begin", "heard", "x"]
@@ -99,3 +115,184 @@ def test_failed_draws_teach_nothing():
         forks = (Arm(),)
 
     assert group_walks(Group()) == ([], [])
+
+
+def state(actor):
+    return {name: part.detach().clone() for name, part in actor.model.named_parameters()}
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, stop, lora):
+    settings = plan(
+        updates=5, passes=2, minibatches=2, budget=70, schedule=Schedule(peak=0.05, shape="cosine")
+    )
+    tasks = WORLD.tasks("train", 12)
+
+    def actor():
+        made = policy()
+        return with_lora(made, LoraSettings(rank=2)) if lora else made
+
+    whole, told = actor(), Recorded()
+    with Tree.memory() as tree:
+        expected = list(
+            improve(tree, whole, WORLD, tasks, settings, LAW, folder=tmp_path / "whole", tracker=told)
+        )
+    with Tree.open(tmp_path / "tree.db") as tree:
+        runs = improve(tree, actor(), WORLD, tasks, settings, LAW, folder=tmp_path / "cut", every=1)
+        first = [next(runs) for _ in range(stop)]
+        del runs
+        torch.manual_seed(99)  # what another process would have
+        resumed = actor()
+        rest = list(improve(tree, resumed, WORLD, tasks, settings, LAW, folder=tmp_path / "cut"))
+        curve = training_curve(tree)
+    for name, part in state(whole).items():
+        assert torch.equal(part, state(resumed)[name]), name
+    timeless = [u.to_json() | {"seconds": 0} for u in [*first, *rest]]
+    assert timeless == [u.to_json() | {"seconds": 0} for u in expected]
+    assert [u["number"] for u in finished_updates(tmp_path / "cut")] == [1, 2, 3, 4, 5]
+    assert [row["metrics"] for row in curve] == [u.metrics for u in expected]
+    assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5]
+    assert told.steps[0][1]["loss"] == expected[0].metrics["loss"]
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+    with Tree.memory() as tree:
+        list(improve(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=1), LAW, folder=tmp_path))
+        again = improve(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=1), LAW, folder=tmp_path)
+        assert list(again) == []
+
+
+def test_another_runs_checkpoints_are_refused(tmp_path):
+    tasks = WORLD.tasks("train", 8)
+    with Tree.memory() as tree:
+        list(improve(tree, policy(), WORLD, tasks, plan(updates=1), LAW, folder=tmp_path, digest="one"))
+        with pytest.raises(Mismatch, match="another run"):
+            next(improve(tree, policy(), WORLD, tasks, plan(updates=2), LAW, folder=tmp_path, digest="two"))
+
+
+def test_a_budget_holds_over_the_run():
+    with Tree.memory() as tree:
+        updates = list(
+            improve(tree, policy(), WORLD, WORLD.tasks("train", 6), plan(updates=4, tasks=2, budget=50), LAW)
+        )
+    # A block is 2 tasks of 10 rollouts of one token: each update ends in the block that reaches the budget.
+    assert [u.spent for u in updates] == [60, 100, 160, 200]
+    assert [u.cost for u in updates] == [60, 40, 60, 40]
+
+
+def test_a_task_that_comes_round_again_within_an_update_is_drawn_anew():
+    with Tree.memory() as tree:
+        (update,) = improve(
+            tree, policy(), WORLD, WORLD.tasks("train", 1), plan(updates=1, tasks=1, budget=25), LAW
+        )
+        draws = sum(len(tree.draws(fork.id)) for fork in tree.forks())
+    assert update.cost == 30
+    assert draws == 30
+
+
+@pytest.mark.parametrize(
+    "grower", ["independent", Independent(), lambda seed: RandomNode(seed, 4, 2), RandomNode]
+)
+@pytest.mark.parametrize("credit", ["grpo", "g2po"])
+def test_growers_and_credits_are_exchanged_freely(grower, credit):
+    with Tree.memory() as tree:
+        updates = list(
+            improve(
+                tree,
+                policy(),
+                WORLD,
+                WORLD.tasks("train", 8),
+                plan(updates=2),
+                LAW,
+                grower=grower,
+                credit=credit_method(credit),
+            )
+        )
+    assert updates[-1].metrics["grad_norm"] > 0
+    assert updates[0].metrics["sampler_difference_max"] < 1e-5
+
+
+def test_an_unknown_grower_is_refused():
+    with Tree.memory() as tree, pytest.raises(BadInput, match="unknown grower"):
+        next(improve(tree, policy(), WORLD, WORLD.tasks("train", 1), plan(), LAW, grower="uucb"))
+
+
+def test_a_kl_weight_needs_a_reference():
+    actor = policy()
+    settings = plan(updates=2, gradient=objective("plain", kl_weight=0.1))
+    with Tree.memory() as tree:
+        with pytest.raises(BadInput, match="reference"):
+            next(improve(tree, actor, WORLD, WORLD.tasks("train", 8), settings, LAW))
+        held = LocalPolicy(actor.model, actor.codec, name="tiny", reference=policy())
+        updates = list(improve(tree, held, WORLD, WORLD.tasks("train", 8), settings, LAW))
+    assert updates[0].metrics["kl"] == pytest.approx(0, abs=1e-6)
+    assert updates[1].metrics["kl"] > 0
+
+
+def test_rollouts_over_their_limit_may_teach_nothing_or_cost():
+    class Draw:
+        def __init__(self, end):
+            self.end = end
+
+    class Arm:
+        draws = (Draw("done"), Draw("limit"))
+
+        def __init__(self, walks):
+            self._walks = walks
+
+        def values(self):
+            return [1.0, 0.0]
+
+        def leaves(self):
+            return self._walks
+
+    class Group:
+        pass
+
+    task = make_node("t", "task", [1])
+    walks = [make_walk(task, make_node(n, tokens=ids, parent="t")) for n, ids in (("a", [2]), ("b", [3, 4]))]
+    group = Group()
+    group.forks = (Arm(walks),)
+    credit = credit_method("grpo", normalise="mean")
+    _, kept = group_credit_of(group, credit, plan())
+    _, masked = group_credit_of(group, credit, plan(overlong="mask"))
+    _, soft = group_credit_of(group, credit, plan(overlong="soft", longest=2, soft=1))
+    assert [float(a[-1]) for a in kept] == [0.5, -0.5]
+    assert masked[0][-1] == 0.5
+    assert np.isnan(masked[1][1:]).all()
+    # The long answer's reward falls from 0 to -1.
+    assert [float(a[-1]) for a in soft] == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"updates": 0}, "updates"),
+        ({"budget": 0}, "budget"),
+        ({"shared": "twice"}, "shared"),
+        ({"overlong": "drop"}, "overlong"),
+        ({"overlong": "soft"}, "longest"),
+    ],
+)
+def test_bad_plans(wrong, what):
+    with pytest.raises(BadInput, match=what):
+        plan(**wrong)
+
+
+def test_no_task_is_refused():
+    with Tree.memory() as tree, pytest.raises(BadInput, match="no task"):
+        next(improve(tree, policy(), WORLD, [], plan(), LAW))
+
+
+def test_the_curve_goes_with_its_judge():
+    with Tree.memory() as tree:
+        list(improve(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=2), LAW, digest="d"))
+        rows = training_curve(tree, "d")
+        assert [row["number"] for row in rows] == [1, 2]
+        assert training_curve(tree, "other") == []
+        assert rows[0]["weights"] != rows[1]["weights"]
+        assert len(list(tree.scores(name="group-mean"))) == 16
+        judge = next(p for p in tree.producers() if p.name != "policy-gradient")
+        tree.retire(judge.id, "wrong")
+        assert training_curve(tree) == []

@@ -38,10 +38,34 @@ def _root(
 
 
 def _mount() -> None:
-    from ramify.app.cli import demo, fork, grow, organism, policy, tree, world
+    from ramify.app.cli import (
+        cliff,
+        collapse,
+        credit,
+        demo,
+        fork,
+        grow,
+        implicit,
+        learn,
+        maze,
+        organism,
+        policy,
+        recovery,
+        train,
+        tree,
+        world,
+    )
 
     for name, module in (("tree", tree), ("organism", organism), ("policy", policy), ("world", world)):
         app.add_typer(module.app, name=name)
+    app.add_typer(implicit.app, name="implicit")
+    app.add_typer(credit.app, name="credit")
+    app.add_typer(maze.app, name="maze")
+    app.add_typer(recovery.app, name="recovery")
+    app.add_typer(train.app, name="train")
+    app.add_typer(learn.app, name="learn")
+    app.add_typer(cliff.app, name="cliff")
+    app.add_typer(collapse.app, name="collapse")
     fork.register(app)
     grow.register(app)
     demo.register(app)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.core.types import Json
 
 
 def grow_command(
@@ -16,21 +17,37 @@ def grow_command(
     world: Annotated[str | None, typer.Option("--world", help="e.g. household:2")] = None,
     policy: Annotated[str | None, typer.Option("--policy", help="hf:DIR, openai:URL#MODEL, ...")] = None,
     draws: Annotated[int | None, typer.Option("--draws", help="Rollouts per task.")] = None,
+    selector: Annotated[
+        str | None, typer.Option("--selector", help="independent, random, surprisal or uucb: grow trees.")
+    ] = None,
+    leaves: Annotated[int | None, typer.Option("--leaves", help="Leaves of each tree.")] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", help="Or: sampled tokens of each tree.")
+    ] = None,
     settings: Annotated[
         list[str], typer.Option("--set", help="Override a recipe key, e.g. tasks.count=32.")
     ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and say what it would do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Grow independent rollouts; run the same command again to resume.
+    """Grow independent rollouts, or with --selector trees of them; run the same command again to resume.
+
+    Settings of a selector: --set selector.c=0.5, selector.entropy_coef, selector.roots, and so on.
 
     Example: ramify grow --world household:2 --policy hf:DIR --draws 8 --set tasks.count=32 --out runs/a
+
+    Example: ramify grow --world lock --policy NAME --selector uucb --budget-tokens 512 --out runs/b
     """
     from ramify.app.cli.cards import LiveProgress
     from ramify.core.run.grow import plan_grow, run_grow
     from ramify.core.run.recipe import GrowRecipe, resolve
 
-    chosen = resolve(GrowRecipe, recipe, settings, world=world, policy=policy, draws=draws)
+    if selector is not None:
+        settings = [f"selector.kind={selector}", *settings]
+    chosen = resolve(
+        GrowRecipe, recipe, settings, world=world, policy=policy, draws=draws, leaves=leaves,
+        budget_tokens=budget_tokens,
+    )  # fmt: skip
     if dry_run:
         plan = plan_grow(chosen)
         if as_json:
@@ -44,11 +61,23 @@ def grow_command(
     if as_json:
         print_json(summary)
         return
+    _print_summary(summary, out)
+
+
+def _print_summary(summary: Json, out: Path) -> None:
     typer.echo(
         f"{summary['rollouts']} rollouts of {summary['tasks']} tasks in {out / 'tree.db'}: "
         f"success {summary['rate']:.3f} [{summary['low']:.3f}, {summary['high']:.3f}], "
         f"{summary['errors']} failed, {summary['tokens']} tokens sampled now"
     )
+    if summary.get("selector"):
+        typer.echo(
+            f"{summary['selector']}\n{summary['mixed']} of {summary['tasks']} groups are mixed; "
+            f"{summary['leaves_per_task']:.1f} leaves and {summary['tokens_per_task']:.0f} tokens per task; "
+            f"choices and their terms in {out / 'choices.jsonl'}"
+        )
+        if summary["biased"]:
+            typer.echo(f"success is over rollouts from the task alone, because {summary['biased']}")
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,16 @@ from ramify.core.fork.change import (
 )
 from ramify.core.fork.effect import Effect, compare, compare_until
 from ramify.core.fork.parse import change_from_json, parse_change
-from ramify.core.fork.potential import Sweep, potential_scores, sweep
+from ramify.core.fork.potential import (
+    Paired,
+    Sweep,
+    SweepPlan,
+    plan_sweep,
+    potential_scores,
+    run_sweep,
+    sweep,
+    token_chances,
+)
 from ramify.core.fork.report import arm_summary, trace_report
 
 __all__ = [
@@ -28,20 +37,25 @@ __all__ = [
     "Force",
     "Fork",
     "Insert",
+    "Paired",
     "Remove",
     "Replace",
     "Set",
     "SwapPolicy",
     "SwapWorld",
     "Sweep",
+    "SweepPlan",
     "arm_summary",
     "change_from_json",
     "compare",
     "compare_until",
     "fork",
     "parse_change",
+    "plan_sweep",
     "potential_scores",
     "recorded_settings",
+    "run_sweep",
     "sweep",
+    "token_chances",
     "trace_report",
 ]

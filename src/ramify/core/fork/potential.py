@@ -12,7 +12,7 @@ Source: token-wise potential is arXiv 2606.25524; the reuse and its unbiasedness
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,11 +78,45 @@ def first_passage(
 
 
 @dataclass(frozen=True, slots=True)
+class Paired:
+    """Score differences between draws of a point and draws of the next, all [points].
+
+    Pair ``j`` compares point ``j`` with point ``j + 1``, the last one with the trace's own outcome.
+    ``count`` graded pairs, ``total`` the sum of their differences, ``square`` that of their squares. A draw
+    that serves both points is a pair whose difference is 0; one that leaves the trace between them is
+    paired with one that begins behind it.
+    """
+
+    count: Ints
+    total: Floats
+    square: Floats
+
+    def __add__(self, other: Paired) -> Paired:
+        return Paired(self.count + other.count, self.total + other.total, self.square + other.square)
+
+    def mean(self) -> Floats:
+        """Mean difference, the drop of the value; NaN where no pair was graded."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.where(self.count > 0, self.total / self.count, np.nan))
+
+    def error(self) -> Floats:
+        """Standard error of the mean difference; NaN where fewer than two pairs were graded.
+
+        For outcomes 0 and 1 with b pairs that fall and c that rise it is
+        ``sqrt(b + c - (b - c)**2 / n) / n``: only discordant pairs carry noise.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            spread = np.maximum(self.square - self.total**2 / self.count, 0.0)
+            return np.asarray(np.where(self.count > 1, np.sqrt(spread) / self.count, np.nan))
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """Values along one trace. ``points[j]`` has ``value[j]`` from ``count[j]`` graded draws.
 
-    ``total[j]`` is the sum of their scores. ``outcome`` is what the trace itself scored. ``sampled``
-    counts continuations really drawn, ``served`` the draws they stand for.
+    ``total[j]`` is the sum of their scores. ``outcome`` is what the trace itself scored. ``follow`` is the
+    probability of every token of the trace under the law of the draws (0 where draws are not reused).
+    ``sampled`` counts continuations really drawn, ``served`` the draws they stand for.
     """
 
     walk: Trajectory
@@ -95,6 +129,7 @@ class Sweep:
     served: int
     tokens: int
     seconds: float
+    paired: Paired
 
     @property
     def value(self) -> Floats:
@@ -155,12 +190,145 @@ def _law(settings: Sampling) -> tuple[object, ...]:
     return (settings.temperature, settings.top_k, settings.top_p, settings.banned)
 
 
+def token_chances(policy: Policy, walk: Trajectory, settings: Sampling | None = None) -> Floats:
+    """Probability of every kept sampled token of a walk under the law it was drawn with, [T].
+
+    Raises:
+        CannotDo: the record lacks log-probs under that law, or ``settings`` name another one.
+    """
+    steps = action_steps(walk)
+    if not steps:
+        raise BadInput("this walk holds no sampled action", where=f"node {walk.leaf.id[:12]}")
+    return _follow(policy, walk, settings or recorded_settings(Point(steps[-1][0], 0), walk))
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """A sweep before anything is sampled: what it will cost is known already."""
+
+    end: Point
+    walk: Trajectory
+    boundaries: tuple[Point, ...]
+    wanted: NDArray[np.bool_]
+    follow: Floats
+    passage: Passage
+    outcome: float | None
+    score: str
+    arms: _Shared
+
+    @property
+    def continuations(self) -> int:
+        """Continuations that the sweep needs; those on the tree already are counted too."""
+        left = int((self.passage.leave < len(self.boundaries)).sum())
+        return left + (len(self.whole) if self.runs_on else 0)
+
+    @property
+    def whole(self) -> list[int]:
+        """Draws that say the whole trace again."""
+        return [int(i) for i in np.flatnonzero(self.passage.leave == len(self.boundaries))]
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether the trace is unfinished, so that draws that said all of it run on from its end."""
+        return self.outcome is None and bool(self.whole) and not _over(self.end)
+
+
+def plan_sweep(
+    end: Point,
+    policy: Policy,
+    draws: int = 64,
+    *,
+    every: str = "token",
+    at: Collection[int] | None = None,
+    score: str = "success",
+    reuse: bool = True,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+) -> SweepPlan:
+    """Decide which draws serve which points; nothing is sampled and nothing written.
+
+    ``every``: ``token`` or ``turn``; ``at``: the numbers of the boundaries to value instead (counted over
+    all the policy's tokens of the walk). In a world with chance of its own, draws are reused within a turn
+    only.
+
+    Raises:
+        BadInput: nothing to sweep, an unknown ``every``, or a boundary that is not there.
+        CannotDo: log-probs that reuse needs are missing.
+    """
+    tree, walk, steps = _trace(end, draws, every)
+    boundaries = [Point(node, t, tree) for node, keep in steps for t in range(keep)]
+    if at is None:
+        wanted = np.array([every == "token" or p.keep == 0 for p in boundaries])
+    else:
+        outside = [b for b in at if not 0 <= b < len(boundaries)]
+        if outside or not at:
+            raise BadInput(
+                f"boundary {outside[0]} is not on this trace" if outside else "no boundary is asked for",
+                hint=f"boundaries are 0 to {len(boundaries) - 1}",
+            )
+        wanted = np.isin(np.arange(len(boundaries)), np.array(sorted(at)))
+    law = settings or recorded_settings(Point(steps[-1][0], 0, tree), walk)
+    follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
+    if world is not None and not world.deterministic:
+        follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
+    stream = stream_of("passage", end.address)
+
+    def noise(draw: int, length: int) -> Floats:
+        return np.asarray(uniforms([NoiseKey(seed, stream, draw)], length)[0])
+
+    return SweepPlan(
+        end,
+        walk,
+        tuple(boundaries),
+        wanted,
+        follow,
+        first_passage(follow, wanted, draws, noise),
+        _outcome(tree, walk, score, judge),
+        score,
+        _Shared(policy, settings, world, seed),
+    )
+
+
+def run_sweep(plan: SweepPlan, *, judge: Judge | None = None, progress: Progress = silent) -> Sweep:
+    """Sample what a plan needs and hand every score to the points its draw serves."""
+    passage, shared, whole = plan.passage, plan.arms, plan.whole
+    jobs, owners = _departures(list(plan.boundaries), passage, plan.follow, shared)
+    if plan.runs_on:
+        jobs.append(shared.arm(plan.end, whole, None))
+        owners.append(set(whole))
+    forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping")
+    values = np.full(len(passage.start), np.nan)
+    values[whole] = np.nan if plan.outcome is None else plan.outcome
+    for arm, mine in zip(forks, owners, strict=True):
+        for record, value in zip(arm.draws, graded(arm.values(plan.score)), strict=True):
+            if record.draw in mine:
+                values[record.draw] = value
+    asked = np.flatnonzero(plan.wanted)
+    total, count, served = _serve(passage, asked, values)
+    return Sweep(
+        plan.walk,
+        tuple(p for p, w in zip(plan.boundaries, plan.wanted, strict=True) if w),
+        total,
+        count,
+        plan.outcome,
+        plan.follow,
+        sampled=int((passage.leave < len(plan.boundaries)).sum()),
+        served=served,
+        tokens=sum(f.tokens for f in forks),
+        seconds=sum(f.seconds for f in forks),
+        paired=pair_up(passage, asked, values, plan.outcome),
+    )
+
+
 def sweep(
     end: Point,
     policy: Policy,
     draws: int = 64,
     *,
     every: str = "token",
+    at: Collection[int] | None = None,
     score: str = "success",
     reuse: bool = True,
     settings: Sampling | None = None,
@@ -171,54 +339,17 @@ def sweep(
 ) -> Sweep:
     """Value of every token boundary (or every turn's beginning) of the walk that ends at ``end``.
 
-    ``every``: ``token`` or ``turn``. Point ``j`` stands before token ``j`` of the policy's tokens.
-    In a world with chance of its own, draws are reused within a turn only.
+    Point ``j`` stands before token ``j`` of the policy's tokens. Arguments as in :func:`plan_sweep`.
 
     Raises:
-        BadInput: nothing to sweep, or an unknown ``every``.
+        BadInput: nothing to sweep, an unknown ``every``, or a boundary that is not there.
         CannotDo: log-probs that reuse needs are missing.
     """
-    tree, walk, steps = _trace(end, draws, every)
-    boundaries = [Point(node, t, tree) for node, keep in steps for t in range(keep)]
-    wanted = np.array([every == "token" or p.keep == 0 for p in boundaries])
-    law = settings or recorded_settings(Point(steps[-1][0], 0, tree), walk)
-    follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
-    if world is not None and not world.deterministic:
-        follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
-    stream = stream_of("passage", end.address)
-
-    def noise(draw: int, length: int) -> Floats:
-        return np.asarray(uniforms([NoiseKey(seed, stream, draw)], length)[0])
-
-    passage = first_passage(follow, wanted, draws, noise)
-    outcome = _outcome(tree, walk, score, judge)
-    shared = _Shared(policy, settings, world, seed)
-    jobs, owners = _departures(boundaries, passage, follow, shared)
-    whole = [int(i) for i in np.flatnonzero(passage.leave == len(boundaries))]
-    if outcome is None and whole and not _over(end):
-        # The trace is unfinished: draws that said all of it run on from its end.
-        jobs.append(shared.arm(end, whole, None))
-        owners.append(set(whole))
-    forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping")
-    values = np.full(len(passage.start), np.nan)
-    values[whole] = np.nan if outcome is None else outcome
-    for arm, mine in zip(forks, owners, strict=True):
-        for record, value in zip(arm.draws, graded(arm.values(score)), strict=True):
-            if record.draw in mine:
-                values[record.draw] = value
-    total, count, served = _serve(passage, np.flatnonzero(wanted), values)
-    return Sweep(
-        walk,
-        tuple(p for p, w in zip(boundaries, wanted, strict=True) if w),
-        total,
-        count,
-        outcome,
-        follow,
-        sampled=int((passage.leave < len(boundaries)).sum()),
-        served=served,
-        tokens=sum(f.tokens for f in forks),
-        seconds=sum(f.seconds for f in forks),
-    )
+    plan = plan_sweep(
+        end, policy, draws, every=every, at=at, score=score, reuse=reuse, settings=settings, world=world,
+        judge=judge, seed=seed,
+    )  # fmt: skip
+    return run_sweep(plan, judge=judge, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +426,29 @@ def _serve(passage: Passage, wanted: Ints, values: Floats) -> tuple[Floats, Ints
         total[j], count[j] = known.sum(), len(known)
         served += len(mine)
     return total, count, served
+
+
+def pair_up(passage: Passage, wanted: Ints, values: Floats, outcome: float | None) -> Paired:
+    """Pairs of draws of neighbouring points; a draw that serves both is its own partner.
+
+    ``wanted`` [points]: boundaries; ``values`` [draws]: scores, NaN where ungraded. An ungraded draw leaves
+    with its partner. Where more draws leave than begin (or the other way round), the surplus has none.
+    """
+    count = np.zeros(len(wanted), dtype=np.int64)
+    total, square = np.zeros(len(wanted)), np.zeros(len(wanted))
+    for j, boundary in enumerate(wanted):
+        here = passage.serving(int(boundary))
+        if j + 1 == len(wanted):
+            difference = values[here] - (np.nan if outcome is None else outcome)
+        else:
+            there = passage.serving(int(wanted[j + 1]))
+            left, begun = values[here & ~there], values[there & ~here]
+            pairs = min(len(left), len(begun))
+            stayed = values[here & there]
+            difference = np.concatenate([stayed - stayed, left[:pairs] - begun[:pairs]])
+        known = difference[~np.isnan(difference)]
+        count[j], total[j], square[j] = len(known), known.sum(), (known**2).sum()
+    return Paired(count, total, square)
 
 
 def potential_scores(result: Sweep, policy: Policy, seed: int, draws: int) -> tuple[Producer, list[Score]]:

@@ -5,7 +5,7 @@ Growing from a task and forking inside a step are the same loop; they differ in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ramify.core.errors import UserError
@@ -26,7 +26,10 @@ _FLUSH = 512
 
 @dataclass(slots=True)
 class Branch:
-    """One live draw: where its next node goes, what the policy sees, and the world it acts on."""
+    """One live draw: where its next node goes, what the policy sees, and the world it acts on.
+
+    ``cancelled`` takes it out before its next turn; what it said so far stays, and it never ends.
+    """
 
     fork: str
     at: str
@@ -43,6 +46,7 @@ class Branch:
     exclude_first: int | None = None
     max_tokens: int | None = None
     attempt: str = ""
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -159,11 +163,17 @@ class _Runner:
         over = seen.done or branch.turns_left == 0
         if seen.text or not over:
             self.observe(writes, branch, seen, over)
-        if over:
-            self.verdict(writes, branch, seen)
+        full = not over and self._full(branch)
+        if over or full:
+            self.verdict(writes, branch, seen, "context limit" if full else "turn limit")
             return False
         branch.noise = branch.noise.at_turn(branch.noise.turn + 1)
         return True
+
+    def _full(self, branch: Branch) -> bool:
+        """Whether the policy's context has no room for another token."""
+        most = self.policy.card.context
+        return most is not None and len(branch.tokens) >= most
 
     def observe(self, writes: _Writes, branch: Branch, seen: Observation, over: bool) -> None:
         message: Message = {"role": "user", "content": seen.text}
@@ -211,10 +221,10 @@ class _Runner:
         elif delta is not None:
             branch.tokens = join(branch.tokens, delta)
 
-    def verdict(self, writes: _Writes, branch: Branch, seen: Observation) -> None:
+    def verdict(self, writes: _Writes, branch: Branch, seen: Observation, limit: str) -> None:
         reward = seen.reward if seen.done else 0.0
         text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
-        extra = {"reward": reward, "reason": "world" if seen.done else "turn limit"}
+        extra = {"reward": reward, "reason": "world" if seen.done else limit}
         branch.at = writes.node(
             Draft(
                 kind="verdict",
@@ -261,18 +271,14 @@ def world_producer(name: str, version: str) -> Producer:
 
 
 def run_on(
-    tree: Tree,
-    branches: Sequence[Branch],
-    policy: Policy,
-    settings: Sampling,
-    *,
-    producer: Producer | None = None,
-    judge: Judge | None = None,
-    snapshots: bool = True,
-    progress: Progress = silent,
-    stage: str = "running on",
-) -> Totals:
+    tree: Tree, branches: Sequence[Branch], policy: Policy, settings: Sampling, *,
+    producer: Producer | None = None, judge: Judge | None = None, snapshots: bool = True,
+    progress: Progress = silent, stage: str = "running on",
+    refill: Callable[[Sequence[DrawRecord]], Sequence[Branch]] | None = None,
+) -> Totals:  # fmt: skip
     """Run branches to their ends, committing turns as they finish; returns what it used.
+
+    ``refill`` is told after every round which draws ended in it, and may give more branches to run.
 
     A draw that fails is stored with its error and does not stop the others. Stopping in the middle
     loses at most the turns in flight; the same call again goes on from what is stored.
@@ -283,17 +289,27 @@ def run_on(
     runner = _Runner(tree, policy, producer, judge, snapshots)
     totals = Totals()
     writes = _Writes()
-    ended = 0
+    ended, begun = 0, len(branches)
+    over: list[DrawRecord] = []
 
     def flush() -> None:
         nonlocal writes, ended
         runner.flush(writes)
         ended += len(writes.draws)
+        over.extend(writes.draws)
         writes = _Writes()
-        progress(stage, ended, len(branches), tokens=sum(totals.tokens.values()))
+        progress(stage, ended, begun, tokens=sum(totals.tokens.values()))
 
-    live = [b for b in branches if not b.complete or runner.answer(writes, b)]
+    def more() -> list[Branch]:
+        nonlocal begun
+        fresh = list(refill(tuple(over))) if refill else []
+        over.clear()
+        begun += len(fresh)
+        return _begun(runner, writes, fresh)
+
+    live = _begun(runner, writes, branches)
     flush()
+    live += more()
     while live:
         still: list[Branch] = []
         opening = [b for b in live if b.noise.turn == 0]
@@ -308,5 +324,19 @@ def run_on(
                 if len(writes.drafts) >= _FLUSH:
                     flush()
         flush()
-        live = still
+        fresh = more()
+        live = _wanted(still) + fresh
     return totals
+
+
+def _begun(runner: _Runner, writes: _Writes, branches: Sequence[Branch]) -> list[Branch]:
+    """Branches that have a turn to say; one whose turn is complete meets the world's answer first."""
+    return [b for b in branches if not b.complete or runner.answer(writes, b)]
+
+
+def _wanted(branches: Sequence[Branch]) -> list[Branch]:
+    """Branches that were not cancelled; the others' episodes are closed."""
+    for branch in branches:
+        if branch.cancelled and branch.episode is not None:
+            branch.episode.close()
+    return [b for b in branches if not b.cancelled]

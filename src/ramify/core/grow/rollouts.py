@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
-
-import numpy as np
+from dataclasses import dataclass
 
 from ramify.core.errors import BadInput
 from ramify.core.fork.arm import Fork, Job, prepare, run_jobs
+from ramify.core.grow.allocator import AdaptiveBudgetAllocator
+from ramify.core.grow.growing import Budget, Growing, Logged, Plan, settings_for
 from ramify.core.grow.plant import plant
-from ramify.core.grow.selector import Candidates, Choice, Selector
+from ramify.core.grow.selector import Selector, needs_of
+from ramify.core.grow.speculate import Speculation, grow_speculatively
 from ramify.core.judge import Judge
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.run.progress import Progress, silent
-from ramify.core.tree.node import Node, Point, Step, Trajectory
-from ramify.core.tree.score import DrawRecord
+from ramify.core.tree.node import Point
 from ramify.core.tree.tree import Tree
 from ramify.core.world.base import Task, World
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All rollouts of one task made by one call: the group of group-relative credit."""
+    """All rollouts of one task made by one call: the group of group-relative credit.
+
+    ``biased``: why means over its leaves or nodes are no unbiased estimates of the task's success (what
+    was drawn depended on outcomes); None where that is not so.
+    """
 
     task: Task
     root: Point
     forks: tuple[Fork, ...]
+    biased: str | None = None
 
     def values(self, score: str = "success") -> list[float | None]:
         """Scores of all leaves; None where ungraded."""
@@ -75,61 +79,6 @@ def grow(
     return groups
 
 
-def candidates(tree: Tree, walks: Sequence[Trajectory], score: str = "success") -> Candidates:
-    """Every point of some rollouts of one task that can be forked: the root and every turn's beginning.
-
-    Inside a turn, the sampled tokens with the highest recorded entropy are candidates too (up to 4).
-    """
-    nodes: dict[str, Node] = {}
-    depth: dict[str, int] = {}
-    children: dict[str, set[str]] = {}
-    leaves: dict[str, int] = {}
-    wins: dict[str, float] = {}
-    scored = tree.score_map(score, [walk.leaf.id for walk in walks])
-    for walk in walks:
-        before = 0
-        value = scored.get(walk.leaf.id)
-        for step in walk:
-            node = step.node
-            nodes[node.id] = node
-            depth.setdefault(node.id, before)
-            before += node.length if step.keep is None else step.keep
-            children.setdefault(node.parent or "", set()).add(node.id)
-            if value is not None:
-                leaves[node.id] = leaves.get(node.id, 0) + 1
-                wins[node.id] = wins.get(node.id, 0.0) + value
-    rows = [row for node in nodes.values() for row in _points(node, depth[node.id])]
-    longest = max((depth[walk.leaf.id] for walk in walks), default=1)
-    start = np.array([r.depth for r in rows], dtype=np.int64)
-    return Candidates(
-        node=tuple(r.node for r in rows),
-        token=np.array([r.token for r in rows], dtype=np.int64),
-        depth=start,
-        children=np.array([len(children.get(r.node, ())) for r in rows], dtype=np.int64),
-        leaves=np.array([leaves.get(r.node, 0) for r in rows], dtype=np.int64),
-        wins=np.array([wins.get(r.node, 0.0) for r in rows], dtype=np.float64),
-        entropy=np.array([r.entropy for r in rows], dtype=np.float64),
-        cost=np.maximum(longest - start, 1).astype(np.float64),
-    )
-
-
-class _Row(NamedTuple):
-    node: str
-    token: int
-    depth: int
-    entropy: float
-
-
-def _points(node: Node, depth: int, inside: int = 4) -> list[_Row]:
-    if node.kind in ("task", "observation", "rewrite"):
-        # What ended an episode has no tokens: the policy never saw it.
-        return [_Row(node.id, -1, depth + node.length, float("nan"))] if node.length else []
-    if node.kind != "action" or node.entropy is None or node.length < 2:
-        return []
-    order = np.argsort(-node.entropy[1:], kind="stable")[:inside] + 1
-    return [_Row(node.id, int(t), depth + int(t), float(node.entropy[t])) for t in sorted(order)]
-
-
 def grow_trees(
     tree: Tree,
     policy: Policy,
@@ -137,95 +86,88 @@ def grow_trees(
     tasks: Sequence[Task],
     *,
     selector: Selector,
-    leaves: int,
+    leaves: int | None = None,
+    tokens: int | None = None,
+    floor: float | None = None,
     settings: Sampling,
     seed: int = 0,
     judge: Judge | None = None,
+    allocator: AdaptiveBudgetAllocator | None = None,
+    speculation: Speculation | None = None,
     progress: Progress = silent,
 ) -> tuple[list[Group], list[Logged]]:
-    """Grow a tree of ``leaves`` rollouts per task, the selector choosing where each one starts.
+    """Grow a tree of rollouts per task, the selector choosing where each one starts.
 
     All tasks share every batch. A selector sees only what this call has drawn, so the same call again
     finds the same choices recorded and draws nothing. Returns the groups and the log of choices.
+
+    ``leaves``, ``tokens`` and ``floor`` are the budget of one task, see :class:`Budget`. ``allocator`` moves
+    leaves between tasks after the first round; with ``speculation``, new rollouts begin while others of
+    the same task still run. Entropies that the selector needs are recorded even where ``settings`` do not
+    ask for them; what a selector has to guess from less is said in its candidates' ``note``.
+
+    Raises:
+        BadInput: no task, or a budget that is none.
+        CannotDo: the policy lacks what the selector needs, or the world cannot be forked.
     """
-    if leaves < 1:
-        raise BadInput(f"leaves is {leaves}; at least 1 is needed")
+    budget = Budget(leaves, tokens, floor)
+    budget.check(settings)
+    if not tasks:
+        raise BadInput("there is no task to grow from", where=world.name)
+    law = settings_for(needs_of(selector), settings, policy.card)
+    plan = Plan(tree, policy, world, selector, law, seed)
     roots = plant(tree, policy, world, tasks)
-    growing = [_Growing(task, root) for task, root in zip(tasks, roots, strict=True)]
+    growing = [Growing(task, root, budget) for task, root in zip(tasks, roots, strict=True)]
     log: list[Logged] = []
+    if speculation is not None:
+        if allocator is not None:
+            raise BadInput("an allocator and speculation cannot be combined", hint="use one of them")
+        grow_speculatively(plan, growing, speculation, log, judge=judge, progress=progress)
+    else:
+        _grow_in_rounds(plan, growing, log, allocator, judge, progress)
+    if allocator is not None:
+        allocator.observe(plan, growing)
+    reason = _bias(selector, budget, allocator)
+    return [Group(one.task, one.root, one.kept_arms(), reason) for one in growing], log
+
+
+def _bias(selector: Selector, budget: Budget, allocator: AdaptiveBudgetAllocator | None) -> str | None:
+    """Why what is drawn depends on outcomes; None where it does not."""
+    if needs_of(selector).adaptive:
+        return f"{selector.name} chose points by the outcomes below them"
+    if allocator is not None:
+        return "the number of leaves depends on the first outcomes"
+    return "growing stopped early by outcomes" if budget.floor is not None else None
+
+
+def _grow_in_rounds(
+    plan: Plan,
+    growing: Sequence[Growing],
+    log: list[Logged],
+    allocator: AdaptiveBudgetAllocator | None,
+    judge: Judge | None,
+    progress: Progress,
+) -> None:
+    """Every round, each task's choices; all of them are one batch."""
     round_ = 0
-    while any(one.left(leaves) for one in growing):
+    while True:
         jobs: list[Job] = []
-        owners: list[_Growing] = []
+        owners: list[tuple[Growing, list[int]]] = []
         for one in growing:
-            for pick, point in one.choose(tree, selector, leaves, round_):
-                wanted = one.claim(point, min(pick.draws, one.left(leaves)))
-                jobs.append(prepare(point, policy, wanted, settings=settings, world=world, seed=seed))
-                owners.append(one)
+            for pick, point in one.choose(plan, round_):
+                job, mine = one.job(plan, point, pick.draws)
+                jobs.append(job)
+                owners.append((one, mine))
                 log.append(Logged(one.task.id, round_, pick, point.address))
         if not jobs:
-            break
-        for one, arm in zip(
-            owners, run_jobs(jobs, judge=judge, stage=f"growing, round {round_}"), strict=True
-        ):
-            before = one.arms.get(arm.record.id)
-            spent = (before.tokens, before.seconds) if before else (0, 0.0)
-            one.arms[arm.record.id] = replace(
-                arm, tokens=arm.tokens + spent[0], seconds=arm.seconds + spent[1]
-            )
-        drawn = sum(leaves - one.left(leaves) for one in growing)
-        progress("growing", drawn, leaves * len(tasks))
+            return
+        arms = run_jobs(jobs, judge=judge, stage=f"growing, round {round_}")
+        for (one, mine), arm in zip(owners, arms, strict=True):
+            wanted = set(mine)
+            one.add_arm(arm)
+            one.take(plan, [d for d in arm.draws if d.draw in wanted])
+        if allocator is not None and round_ == 0:
+            allocator.allot(plan, growing)
+        done, total = (sum(part) for part in zip(*(one.used for one in growing), strict=True))
+        progress("growing", done, total, tokens=sum(one.tokens for one in growing))
         round_ += 1
-    return [one.group() for one in growing], log
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """One choice of a selector: task, round, the choice with its terms, the address of the point."""
-
-    task: str
-    round: int
-    choice: Choice
-    point: str
-
-
-@dataclass(slots=True)
-class _Growing:
-    """One task's tree while it grows."""
-
-    task: Task
-    root: Point
-    arms: dict[str, Fork] = field(default_factory=dict)
-    claimed: dict[str, int] = field(default_factory=dict)
-
-    def left(self, leaves: int) -> int:
-        return leaves - sum(self.claimed.values())
-
-    def claim(self, point: Point, count: int) -> list[int]:
-        first = self.claimed.get(point.address, 0)
-        self.claimed[point.address] = first + count
-        return list(range(first, first + count))
-
-    def kept(self, arm: Fork) -> list[DrawRecord]:
-        """This call's draws of an arm; others may be on the tree from elsewhere."""
-        return [d for d in arm.draws if d.draw < self.claimed[arm.point.address]]
-
-    def choose(self, tree: Tree, selector: Selector, leaves: int, round_: int) -> list[tuple[Choice, Point]]:
-        if self.left(leaves) <= 0:
-            return []
-        ends = [d.leaf for arm in self.arms.values() for d in self.kept(arm) if d.end != "error"]
-        walks = list(tree.paths(ends)) if ends else [Trajectory((Step(self.root.node, None),))]
-        known = candidates(tree, walks)
-        picks = []
-        room = self.left(leaves)
-        for pick in selector.select(known, room, round_):
-            if room <= 0:
-                break
-            token = int(known.token[pick.index])
-            picks.append((pick, tree.at(known.node[pick.index], None if token < 0 else token)))
-            room -= pick.draws
-        return picks
-
-    def group(self) -> Group:
-        arms = (replace(arm, draws=tuple(self.kept(arm))) for arm in self.arms.values())
-        return Group(self.task, self.root, tuple(arms))

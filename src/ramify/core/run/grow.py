@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,64 +12,175 @@ import numpy as np
 from ramify.core import stats
 from ramify.core.errors import BadInput
 from ramify.core.fork.arm import graded
-from ramify.core.grow.rollouts import grow
+from ramify.core.grow.allocator import AdaptiveBudgetAllocator
+from ramify.core.grow.growing import Logged, own_turns
+from ramify.core.grow.rollouts import Group, grow, grow_trees
+from ramify.core.grow.selector import EVERY, Independent, RandomNode, Selector, Surprisal
+from ramify.core.grow.speculate import Speculation
+from ramify.core.grow.uucb import UUCB
+from ramify.core.policy.base import Policy
 from ramify.core.policy.open import open_policy
 from ramify.core.run.progress import Progress, silent
-from ramify.core.run.recipe import GrowRecipe, digest, open_folder
+from ramify.core.run.recipe import GrowRecipe, Selection, digest, open_folder
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
+from ramify.core.world.base import Task, World
 from ramify.core.world.open import open_world
+
+
+def make_selector(chosen: Selection) -> Selector:
+    """The selector that a recipe names; ``inside`` None means its own default.
+
+    Raises BadInput for settings it refuses.
+    """
+    if chosen.kind == "independent":
+        return Independent()
+    if chosen.kind == "random":
+        inside = 4 if chosen.inside is None else chosen.inside
+        return RandomNode(chosen.seed, chosen.roots, chosen.at_once, inside)
+    if chosen.kind == "surprisal":
+        inside = EVERY if chosen.inside is None else chosen.inside
+        return Surprisal(chosen.roots, chosen.top, chosen.draws, chosen.rounds, inside)
+    return UUCB(
+        chosen.c, chosen.entropy_coef, chosen.roots, chosen.at_once, value=chosen.value,
+        entropy=chosen.entropy, score=chosen.score, per_token=chosen.per_token, scale=chosen.scale,
+        inside=4 if chosen.inside is None else chosen.inside, seed=chosen.seed,
+    )  # fmt: skip
+
+
+def _checked(recipe: GrowRecipe) -> GrowRecipe:
+    """The recipe, if its settings make sense together."""
+    if recipe.selector is None:
+        if recipe.leaves is not None or recipe.budget_tokens is not None:
+            raise BadInput(
+                "leaves and budget_tokens are budgets of trees, and no selector is chosen",
+                where="recipe",
+                hint="--selector uucb, or --draws for independent rollouts",
+            )
+        return recipe
+    if recipe.max_turns is not None:
+        raise BadInput("max_turns cannot be set for trees: the world's own limit holds", where="recipe")
+    if recipe.leaves is not None and recipe.budget_tokens is not None:
+        raise BadInput("one budget binds: leaves or budget_tokens", where="recipe")
+    make_selector(recipe.selector)
+    return recipe
 
 
 def plan_grow(recipe: GrowRecipe) -> Json:
     """What a run would do, without a model: tasks, rollouts, and the most it could sample."""
+    _checked(recipe)
     world = open_world(recipe.world)
     tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
     turns = recipe.max_turns or world.max_turns
-    rollouts = len(tasks) * recipe.draws
+    each = (recipe.leaves or recipe.draws) if recipe.selector else recipe.draws
+    rollouts: int | str = len(tasks) * each
+    tokens = len(tasks) * each * turns * recipe.sampling.max_tokens
+    if recipe.budget_tokens is not None:
+        rollouts, tokens = "as the tokens allow", len(tasks) * recipe.budget_tokens
     return {
         "digest": digest(recipe),
         "world": f"{world.name} (version {world.version})",
         "policy": recipe.policy,
+        "selector": make_selector(recipe.selector).name if recipe.selector else "independent",
         "tasks": len(tasks),
         "rollouts": rollouts,
-        "turns at most": rollouts * turns,
-        "tokens at most": rollouts * turns * recipe.sampling.max_tokens,
+        "turns at most": rollouts * turns if isinstance(rollouts, int) else rollouts,
+        "tokens at most": tokens,
     }
 
 
 def run_grow(recipe: GrowRecipe, folder: Path, progress: Progress = silent) -> Json:
     """Grow the recipe's rollouts into ``folder/tree.db``; again with the same recipe it resumes."""
+    _checked(recipe)
     world = open_world(recipe.world)
     policy = open_policy(recipe.policy)
     resumed = open_folder(folder, recipe)
     tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
     with Tree.open(folder / "tree.db") as tree:
-        groups = grow(
-            tree, policy, world, tasks, draws=recipe.draws, settings=recipe.sampling.sampling(),
-            seed=recipe.seed, max_turns=recipe.max_turns, progress=progress,
+        more: Json = {}
+        if recipe.selector is None:
+            groups = grow(
+                tree, policy, world, tasks, draws=recipe.draws, settings=recipe.sampling.sampling(),
+                seed=recipe.seed, max_turns=recipe.max_turns, progress=progress,
+            )  # fmt: skip
+        else:
+            trees = _Trees(recipe, recipe.selector, folder)
+            groups, more = trees.run(tree, policy, world, tasks, progress)
+        summary = _summary(groups, folder) | more | {"resumed": resumed, "digest": digest(recipe)}
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """A run that grows trees; the choices with their terms are written beside the tree."""
+
+    recipe: GrowRecipe
+    chosen: Selection
+    folder: Path
+
+    def run(
+        self, tree: Tree, policy: Policy, world: World, tasks: Sequence[Task], progress: Progress
+    ) -> tuple[list[Group], Json]:
+        recipe, chosen = self.recipe, self.chosen
+        selector = make_selector(chosen)
+        allocator = AdaptiveBudgetAllocator() if chosen.allocate else None
+        tokens = recipe.budget_tokens
+        groups, log = grow_trees(
+            tree, policy, world, tasks, selector=selector, tokens=tokens,
+            leaves=None if tokens is not None else recipe.leaves or recipe.draws,
+            settings=recipe.sampling.sampling(), seed=recipe.seed, allocator=allocator,
+            speculation=None if chosen.staleness is None else Speculation(chosen.staleness),
+            progress=progress,
         )  # fmt: skip
-        values = graded([v for group in groups for v in group.values()])
-        errors = sum(d.end == "error" for group in groups for arm in group.forks for d in arm.draws)
+        _write_choices(self.folder / "choices.jsonl", log)
+        if allocator is not None:
+            allocator.save(self.folder / "allocator.json")
+        values = [{v for v in group.values() if v is not None} for group in groups]
+        return groups, {
+            "selector": selector.name,
+            "mixed": sum(len(found) > 1 for found in values),
+            "biased": groups[0].biased,
+            "leaves_per_task": float(np.mean([len(group.values()) for group in groups])),
+            "tokens_per_task": float(np.mean([_recorded_tokens(group) for group in groups])),
+        }
+
+
+def _recorded_tokens(group: Group) -> int:
+    """Tokens of all of a group's own draws, sampled now or before."""
+    pairs = ((d, w) for arm in group.forks for d, w in zip(arm.draws, arm.leaves(), strict=True))
+    return sum(sum(own_turns(walk, record.fork, record.draw)) for record, walk in pairs)
+
+
+def _write_choices(path: Path, log: Sequence[Logged]) -> None:
+    lines = [json.dumps(asdict(entry)) for entry in log]
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("\n".join(lines) + "\n")
+    temporary.replace(path)
+
+
+def _summary(groups: Sequence[Group], folder: Path) -> Json:
+    """Counts and the mean success; of trees, over rollouts that began at the task."""
+    trees = any(arm.point != group.root for group in groups for arm in group.forks)
+    arms = [arm for group in groups for arm in group.forks]
+    rooted = [arm for group in groups for arm in group.forks if arm.point == group.root]
+    everyone = graded([v for arm in arms for v in arm.values()])
+    values = graded([v for arm in rooted for v in arm.values()]) if trees else everyone
     known = values[~np.isnan(values)]
     if not len(known):
         raise BadInput(
-            f"none of the {len(values)} rollouts was graded",
+            f"none of the {len(everyone)} rollouts was graded",
             where=str(folder),
             hint="see `ramify tree show`: the draws' errors are recorded there",
         )
     interval = stats.mean_interval(known)
-    summary = {
-        "tasks": len(tasks),
-        "rollouts": len(values),
-        "graded": len(known),
-        "errors": errors,
+    return {
+        "tasks": len(groups),
+        "rollouts": len(everyone),
+        "graded": int((~np.isnan(everyone)).sum()),
+        "errors": sum(d.end == "error" for arm in arms for d in arm.draws),
         "rate": interval.estimate,
         "low": interval.low,
         "high": interval.high,
         "tokens": sum(group.tokens for group in groups),
-        "resumed": resumed,
-        "digest": digest(recipe),
     }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    return summary

@@ -47,8 +47,33 @@ class Law(Part):
         return Sampling(**self.model_dump())
 
 
+class Selection(Part):
+    """How a growing tree chooses the points it forks; which settings count depends on ``kind``."""
+
+    kind: Literal["independent", "random", "surprisal", "uucb"] = "independent"
+    c: float = 0.5
+    entropy_coef: float = 1.0
+    value: Literal["win_rate", "mixed"] = "win_rate"
+    entropy: Literal["plain", "coverage", "unseen"] = "plain"
+    score: Literal["uucb", "mixed_gain"] = "uucb"
+    per_token: bool = False
+    scale: float | None = None
+    roots: int = Field(default=2, ge=1)
+    at_once: int = Field(default=1, ge=1)
+    inside: int | None = Field(default=None, ge=-1)
+    top: int = Field(default=2, ge=1)
+    draws: int = Field(default=2, ge=1)
+    rounds: int = Field(default=1, ge=1)
+    seed: int = 0
+    staleness: int | None = Field(default=None, ge=0)
+    allocate: bool = False
+
+
 class GrowRecipe(Part):
-    """Independent rollouts of a policy in a world over tasks."""
+    """Rollouts of a policy in a world over tasks: ``draws`` independent ones, or a tree per task.
+
+    With ``selector``, the budget of each task is ``leaves`` (default: ``draws``) or ``budget_tokens``.
+    """
 
     world: str
     policy: str
@@ -57,6 +82,9 @@ class GrowRecipe(Part):
     seed: int = 0
     max_turns: int | None = Field(default=None, ge=1)
     sampling: Law = Law()
+    selector: Selection | None = None
+    leaves: int | None = Field(default=None, ge=1)
+    budget_tokens: int | None = Field(default=None, ge=1)
 
 
 R = TypeVar("R", bound=BaseModel)

@@ -65,6 +65,10 @@ class Batch:
         """The same batch on another device."""
         return self._each(lambda part: part.to(device))
 
+    def rows(self, chosen: Tensor) -> Batch:
+        """Some rows, by number [k]."""
+        return self._each(partial(torch.index_select, dim=0, index=chosen))
+
     def split(self, rows: int) -> Iterator[Batch]:
         """Consecutive parts of at most ``rows`` rows, each cut to its longest row."""
         for start in range(0, len(self.tokens), rows):

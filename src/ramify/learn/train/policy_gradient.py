@@ -7,7 +7,6 @@ batch, Dr. GRPO (arXiv 2503.20783) for advantages without division by the deviat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,32 +17,9 @@ from torch import Tensor
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
 from ramify.learn.train.batch import Batch
+from ramify.learn.train.objectives import PolicyGradientSettings, sequence_anchor, token_weights
 
 Normalise = Literal["std", "mean"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyGradientSettings:
-    """Of one update.
-
-    The ratio is clipped to [1 - ``clip_low``, 1 + ``clip_high``]. ``kl_weight`` above 0 needs reference
-    log-probs in the batch. ``micro_rows`` bounds the rows of one forward pass; it does not change the update.
-    """
-
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    kl_weight: float = 0.0
-    max_grad_norm: float = 1.0
-    micro_rows: int = 32
-
-    def __post_init__(self) -> None:
-        if not 0 < self.clip_low < 1 or self.clip_high <= 0:
-            raise BadInput("clip_low must be in (0, 1) and clip_high above 0", where="policy gradient")
-        if self.kl_weight < 0 or self.max_grad_norm <= 0 or self.micro_rows < 1:
-            raise BadInput(
-                "kl_weight must be 0 or more, max_grad_norm above 0, micro_rows at least 1",
-                where="policy gradient",
-            )
 
 
 def group_advantages(
@@ -127,21 +103,30 @@ def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     return torch.expm1(difference) - difference
 
 
-def _micro_loss(model: Any, part: Batch, settings: PolicyGradientSettings) -> tuple[Tensor, Json]:
-    """Summed loss over the learned tokens of some rows, and the sums that make the metrics."""
+def _micro_loss(
+    model: Any, part: Batch, settings: PolicyGradientSettings, rows: int, tokens: int
+) -> tuple[Tensor, Json]:
+    """A part's share of the loss, and its sums that make the metrics."""
     output = model(input_ids=part.tokens, attention_mask=part.attention.long(), use_cache=False)
     learned = part.mask
+    every = token_logprobs(output.logits, part.tokens)
+    base = part.logprobs_t1
+    if settings.ratio == "sequence":
+        base = sequence_anchor(every, base, learned)
+    weights = token_weights(learned, settings.average, rows=rows, tokens=tokens, longest=settings.longest)
     # Only learned tokens enter any sum: NaN in the padding or in the prompt cannot spread.
-    logprobs = token_logprobs(output.logits, part.tokens)[learned]
-    sampled, advantages = part.logprobs_t1[learned], part.advantages[learned]
+    logprobs, sampled, weight = every[learned], part.logprobs_t1[learned], weights[learned].to(every.dtype)
+    anchor, advantages = base[learned], part.advantages[learned]
     clip = (settings.clip_low, settings.clip_high)
-    loss = clipped_surrogate(logprobs, sampled, advantages, *clip).sum()
+    loss = (weight * clipped_surrogate(logprobs, anchor, advantages, *clip)).sum()
     fixed = logprobs.detach()
+    gap = (fixed - sampled).abs()
     sums: Json = {
         "surrogate": float(loss.detach()),
-        "sampler_difference": float((fixed - sampled).abs().sum()),
-        "entropy": float(token_entropy(output.logits.detach())[learned].sum()),
-        "clip_share": float(clip_share(fixed, sampled, advantages, *clip).sum()),
+        "sampler_difference": float(gap.sum()) / tokens,
+        "entropy": float(token_entropy(output.logits.detach())[learned].sum()) / tokens,
+        "clip_share": float(clip_share(fixed, anchor, advantages, *clip).sum()) / tokens,
+        "sampler_difference_max": float(gap.max()),
     }
     if settings.kl_weight > 0:
         if part.ref_logprobs is None or not bool(torch.isfinite(part.ref_logprobs[learned]).all()):
@@ -150,9 +135,9 @@ def _micro_loss(model: Any, part: Batch, settings: PolicyGradientSettings) -> tu
                 where="policy gradient",
                 hint="sample with a reference model, or set kl_weight to 0",
             )
-        divergence = kl_k3(logprobs, part.ref_logprobs[learned]).sum()
-        loss = loss + settings.kl_weight * divergence
-        sums["kl"] = float(divergence.detach())
+        divergence = kl_k3(logprobs, part.ref_logprobs[learned])
+        loss = loss + settings.kl_weight * (weight * divergence).sum()
+        sums["kl"] = float((weight * divergence.detach()).sum())
     return loss, sums
 
 
@@ -161,32 +146,38 @@ def policy_gradient_step(
 ) -> Json:
     """Make one update of a causal LM in place and return its metrics.
 
-    The loss is the mean over all learned tokens of the batch: a long trajectory weighs more than a
-    short one. The model runs in evaluation mode, so that dropout cannot move the log-probs.
+    The loss is averaged as ``settings.average`` says; by default over all learned tokens of the batch, so
+    that a long trajectory weighs more than a short one. The model runs in evaluation mode, so that dropout
+    cannot move the log-probs.
 
     Returns:
-        Means per learned token: ``loss``, ``surrogate``, ``kl`` (None without), ``sampler_difference``
-        (absolute difference between the recorded and the recomputed log-probs in nats; on policy, anything
-        far above float error means that sampler and trainer disagree), ``entropy`` (nats), ``clip_share``;
-        and ``grad_norm`` (before clipping), ``tokens``, ``rows``.
+        ``loss`` and its parts ``surrogate`` and ``kl`` (None without); means per learned token:
+        ``sampler_difference`` (absolute difference between the recorded and the recomputed log-probs in
+        nats; on policy, anything far above float error means that sampler and trainer disagree; its
+        largest is ``sampler_difference_max``), ``entropy`` (nats), ``clip_share``; and ``grad_norm``
+        (before clipping), ``tokens``, ``rows``.
 
     Raises:
-        BadInput: no learned token, a missing reference, or a loss that is not finite (nothing is changed).
+        BadInput: no learned token, a missing reference, or a gradient that is not finite; then
+            nothing is changed.
     """
     chosen = settings or PolicyGradientSettings()
     device = next(model.parameters()).device
-    total = int(batch.mask.sum())
+    total, rows = int(batch.mask.sum()), int(batch.mask.any(1).sum())
     if total == 0:
         raise BadInput("no token of this batch is learned", where="policy gradient")
     model.eval()
     optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
     for part in batch.split(chosen.micro_rows):
-        loss, terms = _micro_loss(model, part.to(device), chosen)
-        (loss / total).backward()  # type: ignore[no-untyped-call]
+        loss, terms = _micro_loss(model, part.to(device), chosen, rows, total)
+        loss.backward()  # type: ignore[no-untyped-call]
+        worst = max(sums.get("sampler_difference_max", 0.0), terms["sampler_difference_max"])
         for name, value in terms.items():
-            sums[name] = sums.get(name, 0.0) + value / total
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.max_grad_norm)
+            sums[name] = sums.get(name, 0.0) + value
+        sums["sampler_difference_max"] = worst
+    trained = [p for p in model.parameters() if p.requires_grad]
+    norm = torch.nn.utils.clip_grad_norm_(trained, chosen.max_grad_norm)
     if not bool(torch.isfinite(norm)):
         optimizer.zero_grad(set_to_none=True)
         raise BadInput("the gradient is not finite; no update was made", where="policy gradient")

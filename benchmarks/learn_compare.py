@@ -1,0 +1,65 @@
+"""Tree growing and graph credit against plain groups: one organism, equal token budgets, paired seeds.
+
+The claim under test is that UUCB trees with G2PO credit reach GRPO's final success with at most half its
+tokens. GRPO has the same optimiser, loss, tasks, evaluation noise and token budget, and the learning rate
+that was best for it among those tried (see docs/methods/learn-compare.md). `--quick` runs the household
+alone, one short run an arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from ramify.app.cli.learn import _table
+from ramify.core.run.progress import silent
+from ramify.learn.compare import CompareRecipe, run_compare
+from ramify.learn.compare.recipe import HOUSEHOLD
+
+QUICK = CompareRecipe(
+    worlds=(HOUSEHOLD.model_copy(update={"budget": 2500, "tasks": 8}),),
+    seeds=1, updates=4, held_out=48, draws=2, evaluate_every=2,
+)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short run an arm in one world; under 50 s")
+    parser.add_argument("--out", type=Path, help="keep the runs here; the same command again resumes")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    recipe = QUICK if options.quick else CompareRecipe(seeds=options.seeds)
+    with tempfile.TemporaryDirectory() as scratch:
+        summary = run_compare(recipe, options.out or Path(scratch) / "compare", silent)
+    console = Console()
+    for name, data in summary["worlds"].items():
+        console.print(_table(name, data["rows"], summary["baseline"]))
+    print(json.dumps(_figures(summary)))
+
+
+def _figures(summary: dict) -> dict:
+    """Final success and share of GRPO's tokens per arm of the first world; other worlds by name."""
+    found: dict = {}
+    for i, (name, data) in enumerate(summary["worlds"].items()):
+        mine = {
+            "final": {row["arm"]: round(row["final"], 4) for row in data["rows"]},
+            "tokens_to_grpo_final": {
+                row["arm"]: None if row["share"] is None else round(row["share"], 3) for row in data["rows"]
+            },
+            "area_gain_low": {
+                row["arm"]: round(row["area_gain"][1], 4) for row in data["rows"] if row["area_gain"]
+            },
+        }
+        if i == 0:
+            found |= mine
+        else:
+            found.setdefault("other", {})[name.partition(":")[2] or name] = mine
+    return found
+
+
+if __name__ == "__main__":
+    main()

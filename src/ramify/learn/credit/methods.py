@@ -1,0 +1,141 @@
+"""Credit methods by name: each turns the walks of one task and their outcomes into advantages per token."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramify.core.errors import BadInput
+from ramify.core.tree.node import Trajectory
+
+if TYPE_CHECKING:
+    from ramify.learn.credit.implicit.pair import ImplicitPair
+
+Floats = NDArray[np.float64]
+
+_GRAPH = ("ramify.learn.credit.graph.on_tree", "graph_advantages")
+#: Name -> module and function. Modules are imported when a method is first asked for.
+METHODS: dict[str, tuple[str, str]] = {
+    "grpo": ("ramify.learn.credit.methods", "group_credit"),
+    "siblings": ("ramify.learn.credit.segments", "tree_advantages"),
+    "gigpo": _GRAPH,
+    "hgpo": _GRAPH,
+    "graphgpo": _GRAPH,
+    "g2po": _GRAPH,
+    "implicit": ("ramify.learn.credit.implicit", "implicit_advantages"),
+}
+#: Options that a name itself decides.
+_FIXED = {name: {"method": name} for name, place in METHODS.items() if place == _GRAPH}
+
+
+class Credit(Protocol):
+    """The shared seam: walks of one task and their outcomes in, advantages per token of each walk out."""
+
+    def __call__(self, walks: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
+        """One float64 array per walk, one number per token (verdicts left out); NaN: not computable."""
+        ...
+
+
+def credit_method(name: str, **options: Any) -> Credit:
+    """The credit method of a name with its options set.
+
+    Raises:
+        BadInput: no such method, or an option that it does not have.
+    """
+    if name not in METHODS:
+        raise BadInput(f"unknown credit method {name!r}", hint="known: " + ", ".join(METHODS))
+    module, function = METHODS[name]
+    found: Callable[..., Sequence[ArrayLike]] = getattr(importlib.import_module(module), function)
+    fixed = _FIXED.get(name, {})
+    known = set(inspect.signature(found).parameters) - {"walks", "outcomes", *fixed}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise BadInput(
+            f"credit {name} has no option {unknown[0]!r}",
+            hint=f"options: {', '.join(sorted(known)) or 'none'}",
+        )
+    return partial(found, **fixed, **options)
+
+
+def group_credit(walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: str = "std") -> list[Floats]:
+    """Every token of a walk gets the walk's outcome minus the group's mean: the credit of GRPO.
+
+    Args:
+        walks: trajectories of one task.
+        outcomes: floats [walks]; NaN is ungraded, takes no part in the mean, and stays NaN.
+        normalise: ``std`` also divides by the group's deviation (GRPO, arXiv 2402.03300); ``mean`` does
+            not (Dr. GRPO, arXiv 2503.20783).
+    """
+    from ramify.learn.train.policy_gradient import group_advantages
+
+    if normalise not in ("std", "mean"):
+        raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
+    earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    if len(earned) != len(walks):
+        raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
+    given = group_advantages(earned, np.zeros(len(earned)), "std" if normalise == "std" else "mean")
+    return [np.full(walk_length(walk), value) for walk, value in zip(walks, given, strict=True)]
+
+
+def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
+    """Implicit credit scored by two fixed checkpoints, whoever sampled: what a policy may be trained on.
+
+    Args:
+        pair: policy and reference, which stay as they are while another policy trains.
+        options: of :func:`ramify.learn.credit.implicit.implicit_advantages`.
+    """
+    from ramify.learn.credit.implicit.on_tree import implicit_advantages, model_pairs, walk_scores
+
+    def credit(walks: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
+        scored = walk_scores(walks, model_pairs(walks, pair), pair.producer, pair.beta)
+        values: dict[str, ArrayLike] = {score.node: score.value for score in scored}
+        return implicit_advantages(walks, outcomes, beta=pair.beta, scores=values, **options)
+
+    return credit
+
+
+def walk_length(walk: Trajectory) -> int:
+    """Tokens of a walk, verdicts left out: the length of its advantages."""
+    return sum(len(s.tokens) for s in walk if s.node.kind != "verdict" and s.tokens is not None)
+
+
+def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) -> list[Floats]:
+    """The same advantages, a token that several walks share having the mean of theirs in each of them.
+
+    Such a token was sampled once. Learned once with this mean, it gets the gradient that it would get
+    from all its walks together, divided by their number. NaN takes no part; NaN everywhere stays NaN.
+
+    Raises:
+        BadInput: an array of another length than its walk.
+    """
+    sums: dict[str, Floats] = {}
+    counts: dict[str, Floats] = {}
+    parts: list[list[tuple[str, int]]] = []
+    for walk, given in zip(walks, advantages, strict=True):
+        values = np.asarray(given, dtype=np.float64).reshape(-1)
+        if len(values) != walk_length(walk):
+            raise BadInput(f"{len(values)} advantages for a walk of {walk_length(walk)} tokens")
+        mine = []
+        start = 0
+        for step in walk:
+            if step.node.kind == "verdict" or step.tokens is None:
+                continue
+            name, size = step.node.id, len(step.tokens)
+            part = values[start : start + size]
+            start += size
+            known = np.isfinite(part)
+            if name not in sums:
+                sums[name], counts[name] = np.zeros(step.node.length), np.zeros(step.node.length)
+            sums[name][:size] += np.where(known, part, 0.0)
+            counts[name][:size] += known
+            mine.append((name, size))
+        parts.append(mine)
+    with np.errstate(invalid="ignore"):
+        means = {name: sums[name] / counts[name] for name in sums}
+    return [np.concatenate([means[n][:size] for n, size in mine] or [np.zeros(0)]) for mine in parts]

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.core.fork import fork
+from ramify.core.grow import EVERY, UUCB, candidates, grow, grow_trees, plant
+from ramify.core.grow.report import groups_from_tree
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.score import Producer, Score
+from ramify.core.tree.tree import Tree
+from support.worlds import TwoTurns
+
+WORLD = TwoTurns()
+POLICY = ScriptedPolicy.from_chain(
+    {"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {" c": 0.5, "": 0.5}, " c": {"": 1.0}}
+)
+LAW = Sampling(max_tokens=8, entropy_top_k=999)
+
+
+@pytest.fixture
+def tree():
+    with Tree.memory() as made:
+        yield made
+
+
+def drawn(tree, draws=40, world=WORLD):
+    return grow(tree, POLICY, world, world.tasks("train", 1), draws=draws, settings=LAW)[0].forks[0].leaves()
+
+
+def test_equal_prefixes_are_one_point(tree):
+    walks = drawn(tree)
+    known = candidates(tree, walks)
+    first = ["".join(s.text for s in w.steps[1:2]) for w in walks]
+    at_second_turn = [i for i in range(len(known)) if known.token[i] < 0 and known.depth[i] > known.depth[0]]
+    assert len(at_second_turn) == len(set(first))
+    assert sorted(known.leaves[at_second_turn]) == sorted(first.count(text) for text in set(first))
+    assert known.children[at_second_turn].sum() == len(walks)
+    assert known.drawn == len(walks)
+
+
+def test_counts_entropies_and_unseen_tokens_are_exact(tree):
+    known = candidates(tree, drawn(tree))
+    coin = -0.6 * np.log(0.6) - 0.4 * np.log(0.4)
+    turns = known.token < 0
+    assert known.entropy[turns] == pytest.approx(np.full(turns.sum(), coin), abs=1e-6)
+    assert known.entropy[~turns] == pytest.approx(np.full((~turns).sum(), np.log(2)), abs=1e-6)
+    assert known.unseen[0] == pytest.approx(0, abs=1e-6)
+    lone = candidates(tree, drawn(tree)[:1])
+    assert lone.unseen[0] == pytest.approx(0.4, abs=0.21)
+    assert lone.surprisal[0] == pytest.approx(-np.log(1 - lone.unseen[0]), abs=1e-6)
+
+
+def test_certain_tokens_are_no_points_unless_every_one_is_asked_for(tree):
+    walks = drawn(tree)
+    few, all_ = candidates(tree, walks), candidates(tree, walks, inside=EVERY)
+    assert len(all_) > len(few)
+    assert candidates(tree, walks, inside=0).token.max() == -1
+
+
+def test_other_states_are_other_points(tree):
+    """The same words in a world whose coin fell otherwise: the state key keeps them apart."""
+    walks = drawn(tree, 60, TwoTurns(luck=0.5))
+    known = candidates(tree, walks, inside=0)
+    states = {(w.steps[1].text, w.steps[2].node.state_key) for w in walks}
+    assert len(known) == 1 + len(states)
+
+
+def test_a_point_inside_a_turn_counts_forks_that_keep_as_much(tree):
+    root = plant(tree, POLICY, WORLD, WORLD.tasks("train", 1))[0]
+    base = fork(root, POLICY, 12, settings=LAW, world=WORLD)
+    walk = next(w for w in base.leaves() if w.steps[1].text.startswith(" b"))
+    more = fork(tree.at(walk.steps[1].node, 1), POLICY, 5, settings=LAW, world=WORLD)
+    known = candidates(tree, [walk, *more.leaves()])
+    row = next(i for i in range(len(known)) if known.token[i] == 1)
+    assert (known.children[row], known.leaves[row]) == (6, 6)
+    waiting = candidates(tree, [walk, *more.leaves()], pending={(known.node[row], 1): 2})
+    assert waiting.children[row] == 8
+
+
+def test_entropies_say_what_they_cover(tree):
+    walks = drawn(tree)
+    assert "999 likeliest" in candidates(tree, walks).note
+    silent = [
+        replace(w, steps=tuple(replace(s, node=replace(s.node, settings={})) for s in w.steps)) for w in walks
+    ]
+    known = candidates(tree, silent)
+    assert known.note is None
+    with pytest.raises(BadInput, match="over how many tokens"):
+        UUCB().terms(known)
+
+
+class Talker:
+    """A policy that takes chat messages only."""
+
+    encode, decode, render = POLICY.encode, POLICY.decode, POLICY.render
+
+    @property
+    def card(self):
+        return replace(POLICY.card, capabilities=frozenset(), tokenizer=None)
+
+    def sample(self, requests, settings):
+        for said in POLICY.sample(
+            [replace(r, tokens=POLICY.encode("x")) for r in requests], settings.but(entropy_top_k=None)
+        ):
+            yield replace(said, logprobs=None, logprobs_t1=None)
+
+    def logprobs(self, sequences):
+        raise AssertionError
+
+
+def test_policies_without_tokens_are_forked_between_turns(tree):
+    groups, log = grow_trees(
+        tree, Talker(), WORLD, WORLD.tasks("train", 2), selector=UUCB(entropy_coef=0, inside=0), leaves=6,
+        settings=Sampling(max_tokens=8),
+    )  # fmt: skip
+    assert [len(g.values()) for g in groups] == [6, 6]
+    assert any(not e.point.startswith(g.root.node.id) for g in groups for e in log)
+
+
+def test_groups_of_a_tree(tree):
+    grow_trees(tree, POLICY, WORLD, WORLD.tasks("train", 3), selector=UUCB(), leaves=7, settings=LAW)
+    found = groups_from_tree(tree)
+    assert [len(g.rewards) for g in found] == [7, 7, 7]
+    assert all(2 <= len(g.independent) <= 7 for g in found)
+    leaf = next(s.node for s in tree.scores(name="success"))
+    other = Producer("another judge")
+    tree.add_producer(other)
+    tree.add_scores([Score(leaf, "success", 0.5, other.id)])
+    assert len(groups_from_tree(tree)) == 3
+    top = tree.path(leaf).root
+    extra = next(n for n in tree.leaves(under=top) if n.id != leaf)
+    for producer in tree.producers():
+        if producer.name.startswith("world"):
+            tree.retire(producer.id, "test")
+    tree.add_producer(third := Producer("a third"))
+    tree.add_scores([Score(extra.id, "success", 1.0, third.id)])
+    with pytest.raises(BadInput, match="different producers"):
+        groups_from_tree(tree)

@@ -1,0 +1,88 @@
+"""The experiment end to end on a tiny organism: recipe, cells, resume, processes, picture."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from ramify.app.viewer.learning_picture import learning_picture
+from ramify.core.errors import BadInput, Mismatch
+from ramify.learn.compare import CompareRecipe, places_named, run_compare
+from ramify.learn.compare import run as run_module
+from ramify.learn.compare.recipe import ARMS, Arm, Place
+
+
+@pytest.fixture
+def tiny():
+    # The smallest organism, in a house it never saw: it fails, and every part runs.
+    place = Place(world="household:2", organism="test-tiny", tasks=2, budget=60)
+    return CompareRecipe(
+        worlds=(place,), arms=("independent+grpo", "uucb+g2po+implicit"), seeds=1, updates=2,
+        leaves=3, roots=2, at_once=1, held_out=2, draws=1, evaluate_every=1,
+    )  # fmt: skip
+
+
+def test_arms_are_read_from_their_names():
+    assert Arm.parse("uucb+g2po+implicit") == Arm("uucb", "g2po", True)
+    assert Arm.parse("independent+grpo") == Arm("independent", "grpo", False)
+    assert all(Arm.parse(arm) for arm in ARMS)
+    for wrong in ("uucb", "uucb+nothing", "best+grpo", "uucb+grpo+more", "random+grpo+implicit"):
+        with pytest.raises(BadInput):
+            Arm.parse(wrong)
+
+
+def test_recipes_whose_parts_do_not_fit_are_refused():
+    with pytest.raises(BadInput, match="baseline"):
+        CompareRecipe(arms=("uucb+grpo",)).checked()
+    with pytest.raises(BadInput, match="roots"):
+        CompareRecipe(roots=9, leaves=4).checked()
+    with pytest.raises(BadInput, match="rates"):
+        CompareRecipe(rates={"random+grpo": 1e-3}).checked()
+    with pytest.raises(BadInput, match="once"):
+        CompareRecipe(arms=("uucb+grpo", "uucb+grpo"))
+
+
+def test_a_world_named_alone_keeps_its_settings():
+    (place,) = places_named(["reasoning-gym:chain_sum"])
+    assert place["tasks"] == 48
+    assert places_named(["maze:2,2,2"])[0]["tasks"] == 12
+
+
+def test_a_comparison_runs_resumes_and_draws(tiny, tmp_path):
+    told = []
+    summary = run_compare(tiny, tmp_path / "c", lambda *a, **k: told.append(a), workers=1)
+    (world,) = summary["worlds"]
+    rows = summary["worlds"][world]["rows"]
+    assert [row["arm"] for row in rows] == list(tiny.arms)
+    assert told[-1][1:] == (4, 4)
+    assert json.loads((tmp_path / "c" / "summary.json").read_text())["worlds"] == summary["worlds"]
+    picture = ElementTree.fromstring(learning_picture(summary["worlds"]))
+    assert picture.tag.endswith("svg")
+
+    again = run_compare(tiny, tmp_path / "c", workers=1)
+    assert again["worlds"] == summary["worlds"]
+    with pytest.raises(Mismatch):
+        run_compare(tiny.model_copy(update={"updates": 3}), tmp_path / "c", workers=1)
+
+
+def test_an_interrupted_comparison_goes_on_where_it_was(tiny, tmp_path, monkeypatch):
+    whole = run_compare(tiny, tmp_path / "whole", workers=1)
+    done = []
+
+    def stop_after_one(cell):
+        if done:
+            raise KeyboardInterrupt
+        done.append(cell)
+        run_cell(cell)
+
+    run_cell = run_module.run_cell
+    monkeypatch.setattr(run_module, "run_cell", stop_after_one)
+    with pytest.raises(KeyboardInterrupt):
+        run_compare(tiny, tmp_path / "cut", workers=1)
+    monkeypatch.setattr(run_module, "run_cell", run_cell)
+    assert run_compare(tiny, tmp_path / "cut", workers=1)["worlds"] == whole["worlds"]
+
+
+def test_worker_processes_give_the_same_curves(tiny, tmp_path):
+    alone = run_compare(tiny, tmp_path / "one", workers=1)
+    assert run_compare(tiny, tmp_path / "two", workers=2)["worlds"] == alone["worlds"]

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.core.grow import Independent, RandomNode, grow_trees
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+from ramify.core.world.open import open_world
+from ramify.learn.credit.methods import METHODS, credit_method, group_credit, shared_mean, walk_length
+
+
+def grown(selector, leaves=6):
+    world = open_world("household:1")
+    policy = ScriptedPolicy.from_replies(["go north", "go south", "go west", "go east", "take key"])
+    with Tree.memory() as tree:
+        groups, _ = grow_trees(
+            tree, policy, world, world.tasks("train", 1), selector=selector, leaves=leaves,
+            settings=Sampling(max_tokens=12),
+        )  # fmt: skip
+        return [walk for arm in groups[0].forks for walk in arm.leaves()]
+
+
+@pytest.fixture(scope="module")
+def forked():
+    return grown(RandomNode(0, 3, 2))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "implicit"])
+def test_every_method_fits_every_token_of_every_walk(forked, name):
+    given = credit_method(name)(forked, [1.0, 0, 0, 1, 0, 0])
+    assert [len(part) for part in given] == [walk_length(walk) for walk in forked]
+    assert any(np.nan_to_num(part).any() for part in given)
+
+
+def test_group_credit_is_the_group_advantage_on_every_token():
+    walks = grown(Independent(), 3)
+    given = group_credit(walks, [1.0, 0.0, np.nan], normalise="mean")
+    assert set(given[0]) == {0.5}
+    assert set(given[1]) == {-0.5}
+    assert np.isnan(given[2]).all()
+
+
+def test_unknown_names_and_options_are_refused(forked):
+    with pytest.raises(BadInput, match="unknown credit"):
+        credit_method("ppo")
+    with pytest.raises(BadInput, match="no option 'gamma'"):
+        credit_method("grpo", gamma=1)
+    with pytest.raises(BadInput, match="no option 'method'"):
+        credit_method("g2po", method="grpo")
+    with pytest.raises(BadInput, match="median"):
+        group_credit(forked, np.zeros(6), normalise="median")
+    with pytest.raises(BadInput, match="outcomes"):
+        group_credit(forked, [1.0])
+
+
+def test_shared_tokens_get_the_mean_of_their_walks(node, walk):
+    task, said = node("t", "task", [1]), node("a", tokens=[3, 4], parent="t")
+    other = node("b", tokens=[6], parent="a", keep=1)
+    walks = [walk(task, said), walk(task, said, other, keeps=[None, 1])]
+    first, second = shared_mean(walks, [[np.nan, 1.0, 2.0], [np.nan, -3.0, 4.0]])
+    np.testing.assert_array_equal(first, [np.nan, -1.0, 2.0])
+    np.testing.assert_array_equal(second, [np.nan, -1.0, 4.0])
+    with pytest.raises(BadInput, match="2 advantages"):
+        shared_mean(walks[:1], [[1.0, 2.0]])
+
+
+def test_alone_nothing_is_shared(node, walk):
+    walks = [walk(node("t", "task", [1]), node("a", tokens=[3, 4], parent="t"))]
+    np.testing.assert_array_equal(shared_mean(walks, [[0.1, 0.2, np.nan]])[0], [0.1, 0.2, np.nan])
+
+
+def test_implicit_credit_adds_the_log_ratio_to_the_group_part(node, walk):
+    task = node("t", "task", [1])
+    shape = {"parent": "t", "ref_logprobs": np.full(2, -1.5, dtype=np.float32)}
+    walks = [walk(task, node(name, tokens=[3, 4], **shape)) for name in "ab"]
+    first, second = credit_method("implicit", coefficient=0.5, normalise="mean")(walks, [1.0, 0.0])
+    # The policy's log-prob is -1, the reference's -1.5: a log-ratio of 0.5 per token.
+    np.testing.assert_allclose(first[1:], 0.5 + 0.25)
+    np.testing.assert_allclose(second[1:], -0.5 + 0.25)
+    assert np.isnan(first[0])
