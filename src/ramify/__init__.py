@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         fork,
         sweep,
     )
-    from ramify.core.grow import grow, grow_trees, plant_prompt
+    from ramify.core.grow import UUCB, grow, grow_trees, plant_prompt
+    from ramify.core.grow.leaves import leaf_batch
+    from ramify.core.grow.report import collapse_report
     from ramify.core.judge import Judge, MatchJudge
     from ramify.core.policy.base import Policy, Sampling
     from ramify.core.policy.local import LocalPolicy
@@ -40,52 +42,67 @@ if TYPE_CHECKING:
     from ramify.core.tree.tree import Tree
     from ramify.core.world.base import Task, World
     from ramify.core.world.open import open_world
+    from ramify.learn.credit.graph import StateGraph
+    from ramify.learn.credit.implicit.pair import ImplicitPair
+    from ramify.learn.credit.methods import credit_method
+    from ramify.learn.recovery import read_traces, recovery_audit
+    from ramify.learn.train.loop import TreeTraining, improve
 
 # Loaded on first use: a script that only reads a tree does not wait for torch.
 _HOME = {
-    "Ban": "fork",
-    "Compose": "fork",
-    "Draft": "tree.node",
-    "EditMessage": "fork",
-    "Effect": "fork",
-    "Force": "fork",
-    "Fork": "fork",
-    "Insert": "fork",
-    "Judge": "judge",
-    "LocalPolicy": "policy.local",
-    "MatchJudge": "judge",
-    "Node": "tree.node",
-    "Point": "tree.node",
-    "Policy": "policy.base",
-    "Producer": "tree.score",
-    "RamifyError": "errors",
-    "RemotePolicy": "policy.remote",
-    "Remove": "fork",
-    "Replace": "fork",
-    "Sampling": "policy.base",
-    "Score": "tree.score",
-    "ScriptedPolicy": "policy.scripted",
-    "Set": "fork",
-    "SwapPolicy": "fork",
-    "SwapWorld": "fork",
-    "Sweep": "fork",
-    "Task": "world.base",
-    "Trajectory": "tree.node",
-    "Tree": "tree.tree",
-    "UserError": "errors",
-    "World": "world.base",
-    "compare": "fork",
-    "compare_until": "fork",
-    "fork": "fork",
-    "grow": "grow",
-    "grow_trees": "grow",
-    "open_policy": "policy.open",
-    "open_world": "world.open",
-    "plant_prompt": "grow",
-    "sweep": "fork",
+    "Ban": "core.fork",
+    "Compose": "core.fork",
+    "Draft": "core.tree.node",
+    "EditMessage": "core.fork",
+    "Effect": "core.fork",
+    "Force": "core.fork",
+    "Fork": "core.fork",
+    "ImplicitPair": "learn.credit.implicit.pair",
+    "Insert": "core.fork",
+    "Judge": "core.judge",
+    "LocalPolicy": "core.policy.local",
+    "MatchJudge": "core.judge",
+    "Node": "core.tree.node",
+    "Point": "core.tree.node",
+    "Policy": "core.policy.base",
+    "Producer": "core.tree.score",
+    "RamifyError": "core.errors",
+    "RemotePolicy": "core.policy.remote",
+    "Remove": "core.fork",
+    "Replace": "core.fork",
+    "Sampling": "core.policy.base",
+    "Score": "core.tree.score",
+    "ScriptedPolicy": "core.policy.scripted",
+    "Set": "core.fork",
+    "StateGraph": "learn.credit.graph",
+    "SwapPolicy": "core.fork",
+    "SwapWorld": "core.fork",
+    "Sweep": "core.fork",
+    "Task": "core.world.base",
+    "Trajectory": "core.tree.node",
+    "Tree": "core.tree.tree",
+    "TreeTraining": "learn.train.loop",
+    "UUCB": "core.grow",
+    "UserError": "core.errors",
+    "World": "core.world.base",
+    "collapse_report": "core.grow.report",
+    "compare": "core.fork",
+    "compare_until": "core.fork",
+    "credit_method": "learn.credit.methods",
+    "fork": "core.fork",
+    "grow": "core.grow",
+    "grow_trees": "core.grow",
+    "improve": "learn.train.loop",
+    "leaf_batch": "core.grow.leaves",
+    "open_policy": "core.policy.open",
+    "open_world": "core.world.open",
+    "plant_prompt": "core.grow",
+    "read_traces": "learn.recovery",
+    "recovery_audit": "learn.recovery",
+    "sweep": "core.fork",
 }
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - plain order, not constants first
     "Ban",
     "Compose",
     "Draft",
@@ -93,6 +110,7 @@ __all__ = [
     "Effect",
     "Force",
     "Fork",
+    "ImplicitPair",
     "Insert",
     "Judge",
     "LocalPolicy",
@@ -109,22 +127,31 @@ __all__ = [
     "Score",
     "ScriptedPolicy",
     "Set",
+    "StateGraph",
     "SwapPolicy",
     "SwapWorld",
     "Sweep",
     "Task",
     "Trajectory",
     "Tree",
+    "TreeTraining",
+    "UUCB",
     "UserError",
     "World",
+    "collapse_report",
     "compare",
     "compare_until",
+    "credit_method",
     "fork",
     "grow",
     "grow_trees",
+    "improve",
+    "leaf_batch",
     "open_policy",
     "open_world",
     "plant_prompt",
+    "read_traces",
+    "recovery_audit",
     "sweep",
 ]
 
@@ -132,7 +159,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'ramify' has no attribute {name!r}")
-    value = getattr(import_module(f"ramify.core.{_HOME[name]}"), name)
+    value = getattr(import_module(f"ramify.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 
