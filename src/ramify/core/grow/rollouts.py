@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ramify.core.errors import BadInput
 from ramify.core.fork.arm import Fork, Job, prepare, run_jobs
@@ -162,9 +162,13 @@ def _grow_in_rounds(
         if not jobs:
             return
         arms = run_jobs(jobs, judge=judge, stage=f"growing, round {round_}")
+        counted: set[str] = set()
         for (one, mine), arm in zip(owners, arms, strict=True):
             wanted = set(mine)
-            one.add_arm(arm)
+            # Two choices of one point in a round are one arm, whose cost both jobs report.
+            again = arm.record.id in counted
+            one.add_arm(replace(arm, tokens=0, ties=0, seconds=0.0) if again else arm)
+            counted.add(arm.record.id)
             one.take(plan, [d for d in arm.draws if d.draw in wanted])
         if allocator is not None and round_ == 0:
             allocator.allot(plan, growing)

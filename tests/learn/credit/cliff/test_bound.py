@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.core.errors import BadInput
+from ramify.learn.credit.cliff.bound import bound_violations, can_fall, max_drop, most_large_drops
+from ramify.learn.credit.cliff.planted import absorbing_values, chain_values, flat_chain, planted_chain
+
+
+def random_chain(seed, states=12):
+    """A chain that runs forward only, with two ends; its exact values."""
+    rng = np.random.default_rng(seed)
+    step = np.zeros((states, states))
+    for s in range(states - 2):
+        law = rng.dirichlet(np.full(states - s - 1, 0.3))
+        step[s, s + 1 :] = law
+    reward = np.zeros(states)
+    reward[-1] = 1.0
+    return step, absorbing_values(step, reward)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_exact_value_breaks_the_bound(seed):
+    step, value = random_chain(seed)
+    said = np.argwhere(step > 0)
+    before, after, chance = value[said[:, 0]], value[said[:, 1]], step[said[:, 0], said[:, 1]]
+    assert not bound_violations(before, after, chance).any()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_values_are_a_martingale(seed):
+    step, value = random_chain(seed)
+    inner = step.sum(axis=1) > 0
+    assert np.allclose((step @ value)[inner], value[inner])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_squared_steps_sum_to_the_variance_of_the_outcome(seed):
+    # m(s) = sum P(s, s') [(V(s') - V(s))^2 + m(s')], the expected sum of squares from s, by a linear solve.
+    step, value = random_chain(seed)
+    once = (step * (value[None, :] - value[:, None]) ** 2).sum(axis=1)
+    squares = np.linalg.solve(np.eye(len(value)) - step, once)
+    assert np.allclose(squares, value * (1 - value))
+
+
+def test_drops_along_any_trace_telescope():
+    step, value = random_chain(3)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        trace = [0]
+        while step[trace[-1]].any():
+            trace.append(int(rng.choice(len(step), p=step[trace[-1]])))
+        gains = np.diff(value[trace])
+        assert gains.sum() == pytest.approx(float(trace[-1] == len(step) - 1) - value[0])
+
+
+def test_large_drops_are_few_on_average():
+    # Exact: expected number of drops of at least d from the start, by a linear solve.
+    for seed in range(10):
+        step, value = random_chain(seed)
+        for d in (0.1, 0.2, 0.4):
+            large = (step * (value[:, None] - value[None, :] >= d)).sum(axis=1)
+            count = np.linalg.solve(np.eye(len(value)) - step, large)
+            assert count[0] <= most_large_drops(float(value[0]), d) + 1e-9
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_the_bound_is_met_and_tight(chance, after, others):
+    before = chance * after + (1 - chance) * others
+    assert before - after <= max_drop(chance, after) + 1e-12
+    best = chance * after + (1 - chance) * 1.0
+    assert best - after == pytest.approx(float(max_drop(chance, after)), abs=1e-12)
+
+
+def test_only_tokens_with_room_to_fall_are_tested():
+    assert can_fall(np.array([0.0, 0.5, 0.89, 0.91, 0.999, 1.0])).tolist() == [True] * 3 + [False] * 3
+
+
+def test_a_planted_chain_has_the_values_it_was_given():
+    chain = flat_chain(10, 0.7, 0.2, at=[4])
+    found = chain_values(chain.table)
+    trunk = ["", *[f" t{i}" for i in range(1, 10)], " wrong"]
+    assert [found[s] for s in trunk] == pytest.approx(chain.values.tolist())
+
+
+def test_an_impossible_fall_cannot_be_planted():
+    with pytest.raises(BadInput, match="no law falls"):
+        planted_chain([0.9, 0.3, 0.0], [0.95, 0.5])
+    with pytest.raises(BadInput, match="outside"):
+        max_drop(1.2)
+    with pytest.raises(BadInput, match="neither a law"):
+        absorbing_values([[0.5, 0.2], [0, 0]], [0, 1])

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.learn.credit.cliff.credit import cliff_advantages, potential_gains, recorded_potentials
+from ramify.learn.credit.cliff.scan import token_potential
+from ramify.learn.train.batch import trajectories_to_batch
+
+
+def test_gains_telescope():
+    gains = potential_gains([0.5, 0.8, 0.1], 0.0)
+    assert gains == pytest.approx([0.3, -0.7, -0.1])
+    assert gains.sum() == pytest.approx(0.0 - 0.5)
+    assert np.isnan(potential_gains([0.5, np.nan], 1.0)).all()
+
+
+def test_advantages_fit_the_trainer(planted, judge, tree):
+    _, policy, end = planted
+    found = token_potential(end, policy, 64, sequential=False, judge=judge)
+    walk = tree.path(end)
+    value = found.curve.value[:-1]
+    mine = cliff_advantages([walk], [0.0], [value])[0]
+    prompt = walk.root.length
+    assert np.isnan(mine[:prompt]).all(), "the prompt was not said by the policy"
+    assert mine[prompt:].sum() == pytest.approx(-value[0])
+    batch = trajectories_to_batch([walk], [mine])
+    assert int(batch.mask.sum()) == len(value)
+
+
+def test_only_proven_cliffs_may_count(planted, judge, tree):
+    _, policy, end = planted
+    value = token_potential(end, policy, 64, sequential=False, judge=judge).curve.value[:-1]
+    walk = tree.path(end)
+    mine = cliff_advantages([walk], [0.0], [value], [[5]])[0][walk.root.length :]
+    assert np.flatnonzero(mine).tolist() == [5]
+    assert mine[5] < -0.4
+
+
+def test_unknown_is_nan_and_not_zero(planted, tree):
+    walk = tree.path(planted[2])
+    assert np.isnan(cliff_advantages([walk], [np.nan], [None])[0]).all()
+    assert recorded_potentials(tree, [walk]) == [None]
+    with pytest.raises(BadInput, match="values for"):
+        cliff_advantages([walk], [0.0], [[0.5]])
+    with pytest.raises(BadInput, match="do not fit"):
+        cliff_advantages([walk], [0.0, 1.0], [None])

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ramify.core.errors import BadInput, Mismatch
+from ramify.core.fork import fork
+from ramify.core.grow.plant import plant_prompt
+from ramify.core.judge import MatchJudge
+from ramify.core.policy.base import Sampling
+from ramify.core.run.recipe import open_folder
+from ramify.core.tree.tree import Tree
+from ramify.learn.credit.cliff.credit import recorded_potentials
+from ramify.learn.credit.cliff.pairs import read_pairs
+from ramify.learn.credit.cliff.planted import flat_chain
+from ramify.learn.credit.cliff.run import (
+    CliffRecipe,
+    kinds_of,
+    load_recipe,
+    open_run,
+    run_pairs,
+    run_scan,
+    run_verify,
+    scanned_traces,
+    summary,
+)
+from ramify.learn.credit.cliff.select import choose_traces
+
+CHAIN = flat_chain(8, 0.7, 0.1, at=[3], chance=0.85, low=0.3)
+
+
+@pytest.fixture
+def run(tree, tmp_path):
+    policy = CHAIN.policy()
+    start = plant_prompt(tree, policy, "Well?")
+    fork(start, policy, 12, settings=Sampling(max_tokens=12), judge=MatchJudge("right"))
+    recipe = CliffRecipe(tree="mem", policy="scripted", success_regex="right", draws=32, retest=32)
+    open_folder(tmp_path, recipe)
+    return open_run(tmp_path, recipe, tree, policy)
+
+
+def test_the_whole_way(run, tree):
+    told = run_scan(run)
+    assert told["traces"] == told["traces_chosen"] >= 2
+    rows = [json.loads(line) for line in (run.folder / "tokens.jsonl").read_text().splitlines()]
+    assert len(rows) == told["tokens"]
+    assert {"k", "n", "low", "high", "pi", "entropy", "rank", "max_possible_drop"} <= set(rows[0])
+    assert told["survived"] is None, "never tested is not none found"
+    done = run_verify(run)
+    assert done["tested"] == told["nominated"] > 0
+    assert done["survived"] >= 1
+    assert all(row["pi"] <= 0.9 for row in done["cliffs"] if row["real"])
+    pairs = run_pairs(run, k=2)
+    assert pairs["pairs"] == len(read_pairs(run.folder / "pairs.jsonl")) > 0
+    assert run_verify(run)["rollouts"] == done["rollouts"]
+
+
+def test_scans_resume_and_draw_nothing_twice(run, tree):
+    first = run_scan(run, limit=1)
+    assert first["traces"] == 1
+    size = len(tree)
+    run_scan(run, limit=1)
+    assert len(tree) == size
+    assert run_scan(run)["traces"] == first["traces_chosen"] + len(scanned_traces(run)) - 1
+
+
+def test_potentials_are_on_the_tree_for_a_trainer(run, tree):
+    run_scan(run, limit=2)
+    walks = [tree.path(t.end) for t in scanned_traces(run)]
+    known = recorded_potentials(tree, walks)
+    for trace, values in zip(scanned_traces(run), known, strict=True):
+        assert values == pytest.approx(trace.curve.value[:-1])
+
+
+def test_the_budget_stops_a_run_and_a_larger_one_goes_on(run):
+    small = run_scan(run, budget=60)
+    assert small["budget_reached"]
+    assert small["rollouts"] <= 60
+    more = run_scan(run, budget=100_000)
+    assert not more["budget_reached"]
+    assert more["traces"] > small["traces"]
+
+
+def test_a_damaged_last_line_is_done_again(run):
+    run_scan(run, limit=2)
+    file = run.folder / "traces.jsonl"
+    file.write_text(file.read_text()[:-40])
+    assert len(scanned_traces(run)) == 1
+    assert run_scan(run, limit=2)["traces"] == 2
+
+
+def test_forks_inside_rollouts_are_no_traces(run, tree):
+    before = [p.address for p in choose_traces(tree, "all")]
+    run_scan(run, limit=1)
+    assert [p.address for p in choose_traces(tree, "all")] == before
+
+
+def test_refusals(run, tree, tmp_path):
+    with pytest.raises(BadInput, match="no trace was scanned"):
+        run_verify(run)
+    with pytest.raises(BadInput, match="no cliff survived"):
+        run_pairs(run)
+    with pytest.raises(BadInput, match="unknown choice"):
+        choose_traces(tree, "odd")
+    with pytest.raises(BadInput, match="holds no run"):
+        load_recipe(tmp_path / "elsewhere")
+    with pytest.raises(Mismatch, match="another recipe"):
+        open_folder(tmp_path, run.recipe.model_copy(update={"draws": 48}))
+    with pytest.raises(BadInput, match="nobody can say"):
+        open_run(tmp_path, run.recipe.model_copy(update={"success_regex": None}), tree, run.policy)
+    with Tree.memory() as empty, pytest.raises(BadInput, match="empty"):
+        open_run(tmp_path, run.recipe, empty, run.policy)
+    assert load_recipe(run.folder) == run.recipe
+    assert kinds_of("all") is None
+    assert kinds_of("uncertain+sampled-off") == ("uncertain", "sampled-off")
+    with pytest.raises(BadInput, match="unknown set"):
+        kinds_of("some")
+    assert summary(run)["traces"] == 0
