@@ -44,7 +44,7 @@ def test_recipes_whose_parts_do_not_fit_are_refused():
 
 def test_a_world_named_alone_keeps_its_settings():
     (place,) = places_named(["reasoning-gym:chain_sum"])
-    assert place["tasks"] == 48
+    assert place["tasks"] == 32
     assert places_named(["maze:2,2,2"])[0]["tasks"] == 12
 
 

@@ -97,7 +97,7 @@ def test_the_global_generator_and_threads_are_left_alone():
 
 
 def test_names_and_worlds():
-    assert set(names()) == {"arithmetic", "household", "maze-walker", "test-tiny"}
+    assert set(names()) == {"arithmetic", "household", "household-novice", "maze-walker", "test-tiny"}
     assert organism_for("household:2") == "household"
     assert organism_for("household:2?slip=0.1") == "household"
     assert organism_for("reasoning-gym:chain_sum") == "arithmetic"

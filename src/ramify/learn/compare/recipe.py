@@ -59,8 +59,9 @@ class Place(Part):
     budget: int = Field(default=4000, ge=1)
 
 
-HOUSEHOLD = Place(world="household:2")
-ARITHMETIC = Place(world="reasoning-gym:chain_sum", learning_rate=2e-4, tasks=48, budget=24_000)
+#: A weak start: most groups of plain rollouts fail alike, which is where the methods should differ.
+HOUSEHOLD = Place(world="household:2", organism="household-novice", learning_rate=5e-4, tasks=16, budget=6000)
+ARITHMETIC = Place(world="reasoning-gym:chain_sum", learning_rate=2e-4, tasks=32, budget=16_000)
 
 
 def places_named(worlds: Sequence[str]) -> list[Json]:
@@ -85,7 +86,7 @@ class CompareRecipe(Part):
     first_seed: int = 0
     updates: int = Field(default=10, ge=1)
     leaves: int = Field(default=8, ge=2)
-    roots: int = Field(default=4, ge=1)
+    roots: int = Field(default=6, ge=1)
     at_once: int = Field(default=2, ge=1)
     rates: dict[str, float] = Field(default_factory=dict)
     evaluate_every: int = Field(default=2, ge=1)

@@ -18,6 +18,7 @@ from ramify.learn.train import sft
 RECIPES = {
     "arithmetic": "arithmetic",
     "household": "household",
+    "household-novice": "household_novice",
     "maze-walker": "maze_walker",
     "test-tiny": "test_tiny",
 }
@@ -56,8 +57,12 @@ def organism_for(world: str) -> str:
 
 def recipe_digest(recipe: Recipe) -> str:
     """Sha256 (hex) of every source that decides what is built: recipe, builder, trainer and worlds."""
-    files = [Path(inspect.getfile(recipe.conversations))]
-    files += sorted(Path(recipe_module.__file__).parent.glob("*.py"))
+    own = inspect.getmodule(recipe.conversations)
+    taken = {m.__file__ for m in vars(own).values() if inspect.ismodule(m) and ".recipes." in m.__name__}
+    files = [Path(inspect.getfile(recipe.conversations)), *sorted(Path(str(file)) for file in taken)]
+    # The list of organisms decides nothing about one of them: a new one must not rebuild the others.
+    parts = Path(recipe_module.__file__).parent.glob("*.py")
+    files += sorted(part for part in parts if part.name not in ("__init__.py", "registry.py"))
     files += [Path(sft.__file__)]
     files += sorted(Path(ramify.core.world.__path__[0]).rglob("*.py"))
     mixed = hashlib.sha256()
