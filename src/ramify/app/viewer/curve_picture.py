@@ -36,7 +36,7 @@ def curve_picture(points: Sequence[tuple[float, float]], title: str, below: str,
     for power in range(low, high + 1, max(1, (high - low) // 6)):
         y = at(0, power)[1]
         parts.append(tag("line", x1=_LEFT, x2=_WIDE - _RIGHT, y1=y, y2=y, stroke="#ddd"))
-        parts.append(label(_LEFT - 6, y + 4, f"1e{power}", text_anchor="end", **font))
+        parts.append(label(_LEFT - 6, y + 4, _power(power), text_anchor="end", **font))
     for update in (tick for tick in ticks(0, right) if tick <= right):
         parts.append(label(at(update, low)[0], _HIGH - 22, f"{update:g}", text_anchor="middle", **font))
     parts.append(label((_LEFT + _WIDE) / 2, _HIGH - 6, below, text_anchor="middle", **font))
@@ -45,3 +45,8 @@ def curve_picture(points: Sequence[tuple[float, float]], title: str, below: str,
     parts.append(tag("path", d=drawn, fill="none", stroke="#00796b", stroke_width="2"))
     # In a page of its own a picture must say what language it is written in.
     return str(svg(_WIDE, _HIGH, title, *parts)).replace("<svg", f'<svg xmlns="{_SVG}"', 1)
+
+
+def _power(exponent: int) -> str:
+    """A power of ten as people write it."""
+    return f"{10**exponent:,}" if 0 <= exponent <= 5 else f"1e{exponent}"
