@@ -14,10 +14,12 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from ramify.app.cli.learn import _table
 from ramify.core.run.progress import silent
 from ramify.learn.compare import CompareRecipe, run_compare
+from ramify.learn.compare.gradient_signal import arm_gradients, signal_of
 from ramify.learn.compare.recipe import HOUSEHOLD
 
 QUICK = CompareRecipe(
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short run an arm in one world; under 50 s")
     parser.add_argument("--out", type=Path, help="keep the runs here; the same command again resumes")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--signal", type=int, metavar="BATCHES", help="also: how much of an update is signal")
     options = parser.parse_args()
     recipe = QUICK if options.quick else CompareRecipe(seeds=options.seeds)
     with tempfile.TemporaryDirectory() as scratch:
@@ -38,7 +41,22 @@ def main() -> None:
     console = Console()
     for name, data in summary["worlds"].items():
         console.print(_table(name, data["rows"], summary["baseline"]))
+    if options.signal:
+        _signal(console, recipe, options.signal)
     print(json.dumps(_figures(summary)))
+
+
+def _signal(console: Console, recipe: CompareRecipe, batches: int) -> None:
+    """Gradients of independent batches at the starting weights, one per seed, of every arm but the last."""
+    place = recipe.worlds[0]
+    reference = arm_gradients(recipe, place, recipe.baseline, batches, 2000)
+    table = Table(
+        "arm", "signal share", f"alignment with {recipe.baseline}", title=f"{place.world}: first update"
+    )
+    for arm in recipe.arms[:4]:
+        found = signal_of(arm_gradients(recipe, place, arm, batches, 1000), reference)
+        table.add_row(arm, f"{found.share:.3f}", f"{found.alignment:.2f}")
+    console.print(table)
 
 
 def _figures(summary: dict) -> dict:

@@ -42,7 +42,7 @@ def _panel(world: str, data: Mapping[str, Any], top: float) -> list[Markup]:
         parts.append(tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, stroke="#ddd"))
         parts.append(label(frame.left - 6, y + 4, rate(mark), text_anchor="end", **_FONT))
     for mark in (m for m in ticks(0, last, 5) if m <= last):
-        text = f"{mark / 1000:g}k"
+        text = f"{mark / 1000:g}k" if mark else "0"
         parts.append(label(frame.x(mark), frame.bottom + 18, text, text_anchor="middle", **_FONT))
     middle = (frame.left + frame.right) / 2
     parts.append(

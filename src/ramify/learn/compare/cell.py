@@ -87,14 +87,15 @@ def run_cell(cell: Cell) -> None:
             _evaluate(cell, policy, world, settings, 0, 0)
         tasks = world.tasks("train", 40 * cell.place.tasks * recipe.updates, cell.seed)
         for update in improve(
-            tree, policy, world, tasks, _plan(cell), settings, grower=_grower(arm, recipe, tree),
+            tree, policy, world, tasks, training_of(cell), settings, grower=arm_grower(arm, recipe, tree),
             credit=credit_method(arm.credit), folder=checkpoints, digest=_digest(cell),
         ):  # fmt: skip
             if update.number % recipe.evaluate_every == 0 or update.number == recipe.updates:
                 _evaluate(cell, policy, world, settings, update.number, update.spent)
 
 
-def _plan(cell: Cell) -> TreeTraining:
+def training_of(cell: Cell) -> TreeTraining:
+    """The training of a cell: the same for every arm but for its learning rate."""
     recipe = cell.recipe
     return TreeTraining(
         updates=recipe.updates, tasks=cell.place.tasks, leaves=recipe.leaves, budget=cell.place.budget,
@@ -102,7 +103,8 @@ def _plan(cell: Cell) -> TreeTraining:
     )  # fmt: skip
 
 
-def _grower(arm: Arm, recipe: CompareRecipe, tree: Tree) -> Grower:
+def arm_grower(arm: Arm, recipe: CompareRecipe, tree: Tree) -> Grower:
+    """A selector per update for an arm."""
     shape: dict[str, Any] = {}
     if arm.selector != "independent":
         shape = {"roots": recipe.roots, "at_once": recipe.at_once}

@@ -148,12 +148,11 @@ def compare_arms(arms: Mapping[str, Sequence[Curve]], baseline: str) -> list[Row
 
 
 def _paired(base: Sequence[Float64], other: Sequence[Float64]) -> tuple[Interval | None, str]:
-    """Mean paired difference over runs, or over tasks where runs are too few."""
+    """Mean paired difference over runs (Student's t), or over tasks where runs are too few."""
     if len(base) >= ENOUGH_SEEDS:
         x, y = (np.array([float(np.nanmean(v)) for v in side]) for side in (base, other))
-        unit = "runs"
-    else:
-        x, y = (np.nanmean(np.stack(list(side)), axis=0) for side in (base, other))
-        known = np.isfinite(x) & np.isfinite(y)
-        x, y, unit = x[known], y[known], "tasks"
-    return (stats.paired_difference(x, y).interval if len(x) > 1 else None), unit
+        return stats.paired_t(x, y).interval, "runs"
+    x, y = (np.nanmean(np.stack(list(side)), axis=0) for side in (base, other))
+    known = np.isfinite(x) & np.isfinite(y)
+    found = stats.paired_difference(x[known], y[known]).interval if known.sum() > 1 else None
+    return found, "tasks"
