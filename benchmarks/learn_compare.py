@@ -23,8 +23,8 @@ from ramify.learn.compare.gradient_signal import arm_gradients, signal_of
 from ramify.learn.compare.recipe import HOUSEHOLD
 
 QUICK = CompareRecipe(
-    worlds=(HOUSEHOLD.model_copy(update={"budget": 2500, "tasks": 8}),),
-    seeds=1, updates=4, held_out=48, draws=2, evaluate_every=2,
+    worlds=(HOUSEHOLD.model_copy(update={"budget": 2000, "tasks": 6}),),
+    seeds=1, updates=3, held_out=32, draws=2, evaluate_every=3,
 )  # fmt: skip
 
 
