@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from ramify.core.errors import BadInput, ReplayDiverged
 from ramify.core.fork import EditMessage, Insert, SwapWorld, compare, fork, sweep
 from ramify.core.fork.context import conversation, live_episode
 from ramify.core.fork.run_on import run_on
-from ramify.core.grow import grow
+from ramify.core.grow import RandomNode, grow, grow_trees
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree.tree import Tree
@@ -233,3 +234,20 @@ def test_a_full_context_ends_the_draw_not_the_run(policy):
     assert arm.values() == [0.0] * 3
     assert all(walk.leaf.extra["reason"] == "context limit" for walk in arm.leaves())
     assert all(sum(step.node.kind == "action" for step in walk) == 1 for walk in arm.leaves())
+
+
+def never_the_same(episode, action, answers):
+    seen = episode.inner.step(action)
+    return replace(seen, text=f"{seen.text} {next(answers)}")
+
+
+def test_growing_a_tree_in_a_world_that_cannot_be_forked_is_refused_and_loses_nothing(policy, monkeypatch):
+    world, answers = NoSnapshot(open_world("household:1"), lies=True), count()
+    monkeypatch.setattr(_NoSnapshot, "step", lambda self, action: never_the_same(self, action, answers))
+    tree = Tree.memory()
+    kept = RandomNode(seed=0, roots=2, at_once=2)
+    with pytest.raises(ReplayDiverged):
+        grow_trees(tree, policy, world, world.tasks("train", 2), selector=kept, leaves=6, settings=LAW)
+    assert all(draw.end in ("done", "limit") for arm in tree.forks() for draw in tree.draws(arm.id))
+    assert sum(len(tree.draws(arm.id)) for arm in tree.forks()) == 4
+    assert list(tree.verify()) == []
