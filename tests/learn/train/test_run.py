@@ -223,12 +223,12 @@ def test_bad_sources_are_refused(tmp_path):
     file = tmp_path / "data.jsonl"
     with pytest.raises(BadInput, match="cannot be read"):
         json_lines(file)
-    for text, what in (("", "empty"), ("{", "line 1"), ("[1]", "not a JSON object")):
+    for text, what in (("", "empty"), ("{", "not JSON"), ("[1]", "not a JSON object")):
         file.write_text(text)
         with pytest.raises(BadInput, match=what):
             json_lines(file)
     file.write_text('{"messages": []}\n{"messages": [1]}\n')
-    with pytest.raises(BadInput, match="line 2"):
+    with pytest.raises(BadInput, match="jsonl:2"):
         read_conversations(file)
     file.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
     with pytest.raises(BadInput, match="prompt_ids is not a list"):

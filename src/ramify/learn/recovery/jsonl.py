@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from ramify.core.errors import BadInput
+from ramify.core.jsonl import json_objects
 from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.types import Json, Message
 from ramify.learn.recovery.traces import Step, Trace
@@ -115,15 +116,8 @@ def read_jsonl(path: Path, outcome: str | None = None) -> list[Trace]:
     """
     found = []
     with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            try:
-                body = json.loads(line)
-            except ValueError as error:
-                raise BadInput(f"this line is not JSON: {error}", where=where) from error
-            form = next((f for f in ("messages", "steps") if isinstance(body, dict) and f in body), None)
+        for where, body in json_objects(lines, str(path)):
+            form = next((f for f in ("messages", "steps") if f in body), None)
             if form is None:
                 raise BadInput(
                     "this line is no trace",

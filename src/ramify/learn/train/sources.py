@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput
+from ramify.core.jsonl import json_objects
 from ramify.core.tree.node import Node, Trajectory
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json, Message, token_array
@@ -30,17 +30,7 @@ def json_lines(file: Path) -> list[Json]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise BadInput(f"the file cannot be read: {error.strerror}", where=str(file)) from error
-    rows: list[Json] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise BadInput(f"not JSON: {error}", where=f"{file}, line {number}") from error
-        if not isinstance(row, dict):
-            raise BadInput("not a JSON object", where=f"{file}, line {number}")
-        rows.append(row)
+    rows = [row for _, row in json_objects(lines, str(file))]
     if not rows:
         raise BadInput("the file is empty", where=str(file))
     return rows
@@ -56,7 +46,7 @@ def read_conversations(file: Path) -> list[list[Message]]:
     for number, row in enumerate(json_lines(file), 1):
         messages = row.get("messages")
         if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
-            raise BadInput("this line has no list of messages with roles", where=f"{file}, line {number}")
+            raise BadInput("this line has no list of messages with roles", where=f"{file}:{number}")
         found.append(messages)
     return found
 
@@ -76,7 +66,7 @@ def read_pairs(file: Path) -> list[Pair]:
             if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
                 raise BadInput(
                     f"{name} is not a list of token ids",
-                    where=f"{file}, line {number}",
+                    where=f"{file}:{number}",
                     hint="write pairs with `ramify train export --format trl-dpo`",
                 )
             parts.append(token_array(ids))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.core.errors import BadInput
+from ramify.core.jsonl import json_objects
 from ramify.core.types import Json
 
 
@@ -233,20 +234,11 @@ def parse_records(lines: Iterable[str], where: str = "trajectories") -> list[Rec
     """
     found: list[Recorded] = []
     rows: list[tuple[Json, str]] = []
-    for at, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        place = f"{where}, line {at}"
-        try:
-            data = json.loads(line)
-        except ValueError as error:
-            raise BadInput(f"this line is not JSON: {error}", where=place) from error
-        if not isinstance(data, dict):
-            raise BadInput("this line is not an object", where=place)
+    for place, data in json_objects(lines, where):
         if "traj_uid" in data:
             rows.append((data, place))
         else:
-            found.append(_whole(data, place, at))
+            found.append(_whole(data, place, int(place.rpartition(":")[2])))
     found += _rows(rows)
     check_records(found)
     return found

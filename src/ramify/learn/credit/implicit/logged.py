@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ramify.core.errors import BadInput
+from ramify.core.jsonl import json_objects
 from ramify.core.types import Json, Message
 from ramify.learn.credit.implicit.aggregate import (
     PairLogprobs,
@@ -63,17 +64,7 @@ class Scored:
 
 def _lines(file: Path) -> Iterator[tuple[str, Json]]:
     with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            where = f"{file}:{number}"
-            try:
-                body = json.loads(line)
-            except ValueError as error:
-                raise BadInput(f"this line is not JSON: {error}", where=where) from error
-            if not isinstance(body, dict):
-                raise BadInput("this line is no JSON object", where=where)
-            yield where, body
+        yield from json_objects(lines, str(file))
 
 
 def _first(body: Json, keys: Sequence[str]) -> Any:

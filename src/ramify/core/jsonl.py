@@ -1,0 +1,28 @@
+"""JSON lines: one object per line, and errors that name the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from ramify.core.errors import BadInput
+from ramify.core.types import Json
+
+
+def json_objects(lines: Iterable[str], where: str) -> Iterator[tuple[str, Json]]:
+    """The objects of JSON lines with the place of each, ``WHERE:LINE``; empty lines are passed over.
+
+    Raises:
+        BadInput: a line that is not JSON, or not an object.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f"{where}:{number}"
+        try:
+            body = json.loads(line)
+        except ValueError as error:
+            raise BadInput(f"this line is not JSON: {error}", where=place) from error
+        if not isinstance(body, dict):
+            raise BadInput("this line is not a JSON object", where=place)
+        yield place, body
