@@ -100,7 +100,7 @@ def test_rows_per_step_in_any_order_and_repeated_rows_count_once():
         ([line(reward="good")], "not a number"),
         ([line(reward=None)], "no reward"),
         ([line().replace('"steps"', '"step"')], "neither steps nor messages"),
-        ([line().replace('[{"observation": "s"}', "[5")], "not a JSON object"),
+        ([line().replace('[{"observation": "s"}', "[5")], "not an object"),
         ([line().replace('"observation": "s"', '"seen": "s"')], "neither an observation"),
         ([line().replace('"observation": "s"', '"anchor": [1]')], "is a name"),
         (

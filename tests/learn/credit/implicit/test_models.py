@@ -151,7 +151,7 @@ def test_chat_files(policy, reference, messages, tmp_path):
     first, second = score_chats(file, pair, render="flat")
     assert (first.facts.task, first.facts.outcome, first.messages) == ("t", 1.0, (2,))
     assert (second.facts.task, second.facts.outcome, second.facts.decisive) == ("7", 0.5, 4)
-    for bad, said in [({"messages": []}, "action"), ({"text": 1}, "no messages"), ([1], "no JSON object")]:
+    for bad, said in [({"messages": []}, "action"), ({"text": 1}, "no messages"), ([1], "not a JSON object")]:
         file.write_text(json.dumps(bad) + "\n")
         with pytest.raises(BadInput, match=said):
             score_chats(file, pair, render="flat")
