@@ -112,11 +112,12 @@ def single_token_loss(
         logits: of the token after the prompt [b, v].
         chosen: token ids [b].
         rejected: token ids [b].
-        margin: the reference's log-prob of the chosen minus that of the rejected [b].
+        margin: the reference's log-prob of the chosen minus that of the rejected [b], a constant.
         beta: scale.
     """
-    picked = logits.gather(-1, torch.stack([chosen, rejected], -1)).float()
-    return -torch.nn.functional.logsigmoid(beta * (picked[:, 0] - picked[:, 1] - margin.detach()))
+    picked = logits.gather(-1, torch.stack([chosen, rejected], -1))
+    picked = picked.to(torch.promote_types(picked.dtype, torch.float32))
+    return -torch.nn.functional.logsigmoid(beta * (picked[:, 0] - picked[:, 1] - margin))
 
 
 def reference_scores(model: Any, pairs: Sequence[Pair], rows: int = 16) -> list[Pair]:

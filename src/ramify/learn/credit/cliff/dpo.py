@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json
 from ramify.learn.credit.cliff.pairs import Pair
+from ramify.learn.train.preference import single_token_loss
 from ramify.learn.train.sft import SftSettings, learning_rate
 
 BETA = 0.05
@@ -55,8 +55,8 @@ def single_token_dpo(
     reference model's margin. ``end`` [b] (``eos_compat``): how much more the policy than the reference
     favours ending after the chosen token over ending after the rejected one, added to the margin.
     """
-    margin = token_margin(logits, chosen, rejected) - reference
-    return -logsigmoid(beta * (margin if end is None else margin + end))
+    against = reference if end is None else reference - end
+    return single_token_loss(logits, chosen, rejected, against, beta)
 
 
 def two_logit_gradient(margin: ArrayLike, beta: float = BETA) -> NDArray[np.float64]:
@@ -219,7 +219,7 @@ def _margins(policy: LocalPolicy, pairs: Sequence[Pair], ends: bool) -> tuple[Te
 def _loss(policy: LocalPolicy, part: Sequence[_Row], settings: CliffDpoSettings) -> Tensor:
     margin, end = _margins(policy, [row.pair for row in part], settings.eos_compat)
     reference = torch.tensor([row.margin + row.end for row in part], device=margin.device)
-    return -logsigmoid(settings.beta * (margin + end - reference))
+    return -torch.nn.functional.logsigmoid(settings.beta * (margin + end - reference))
 
 
 def _accuracy(policy: LocalPolicy, rows: Sequence[_Row], settings: CliffDpoSettings) -> float | None:
