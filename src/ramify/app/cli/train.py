@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,25 @@ def _print(summary: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"{name.replace('_', ' '):<20} {shown}")
 
 
+def _fine_tune(
+    run: Callable[..., dict[str, Any]],
+    chosen: Any,
+    out: Path,
+    track: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Show the recipe, or run it and show the summary."""
+    from ramify.app.cli.cards import LiveProgress
+
+    if dry_run:
+        _print(chosen.model_dump(mode="json"), as_json)
+        return
+    with LiveProgress() as live:
+        summary = run(chosen, out, live, tracker=track)
+    _print(summary, as_json)
+
+
 @app.command()
 def sft(
     out: Out,
@@ -67,17 +87,11 @@ def sft(
 
     Example: `ramify train sft --policy hf:DIR --tree runs/a/tree.db --set steps=200 --out runs/sft`
     """
-    from ramify.app.cli.cards import LiveProgress
     from ramify.core.run.recipe import resolve
     from ramify.learn.train.finetune import SftRecipe, run_sft
 
     chosen = resolve(SftRecipe, recipe, settings, policy=policy, tree=_text(tree), data=_text(data))
-    if dry_run:
-        _print(chosen.model_dump(mode="json"), as_json)
-        return
-    with LiveProgress() as live:
-        summary = run_sft(chosen, out, live, tracker=track)
-    _print(summary, as_json)
+    _fine_tune(run_sft, chosen, out, track, dry_run, as_json)
 
 
 @app.command()
@@ -96,17 +110,11 @@ def dpo(
 
     Example: `ramify train dpo --policy hf:DIR --tree runs/a/tree.db --set least=0.5 --out runs/dpo`
     """
-    from ramify.app.cli.cards import LiveProgress
     from ramify.core.run.recipe import resolve
     from ramify.learn.train.finetune import DpoRecipe, run_dpo
 
     chosen = resolve(DpoRecipe, recipe, settings, policy=policy, tree=_text(tree), data=_text(data))
-    if dry_run:
-        _print(chosen.model_dump(mode="json"), as_json)
-        return
-    with LiveProgress() as live:
-        summary = run_dpo(chosen, out, live, tracker=track)
-    _print(summary, as_json)
+    _fine_tune(run_dpo, chosen, out, track, dry_run, as_json)
 
 
 @app.command("policy")
