@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import inspect
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import ramify.core.world
 from ramify.core.errors import BadInput
-from ramify.learn.organism import recipe as recipe_module
 from ramify.learn.organism.recipe import Recipe
 from ramify.learn.train import sft
 
@@ -22,6 +22,10 @@ RECIPES = {
     "maze-walker": "maze_walker",
     "test-tiny": "test_tiny",
 }
+
+_ROOT = Path(__file__).parents[2]
+_DECIDE = ("ramify.core.world.", "ramify.learn.organism.")
+_LISTS = ("ramify.core.world.open", "ramify.learn.organism.registry")
 
 
 def names() -> tuple[str, ...]:
@@ -56,19 +60,50 @@ def organism_for(world: str) -> str:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Sha256 (hex) of every source that decides what is built: recipe, builder, trainer and worlds."""
-    own = inspect.getmodule(recipe.conversations)
-    taken = {m.__file__ for m in vars(own).values() if inspect.ismodule(m) and ".recipes." in m.__name__}
-    files = [Path(inspect.getfile(recipe.conversations)), *sorted(Path(str(file)) for file in taken)]
-    # The list of organisms decides nothing about one of them: a new one must not rebuild the others.
-    parts = Path(recipe_module.__file__).parent.glob("*.py")
-    files += sorted(part for part in parts if part.name not in ("__init__.py", "registry.py"))
-    files += [Path(sft.__file__)]
-    files += sorted(Path(ramify.core.world.__path__[0]).rglob("*.py"))
+    """Sha256 (hex) of every source that decides what is built: recipe, builder, trainer and its worlds.
+
+    A world or recipe that this one does not import decides nothing about it, nor do the lists of all.
+    """
+    files = _sources([inspect.getfile(recipe.conversations), _builder(), sft.__file__])
     mixed = hashlib.sha256()
-    for file in files:
-        mixed.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    for name, file in sorted((file.relative_to(_ROOT).as_posix(), file) for file in files):
+        mixed.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return mixed.hexdigest()
+
+
+def _builder() -> str:
+    """The builder's source, named without importing it (it imports this module)."""
+    return str(Path(__file__).with_name("build.py"))
+
+
+def _sources(starts: Sequence[str]) -> set[Path]:
+    """Source files reached by imports within the worlds and the organisms."""
+    found: set[Path] = set()
+    waiting = [Path(start) for start in starts]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += [item for name in _imports(file) if (item := _inside(name)) is not None]
+    return found
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """Names of modules, or of things in them, that a source imports."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _inside(name: str) -> Path | None:
+    """The file of a module that may decide what an organism is, or None."""
+    if not name.startswith(_DECIDE) or name.endswith(_LISTS):
+        return None
+    place = _ROOT.joinpath(*name.split(".")[1:])
+    return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
 
 
 def home() -> Path:
