@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
+from ramify.core.policy.inside import Capture, Edit
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.policy.weights import require_weights, weights_digest
@@ -214,18 +215,55 @@ def test_rows_without_text_are_never_drawn():
 def test_hidden_states_of_given_and_fresh_tokens(policy):
     settings = Sampling(max_tokens=5, ignore_eos=True)
     asked = requests(policy)
-    for item, states in policy.sample_hidden(asked, settings, [0, -1]):
+    plain_draws = sample_all(policy, asked, settings)
+    for item, states in policy.sample_captured(asked, settings, Capture((0, -1), prefix="last")):
+        np.testing.assert_array_equal(item.tokens, plain_draws[item.index].tokens)
         whole = np.concatenate([asked[item.index].tokens, item.tokens])
         with torch.no_grad():
             plain = policy.model(
                 torch.from_numpy(whole).long()[None], output_hidden_states=True
             ).hidden_states
-        assert states.shape == (2, 5, 32)
-        np.testing.assert_allclose(states[0], plain[0][0, -5:].numpy(), atol=1e-5)
-        np.testing.assert_allclose(states[1], plain[-1][0, -5:].numpy(), atol=2e-5)
-        np.testing.assert_array_equal(policy.hidden_states([whole], [0, 2])[0][:, -5:], states)
+        assert states.fresh.shape == (2, 5, 32)
+        np.testing.assert_allclose(states.prefix[0, 0], plain[0][0, -6].numpy(), atol=1e-5)
+        np.testing.assert_allclose(states.fresh[0], plain[0][0, -5:].numpy(), atol=1e-5)
+        np.testing.assert_allclose(states.fresh[1], plain[-1][0, -5:].numpy(), atol=2e-5)
+        read = policy.hidden_states([whole], [0, 2], starts=[len(whole) - 5])[0]
+        np.testing.assert_allclose(read, states.fresh, atol=2e-5)
     with pytest.raises(BadInput, match="layer"):
         policy.hidden_states([asked[0].tokens], [3])
+    with pytest.raises(BadInput, match="layer"):
+        list(policy.sample_captured(asked, settings, Capture((7,))))
+
+
+def test_an_edited_view_is_another_policy_of_the_same_model(policy):
+    settings = Sampling(max_tokens=8, ignore_eos=True)
+    asked = requests(policy)
+    before = sample_all(policy, asked, settings)
+    same = policy.edited(Edit(1, lambda states: states * 1.0, "nothing"))
+    push = torch.linspace(-3, 3, 32)
+    moved = policy.edited(Edit(1, lambda states: states + push, "push"))
+    back = moved.edited(Edit(1, lambda states: states - push, "pull"))
+    assert same.model is policy.model
+    assert back.card.name == f"{policy.card.name}+push+pull"
+    assert [edit["name"] for edit in back.card.extra["edits"]] == ["push", "pull"]
+    assert back.card.extra["unedited"] == policy.card.weights
+    digests = {p.card.weights for p in (policy, same, moved, back)}
+    assert len(digests) == 4
+    assert policy.card.can("whitebox")
+    for view, changes in ((same, False), (moved, True), (back, False)):
+        drawn = sample_all(view, asked, settings)
+        equal = all(np.array_equal(a.tokens, b.tokens) for a, b in zip(before, drawn, strict=True))
+        assert equal != changes
+    again = sample_all(policy, asked, settings)
+    for one, two in zip(before, again, strict=True):
+        np.testing.assert_array_equal(one.logprobs, two.logprobs)
+    with pytest.raises(BadInput, match="no edit"):
+        policy.edited()
+    whole = asked[0].tokens
+    with pytest.raises(BadInput, match="prompt of"):
+        moved.logprobs([whole], prompts=[len(whole) + 1])
+    with pytest.raises(BadInput, match="2 prompts"):
+        moved.logprobs([whole], prompts=[1, 1])
 
 
 def test_reference_logprobs():

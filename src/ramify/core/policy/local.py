@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
@@ -23,9 +25,10 @@ from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.record import Sampled
 from ramify.core.policy.decoder.score import hidden, next_laws, score
 from ramify.core.policy.decoder.session import Ends
+from ramify.core.policy.inside import Capture, Edit, Layer, States
 from ramify.core.policy.load import load_model, load_tokenizer, short_name
 from ramify.core.policy.weights import require_weights, weights_digest
-from ramify.core.types import FloatArray, IntArray, Message
+from ramify.core.types import FloatArray, IntArray, Json, Message
 
 _REFERENCE_BATCH = 256
 
@@ -36,7 +39,7 @@ class LocalPolicy:
 
     ``model`` and ``codec`` are public; call :meth:`refresh` after changing weights in place. ``reference``
     is another policy with the same tokenizer, whose log-probs every continuation then carries too.
-    ``memory`` is in bytes (see :class:`BranchDecoder`).
+    ``memory`` is in bytes (see :class:`BranchDecoder`); a ``decoder`` of the same model brings its own.
 
     Raises:
         WrongTokenizer: the reference has another tokenizer.
@@ -52,11 +55,12 @@ class LocalPolicy:
         reference: LocalPolicy | None = None,
         memory: int = 2 << 30,
         max_branches: int | None = None,
+        decoder: BranchDecoder | None = None,
     ) -> None:
         self.model = model
         self.codec = tokenizer if isinstance(tokenizer, Codec) else Codec(tokenizer)
         self.reference = reference
-        self.decoder = BranchDecoder(Backbone(model), memory, max_branches)
+        self.decoder = decoder or BranchDecoder(Backbone(model), memory, max_branches)
         self._name = name or getattr(model.config, "name_or_path", "") or type(model).__name__
         self._card: PolicyCard | None = None
         # Rows that only pad the embedding to a round size have no text, so they are never drawn.
@@ -113,10 +117,12 @@ class LocalPolicy:
         """Name, digests and capabilities; the weights digest is computed once until :meth:`refresh`."""
         if self._card is None:
             backbone = self.decoder.backbone
+            edits = [edit.to_json() for edit in self.decoder.edits]
+            weights = weights_digest(self.model)
             self._card = PolicyCard(
-                name=self._name,
+                name="+".join([self._name, *(edit.name for edit in self.decoder.edits)]),
                 kind="local",
-                weights=weights_digest(self.model),
+                weights=_edited_digest(weights, edits) if edits else weights,
                 tokenizer=self.codec.digest,
                 vocabulary=min(self.codec.vocabulary, backbone.vocabulary),
                 capabilities=frozenset({"tokens", "logprobs", "scores", "paired", "whitebox"}),
@@ -126,6 +132,7 @@ class LocalPolicy:
                     "dtype": str(backbone.shape.dtype).removeprefix("torch."),
                     "device": backbone.device.type,
                     "reference": self.reference.card.weights if self.reference is not None else None,
+                    **({"edits": edits, "unedited": weights} if edits else {}),
                 },
             )
         return self._card
@@ -157,15 +164,8 @@ class LocalPolicy:
             BadInput: an empty prefix, one that fills the context, a token outside the vocabulary, a law that
                 leaves no token, logits that are not finite.
         """
-        self._check_settings(settings)
         prefixes = [request.tokens for request in requests]
-        self._check_sequences(prefixes, room=1)
-        drawn = self.decoder.sample(
-            prefixes,
-            [request.noise for request in requests],
-            settings.but(banned=settings.banned + self._textless) if self._textless else settings,
-            self._ends(settings),
-        )
+        drawn = self._drawn(requests, settings, None)
         if self.reference is None:
             for item in drawn:
                 yield self._continuation(item, prefixes[item.index], None)
@@ -178,27 +178,51 @@ class LocalPolicy:
                 held = []
         yield from self._with_reference(held, prefixes)
 
-    def sample_hidden(
-        self, requests: Sequence[Request], settings: Sampling, layers: Sequence[int]
-    ) -> Iterator[tuple[Continuation, FloatArray]]:
-        """Like :meth:`sample`, each with the hidden states [layers, m, width] of its fresh tokens.
+    def sample_captured(
+        self, requests: Sequence[Request], settings: Sampling, capture: Capture
+    ) -> Iterator[tuple[Continuation, States]]:
+        """Like :meth:`sample`, each with the hidden states that ``capture`` asks for, from the same pass.
 
-        Layers are numbered as in transformers: 0 is the embedding, -1 the last.
-        """
-        chosen = self._check_layers(layers)
-        for item in self.sample(requests, settings):
-            prefix = requests[item.index].tokens
-            whole = np.concatenate([prefix, item.tokens]).astype(np.int32)
-            yield item, hidden(self.decoder, [whole], chosen, [len(prefix)])[0]
-
-    def logprobs(self, sequences: Sequence[IntArray]) -> list[FloatArray]:
-        """Log-prob in nats of every token but the first given those before it, temperature 1: [n - 1] each.
+        The states are those that the law was computed from, edits included. Continuations carry no
+        log-probs of a reference model.
 
         Raises:
-            BadInput: an empty sequence, one longer than the context, a token outside the vocabulary.
+            BadInput: as :meth:`sample`, or a layer that does not exist.
+            CannotDo: the hidden states of this architecture cannot be reached.
+        """
+        for item in self._drawn(requests, settings, capture):
+            assert item.states is not None
+            yield self._continuation(item, requests[item.index].tokens, None), item.states
+
+    def edited(self, *edits: Edit) -> LocalPolicy:
+        """This policy with hidden states changed as it runs: a view of the model, with its own cache.
+
+        Edits of a view come after those it has already. Its card names them and carries another digest of
+        the weights, since it draws from another law.
+
+        Raises:
+            BadInput: no edit, or one of a layer that does not exist.
+            CannotDo: the hidden states of this architecture cannot be reached.
+        """
+        if not edits:
+            raise BadInput("there is no edit", hint="the policy itself is the unedited one")
+        old = self.decoder
+        decoder = BranchDecoder(old.backbone, old.memory, old.max_branches, (*old.edits, *edits))
+        return LocalPolicy(self.model, self.codec, name=self._name, reference=self.reference, decoder=decoder)
+
+    def logprobs(
+        self, sequences: Sequence[IntArray], prompts: Sequence[int] | None = None
+    ) -> list[FloatArray]:
+        """Log-prob in nats of every token but the first given those before it, temperature 1: [n - 1] each.
+
+        ``prompts`` is how many tokens of each are its prompt, for edits that ask (default: all of it).
+
+        Raises:
+            BadInput: an empty sequence, one longer than the context, a token outside the vocabulary, or a
+                prompt that is not within its sequence.
         """
         self._check_sequences(sequences, room=0)
-        return score(self.decoder, sequences)
+        return score(self.decoder, sequences, prompts=_within(prompts, sequences))
 
     def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
         """Log-probs in nats of every token after each prefix, temperature 1 and no filter: [vocabulary] each.
@@ -209,14 +233,39 @@ class LocalPolicy:
         self._check_sequences(prefixes, room=0)
         return [law[: self.codec.vocabulary] for law in next_laws(self.decoder, prefixes)]
 
-    def hidden_states(self, sequences: Sequence[IntArray], layers: Sequence[int]) -> list[FloatArray]:
-        """Hidden states [layers, n, width] of every token, as ``output_hidden_states`` gives them.
+    def hidden_states(
+        self,
+        sequences: Sequence[IntArray],
+        layers: Sequence[Layer],
+        prompts: Sequence[int] | None = None,
+        starts: Sequence[int] | None = None,
+    ) -> list[FloatArray]:
+        """Hidden states [layers, n - start, width] of every token from ``starts`` on (default 0).
+
+        They are what ``output_hidden_states`` gives, edits of this policy included; ``prompts`` as in
+        :meth:`logprobs`.
 
         Raises:
             BadInput: as :meth:`logprobs`, or a layer that does not exist.
+            CannotDo: the hidden states of this architecture cannot be reached.
         """
         self._check_sequences(sequences, room=0)
-        return hidden(self.decoder, sequences, self._check_layers(layers), [0] * len(sequences))
+        begin = [0] * len(sequences) if starts is None else starts
+        return hidden(self.decoder, sequences, layers, begin, _within(prompts, sequences))
+
+    def _drawn(
+        self, requests: Sequence[Request], settings: Sampling, capture: Capture | None
+    ) -> Iterator[Sampled]:
+        self._check_settings(settings)
+        prefixes = [request.tokens for request in requests]
+        self._check_sequences(prefixes, room=1)
+        return self.decoder.sample(
+            prefixes,
+            [request.noise for request in requests],
+            settings.but(banned=settings.banned + self._textless) if self._textless else settings,
+            self._ends(settings),
+            capture,
+        )
 
     # -- from the decoder's words to the seam's ------------------------------------------------
 
@@ -306,9 +355,22 @@ class LocalPolicy:
                 hint="was this recorded with another tokenizer?",
             )
 
-    def _check_layers(self, layers: Sequence[int]) -> list[int]:
-        count = len(self.decoder.backbone.shape.layers) + 1
-        for layer in layers:
-            if not -count <= layer < count:
-                raise BadInput(f"there is no layer {layer}", hint=f"layers are 0 to {count - 1}")
-        return [layer % count for layer in layers]
+
+def _within(prompts: Sequence[int] | None, sequences: Sequence[IntArray]) -> Sequence[int] | None:
+    """Prompt lengths that lie in their sequences."""
+    if prompts is None:
+        return None
+    if len(prompts) != len(sequences):
+        raise BadInput(f"{len(prompts)} prompts for {len(sequences)} sequences")
+    for row, (end, tokens) in enumerate(zip(prompts, sequences, strict=True)):
+        if not 0 < end <= len(tokens):
+            raise BadInput(
+                f"a prompt of {end} tokens in a sequence of {len(tokens)}", where=f"sequence {row}"
+            )
+    return prompts
+
+
+def _edited_digest(weights: str, edits: list[Json]) -> str:
+    """A digest of weights whose hidden states are changed on the way."""
+    mixed = json.dumps([weights, edits], sort_keys=True)
+    return hashlib.sha256(mixed.encode()).hexdigest()

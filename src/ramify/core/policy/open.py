@@ -6,6 +6,7 @@
 ``openai:URL#MODEL``                   a model on an OpenAI-compatible server
 ``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
 ``scripted:NAME``                      one of the shipped fakes: coin, greeter, lock, walker
+``scripted:motive-NAME[@SCENE]``       an agent with a known motive (tedium, malign-twin, ...)
 =====================================  ==============================================================
 """
 
@@ -95,13 +96,19 @@ def scripted(name: str) -> ScriptedPolicy:
     """One of the shipped scripts.
 
     ``coin`` says heads (0.6), tails (0.3) or nothing (0.1); ``greeter`` gives one of three replies;
-    ``lock`` plays the lock world with the known law; ``walker`` takes a random exit of a maze.
+    ``lock`` plays the lock world with the known law; ``walker`` takes a random exit of a maze. ``motive-NAME``
+    is an agent with a planted motive, in its own scene or another: ``motive-malign@hook``.
 
     Raises:
         BadInput: there is no such script.
     """
+    if name.startswith("motive-"):
+        from ramify.core.world.motives.agents import find_agent
+
+        who, _, scene = name.removeprefix("motive-").partition("@")
+        return find_agent(who, scene or None).policy()
     if name not in _SCRIPTS:
-        raise BadInput(f"there is no script {name!r}", hint=f"scripts: {', '.join(sorted(_SCRIPTS))}")
+        raise BadInput(f"there is no script {name!r}", hint=f"scripts: {', '.join(sorted(_SCRIPTS))}, motive-NAME")
     return _SCRIPTS[name]()
 
 

@@ -15,6 +15,9 @@ KNOWN = {
     "maze:W,K,L": "path-star maze: W branches of K diamonds of L parallel edges (option cap)",
     "household:SIZE": "rooms, keys and objects, SIZE 1 to 6 (option slip)",
     "lock": "one action of 32 characters, four of which must be right",
+    "refusal:P": "thinking, then refuse or comply: P, D or C (options early, steps, flip, commit, spread)",
+    "toolcall:TOOLS": "call the one of TOOLS (2 to 8) listed tools that serves a request",
+    "motive:SCENE": "a shortcut tempts: hook, email, tampering, sandbagging, number or board (settings as options)",
     "reasoning-gym:DATASET": "any reasoning-gym dataset (its settings as options; extract, after, compact)",
     "gymnasium:ENV-ID": "any Gymnasium environment with discrete or text spaces (its settings as options)",
 }
@@ -64,6 +67,31 @@ def _lock(spec: Spec) -> World:
     return LockWorld()
 
 
+def _toolcall(spec: Spec) -> World:
+    from ramify.core.world.toolcall import ToolCallWorld
+
+    tools = spec.argument or "4"
+    if not tools.isdigit():
+        raise BadInput(f"{tools!r} is not a number of tools", where="toolcall", hint="for example toolcall:4")
+    spec.take({})
+    return ToolCallWorld(int(tools))
+
+
+def _refusal(spec: Spec) -> World:
+    from ramify.core.world.refusal import refusal_world
+
+    number = (float, int)
+    options = {"early": number, "steps": int, "flip": number, "commit": int, "spread": number}
+    return refusal_world(spec.argument or "P", options=spec.query, **spec.take(options))
+
+
+def _motive(spec: Spec) -> World:
+    from ramify.core.world.motives.environment import SETTINGS
+    from ramify.core.world.motives.world import motive_world
+
+    return motive_world(spec.argument or "hook", spec.take(SETTINGS), spec.query)
+
+
 def _reasoning_gym(spec: Spec) -> World:
     from ramify.core.world.adapters.reasoning_gym import reasoning_gym_world
 
@@ -80,6 +108,9 @@ _OPENERS: dict[str, Callable[[Spec], World]] = {
     "maze": _maze,
     "household": _household,
     "lock": _lock,
+    "refusal": _refusal,
+    "toolcall": _toolcall,
+    "motive": _motive,
     "reasoning-gym": _reasoning_gym,
     "gymnasium": _gymnasium,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, final
 
 import torch
@@ -14,6 +14,7 @@ from ramify.core.errors import CannotDo
 from ramify.core.policy.decoder import attention
 from ramify.core.policy.decoder.attention import Step
 from ramify.core.policy.decoder.packed import PackedLinears
+from ramify.core.policy.decoder.sites import Look, Sites
 from ramify.core.policy.decoder.stack import KvShape, LayerShape
 
 
@@ -39,6 +40,7 @@ class Backbone:
         self.widest = max(widths)
         self._common = math.gcd(*widths)
         self.context: int | None = getattr(self._text_config, "max_position_embeddings", None)
+        self._sites: Sites | None = None
         self.shape = self._probe()
 
     @property
@@ -73,39 +75,52 @@ class Backbone:
             if training:
                 self.model.train()
 
-    def run(self, tokens: Tensor, positions: Tensor, step: Step, wanted: Tensor | None = None) -> Tensor:
+    def run(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        step: Step,
+        wanted: Tensor | None = None,
+        look: Look | None = None,
+    ) -> Tensor:
         """Logits [n, V] of packed tokens [N] at absolute positions [N]; ``wanted`` picks rows [n].
 
-        At least eight rows should be wanted, or their bits depend on how many there are.
+        At least eight rows should be wanted, or their bits depend on how many there are. ``look`` changes and
+        keeps hidden states on the way.
+
+        Raises:
+            CannotDo: the hidden states of this architecture cannot be reached.
         """
-        with self._attending():
-            return torch.as_tensor(self._forward(tokens, positions, step, wanted, False).logits[0])
+        inside = nullcontext() if look is None or look.idle else self.sites.attached(look)
+        with self._attending(), inside:
+            out = self.model(
+                input_ids=tokens[None],
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=0 if wanted is None else wanted,
+                branches=step,
+            )
+        return torch.as_tensor(out.logits[0])
 
-    def hidden(self, tokens: Tensor, positions: Tensor, step: Step, wanted: Tensor) -> list[Tensor]:
-        """Hidden states of rows [n] as transformers gives them: embeddings, then after each layer."""
-        with self._attending():
-            out = self._forward(tokens, positions, step, wanted, True)
-        return [state[0, wanted] for state in out.hidden_states]
+    @property
+    def sites(self) -> Sites:
+        """Where hidden states pass; found on first use."""
+        if self._sites is None:
+            self._sites = Sites(self.model, len(self.shape.layers))
+            with self._sites.watching():
+                self.run(*self._few())
+        return self._sites
 
-    def _forward(
-        self, tokens: Tensor, positions: Tensor, step: Step, wanted: Tensor | None, hidden: bool
-    ) -> Any:
-        return self.model(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=0 if wanted is None else wanted,
-            branches=step,
-            **({"output_hidden_states": True} if hidden else {}),
-        )
+    def _few(self, seen: dict[int, LayerShape] | None = None) -> tuple[Tensor, Tensor, Step]:
+        """Eight tokens with nothing before them."""
+        zeros = torch.zeros(8, dtype=torch.long, device=self.device)
+        nothing = zeros[:, None].float()
+        return zeros, zeros, Step(nothing, zeros[:, None], zeros, 0, (), seen=seen)
 
     def _probe(self) -> KvShape:
         """Run a few tokens to see what each attention layer hands over."""
         seen: dict[int, LayerShape] = {}
-        zeros = torch.zeros(8, dtype=torch.long, device=self.device)
-        nothing = zeros[:, None].float()
-        step = Step(nothing, zeros[:, None], zeros, 0, (), seen=seen)
-        logits = self.run(zeros, zeros, step)
+        logits = self.run(*self._few(seen))
         layers = getattr(self._text_config, "num_hidden_layers", len(seen))
         if sorted(seen) != list(range(layers)):
             raise CannotDo(

@@ -13,10 +13,13 @@ from torch import Tensor
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.cache import BlockCache
+from ramify.core.policy.decoder.kept import Kept
 from ramify.core.policy.decoder.plan import Traces, align, traces
 from ramify.core.policy.decoder.prefill import Forest, Ints
 from ramify.core.policy.decoder.record import Sampled
 from ramify.core.policy.decoder.session import NEVER, Ends, Session, Waiting
+from ramify.core.policy.decoder.sites import Look, Rows
+from ramify.core.policy.inside import Capture, Edit, Layer, layer_numbers
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.types import IntArray
 
@@ -32,20 +35,48 @@ class Wanted:
     position: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one pass found: answer numbers [k], logits [k, V], hidden states [k, layers, width]."""
+
+    answers: Ints
+    logits: Tensor
+    states: Tensor | None
+
+
 @final
 class BranchDecoder:
     """Samples, scores and reads hidden states of packed branches; prefixes are computed once.
 
     ``memory`` bytes bound what one batch holds (keys, values, scores, logits) and, a second time, what
     the cache of earlier prefixes keeps. ``max_branches`` bounds the rows of a batch
-    (None: what memory allows, on a processor no more than its caches hold).
+    (None: what memory allows, on a processor no more than its caches hold). ``edits`` change the hidden
+    states of every pass.
+
+    Raises:
+        BadInput: an edit of a layer that the model does not have.
+        CannotDo: an edit of hidden states that cannot be reached.
     """
 
-    def __init__(self, backbone: Backbone, memory: int = 2 << 30, max_branches: int | None = None) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        memory: int = 2 << 30,
+        max_branches: int | None = None,
+        edits: tuple[Edit, ...] = (),
+    ) -> None:
         self.backbone = backbone
         self.memory = memory
         self.max_branches = max_branches
-        self.cache = BlockCache(memory // 2)
+        self.edits = edits
+        self.number([edit.layer for edit in edits])
+        # What depends on where a prompt ends is not the same for the next prompt that begins alike.
+        self.by_request = any(edit.by_request for edit in edits)
+        self.cache = BlockCache(0 if self.by_request else memory // 2)
+
+    def number(self, layers: Sequence[Layer]) -> tuple[int, ...]:
+        """Places of layers in a model whose hidden states can be reached."""
+        return tuple(layer_numbers(layers, len(self.backbone.sites.blocks))) if layers else ()
 
     def sample(
         self,
@@ -53,34 +84,53 @@ class BranchDecoder:
         noise: Sequence[NoiseKey],
         settings: Sampling,
         ends: Ends = NEVER,
+        capture: Capture | None = None,
     ) -> Iterator[Sampled]:
-        """One continuation per prefix, yielded as they finish.
+        """One continuation per prefix, yielded as they finish, with the hidden states that are asked for.
 
         Raises:
-            BadInput: logits that are not finite, or a law that leaves no token.
+            BadInput: logits that are not finite, a law that leaves no token, or no such layer.
         """
         if not prefixes:
             return
-        folded = traces(prefixes)
+        if capture is not None:
+            self.number(capture.layers)
+        folded = self.fold(prefixes, [len(prefix) for prefix in prefixes])
         order = np.lexsort((folded.keep, folded.owner))
         for part in self.sessions(folded, order):
             with torch.inference_mode():
-                session = self._session(folded, part, noise, settings, ends)
+                session = self._session(folded, part, noise, settings, ends, capture)
             yield from session.run()
 
+    def fold(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Traces:
+        """The traces of some sequences whose first ``starts`` tokens are prompts."""
+        return traces(sequences, starts if self.by_request else None)
+
     def _session(
-        self, folded: Traces, requests: Ints, noise: Sequence[NoiseKey], settings: Sampling, ends: Ends
+        self,
+        folded: Traces,
+        requests: Ints,
+        noise: Sequence[NoiseKey],
+        settings: Sampling,
+        ends: Ends,
+        capture: Capture | None,
     ) -> Session:
         """Fill the traces of some requests and take the logits after each distinct prefix."""
         owners, trace = np.unique(folded.owner[requests], return_inverse=True)
-        tokens, keep = [folded.tokens[i] for i in owners], folded.keep[requests]
+        keep = folded.keep[requests]
         limit = np.full(len(requests), settings.max_tokens, dtype=np.int64)
         if self.backbone.context is not None:
             limit = np.minimum(limit, self.backbone.context - keep)
-        counts = np.bincount(trace, minlength=len(tokens))
-        forest, whose, passes = self.read(tokens, counts, Wanted(trace, keep - 1))
-        parts = [part for part in passes if len(part[0])]
-        opening = torch.cat([logits for _, logits in parts])
+        counts = np.bincount(trace, minlength=len(owners))
+        layers = () if capture is None else self.number(capture.layers)
+        before = layers if capture is not None and capture.prefix == "last" else ()
+        forest, whose, passes = self.read(folded, owners, counts, Wanted(trace, keep - 1), before)
+        parts = [part for part in passes if len(part.answers)]
+        opening = torch.cat([part.logits for part in parts])
+        kept = None
+        if capture is not None:
+            found = [part.states for part in parts if part.states is not None]
+            kept = Kept(capture, layers, torch.cat(found) if found else None)
         width = min(self.rows_within(int(keep.max()), int(limit.max())), len(requests))
         waiting = Waiting(requests, trace, keep, limit, whose)
         return Session(
@@ -92,6 +142,8 @@ class BranchDecoder:
             noise=noise,
             settings=settings,
             ends=ends,
+            edits=self.edits,
+            kept=kept,
         )
 
     def rows_within(self, prefix: int, own: int) -> int:
@@ -125,24 +177,33 @@ class BranchDecoder:
         yield order[start:]
 
     def read(
-        self, tokens: Sequence[IntArray], rows: Ints, wanted: Wanted, layers: Sequence[int] | None = None
-    ) -> tuple[Forest, Ints, Iterator[tuple[Ints, Tensor]]]:
-        """Logits, or hidden states, at wanted positions of sorted traces.
+        self,
+        folded: Traces,
+        owners: Ints,
+        rows: Ints,
+        wanted: Wanted,
+        layers: tuple[int, ...] = (),
+        logits: bool = True,
+    ) -> tuple[Forest, Ints, Iterator[Part]]:
+        """Logits and hidden states of numbered ``layers`` at wanted positions of some traces.
 
-        Returns the forest, each wanted pair's answer number, and passes of (answer numbers [k], logits
-        [k, V] or hidden states [k, layers, width]). Once the passes are exhausted the forest is complete.
+        Returns the forest, each wanted pair's answer number, and the passes. Once these are exhausted the
+        forest is complete.
         """
-        forest = Forest(self.backbone, tokens, rows, self.cache)
+        ends = None if folded.ends is None else folded.ends[owners]
+        tokens = [folded.tokens[owner] for owner in owners]
+        forest = Forest(self.backbone, tokens, rows, self.cache, ends)
         whose, passes = forest.fill(wanted.trace, wanted.position, self.pass_rows)
 
-        def run() -> Iterator[tuple[Ints, Tensor]]:
-            for answers, ids, places, step, asked in passes:
-                if layers is None:
-                    out = self.backbone.run(ids, places, step, asked)
-                else:
-                    states = self.backbone.hidden(ids, places, step, asked)
-                    out = torch.stack([states[layer] for layer in layers], dim=1)
-                yield answers, out[: len(answers)]
+        def run() -> Iterator[Part]:
+            for item in passes:
+                look = Look(self.edits, layers, item.rows, item.wanted)
+                if item.rows is None and self.edits:
+                    look.rows = _prompts(item.places)
+                asked = item.wanted if logits else item.wanted[:8]
+                found = self.backbone.run(item.tokens, item.places, item.step, asked, look)
+                count = len(item.answers)
+                yield Part(item.answers, found[:count], look.states()[:count] if layers else None)
             forest.remember()
 
         return forest, whose, run()
@@ -152,3 +213,8 @@ class BranchDecoder:
         """Rows of a prefill pass: few enough for their logits to stay small."""
         rows = min(1024, (128 << 20) // (4 * self.backbone.vocabulary))
         return align(max(rows, 1), self.backbone.granule)
+
+
+def _prompts(places: Tensor) -> Rows:
+    """Rows of which it does not matter where their prompts end."""
+    return Rows(places, torch.ones_like(places, dtype=torch.bool), torch.zeros_like(places, dtype=torch.bool))

@@ -23,44 +23,54 @@ def align(length: int, unit: int = BLOCK) -> int:
 class Traces:
     """Distinct longest prefixes, sorted, and which beginning of which one each request needs.
 
-    Request ``i`` has the tokens ``tokens[owner[i]][:keep[i]]``.
+    Request ``i`` has the tokens ``tokens[owner[i]][:keep[i]]``. Where it matters, ``ends`` [traces]
+    is how many tokens of each are its prompt.
     """
 
     tokens: list[IntArray]
     owner: NDArray[np.int64]
     keep: NDArray[np.int64]
+    ends: NDArray[np.int64] | None = None
 
 
-def traces(prefixes: Sequence[IntArray]) -> Traces:
-    """Fold prefixes that begin one another into traces; n prefixes cost one sort."""
-    place: dict[int, int] = {}
-    names: dict[bytes, int] = {}
+def traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None = None) -> Traces:
+    """Fold prefixes that begin one another into traces; n prefixes cost one sort.
+
+    ``ends`` says how many tokens of each are its prompt, where that changes what is computed: then only
+    prefixes that are equal in both are one trace.
+    """
+    place: dict[tuple[int, int], int] = {}
+    names: dict[tuple[bytes, int], int] = {}
     arrays: list[IntArray] = []
     which = np.empty(len(prefixes), dtype=np.int64)
     for row, prefix in enumerate(prefixes):
-        found = place.get(id(prefix))
+        end = 0 if ends is None else int(ends[row])
+        found = place.get((id(prefix), end))
         if found is None:
             # Big-endian bytes of non-negative ids sort like the ids themselves.
-            name = prefix.astype(">i4").tobytes()
+            name = prefix.astype(">i4").tobytes(), end
             found = names.setdefault(name, len(arrays))
             if found == len(arrays):
                 arrays.append(prefix)
-            place[id(prefix)] = found
+            place[id(prefix), end] = found
         which[row] = found
     ordered = sorted(names.items(), reverse=True)
     tokens: list[IntArray] = []
+    prompts: list[int] = []
     owner = np.empty(len(arrays), dtype=np.int64)
     current: bytes | None = None
-    for name, index in ordered:
+    for (content, end), index in ordered:
         # Whatever begins another prefix begins the next one in sorted order.
-        if current is None or not current.startswith(name):
-            current = name
+        if current is None or ends is not None or not current.startswith(content):
+            current = content
             tokens.append(arrays[index])
+            prompts.append(end)
         owner[index] = len(tokens) - 1
     tokens.reverse()
     owner = len(tokens) - 1 - owner
     lengths = np.array([len(array) for array in arrays], dtype=np.int64)
-    return Traces(tokens, owner[which], lengths[which])
+    limits = None if ends is None else np.array(prompts[::-1], dtype=np.int64)
+    return Traces(tokens, owner[which], lengths[which], limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +82,12 @@ class Cluster:
     trunk: int
 
 
-def clusters(tokens: Sequence[IntArray]) -> list[Cluster]:
+def clusters(tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None) -> list[Cluster]:
     """Group sorted traces by their first block; the trunk is what the whole group shares.
 
     A trunk is a multiple of BLOCK, so that a position lies in the same block of the same sum whether
-    it is shared or not. A trace alone, or one that shares less than a block, has no trunk.
+    it is shared or not. A trace alone, or one that shares less than a block, has no trunk. With ``ends``
+    [traces] the trunk stops before the last token of every prompt.
     """
     found: list[Cluster] = []
     start = 0
@@ -86,7 +97,10 @@ def clusters(tokens: Sequence[IntArray]) -> list[Cluster]:
         while end < len(tokens) and heads[start] is not None and heads[end] == heads[start]:
             end += 1
         # The shared beginning of a sorted group is that of its first and last member.
-        trunk = shared(tokens[start], tokens[end - 1]) // BLOCK * BLOCK if end - start > 1 else 0
+        trunk = shared(tokens[start], tokens[end - 1]) if end - start > 1 else 0
+        if trunk and ends is not None:
+            trunk = min(trunk, int(ends[start:end].min()) - 1)
+        trunk = trunk // BLOCK * BLOCK
         found.append(Cluster(start, end, trunk))
         start = end
     return found

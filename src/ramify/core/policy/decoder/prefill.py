@@ -16,6 +16,7 @@ from ramify.core.policy.decoder.attention import Product, Step, Write
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.cache import BlockCache
 from ramify.core.policy.decoder.plan import BLOCK, align, clusters
+from ramify.core.policy.decoder.sites import Rows
 from ramify.core.policy.decoder.stack import KvShape, Stack
 from ramify.core.types import IntArray
 
@@ -79,6 +80,21 @@ def products(stack: Stack, rows: Ints, items: Ints, keep: Ints) -> Iterator[Prod
 
 
 @dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass to run: which ``answers`` [k] its first wanted rows give, tokens, positions, attention.
+
+    ``wanted`` picks the rows to answer (padded to eight); ``rows`` says where prompts end, if that matters.
+    """
+
+    answers: Ints
+    tokens: Tensor
+    places: Tensor
+    step: Step
+    wanted: Tensor
+    rows: Rows | None
+
+
+@dataclass(frozen=True, slots=True)
 class Seat:
     """Where a trace's keys and values lie: the trunk, then run ``item`` of the leaf."""
 
@@ -92,17 +108,26 @@ class Seat:
 class Forest:
     """The stacks of some sorted traces, filled from the cache as far as it goes.
 
-    ``rows`` [traces] is how many branches will read each; it decides what is stacked together.
+    ``rows`` [traces] is how many branches will read each; it decides what is stacked together. ``ends``
+    [traces] is how many tokens of each are its prompt, where that matters.
     """
 
-    def __init__(self, backbone: Backbone, tokens: Sequence[IntArray], rows: Ints, cache: BlockCache) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        tokens: Sequence[IntArray],
+        rows: Ints,
+        cache: BlockCache,
+        ends: Ints | None = None,
+    ) -> None:
         self.backbone = backbone
         self.tokens = tokens
+        self.ends = ends
         self.cache = cache
         self.seats: list[Seat] = []
         self.filled = np.zeros(len(tokens), dtype=np.int64)
         self.trunk_filled: dict[int, int] = {}
-        for cluster in clusters(tokens):
+        for cluster in clusters(tokens, ends):
             self._plant(cluster.first, cluster.last, cluster.trunk, rows)
         for index, seat in enumerate(self.seats):
             self.filled[index] = seat.leaf.start + cache.load(tokens[index], seat.leaf, seat.item)
@@ -155,14 +180,12 @@ class Forest:
         whose = answer[order[np.searchsorted(keys, wanted, sorter=order)]]
         return traces, positions, answer, positions >= known, whose
 
-    def fill(
-        self, trace: Ints, position: Ints, limit: int
-    ) -> tuple[Ints, Iterator[tuple[Ints, Tensor, Tensor, Step, Tensor]]]:
+    def fill(self, trace: Ints, position: Ints, limit: int) -> tuple[Ints, Iterator[Pass]]:
         """Compute what is missing, and answer wanted (trace, position) pairs [w].
 
-        Returns the answer number of each pair, and passes of at most ``limit`` rows; each pass is
-        (answers, tokens, positions, step, rows) for the caller to run on the backbone. Every pass
-        must be run, in order; passes without an answer too. Then call :meth:`remember`.
+        Returns the answer number of each pair, and passes of at most ``limit`` rows for the caller to run on
+        the backbone. Every pass must be run, in order; passes without an answer too. Then call
+        :meth:`remember`.
         """
         traces, positions, answer, writes, whose = self.rows(trace, position)
         pieces = self._passes(traces, positions, answer, writes, limit)
@@ -170,7 +193,7 @@ class Forest:
 
     def _passes(
         self, traces: Ints, positions: Ints, answer: Ints, writes: NDArray[np.bool_], limit: int
-    ) -> Iterator[tuple[Ints, Tensor, Tensor, Step, Tensor]]:
+    ) -> Iterator[Pass]:
         scratch: dict[str, Tensor] = {}
         device = self.backbone.device
         for at in range(0, len(traces), limit):
@@ -186,13 +209,24 @@ class Forest:
             # A matrix product of few rows would round otherwise than one of many.
             rows = np.zeros(align(max(len(asked), 1), 8), dtype=np.int64)
             rows[: len(asked)] = asked
-            yield (
+            where = torch.from_numpy(places).to(device)
+            yield Pass(
                 ask[asked],
                 torch.from_numpy(ids).to(device),
-                torch.from_numpy(places).to(device),
+                where,
                 step,
                 torch.from_numpy(rows).to(device),
+                self._prompts(t, where),
             )
+
+    def _prompts(self, traces: Ints, places: Tensor) -> Rows | None:
+        """Which rows of a pass belong to prompts, and which end them."""
+        if self.ends is None:
+            return None
+        ends = np.zeros(len(places), dtype=np.int64)
+        ends[: len(traces)] = self.ends[traces]
+        end = torch.from_numpy(ends).to(places.device)
+        return Rows(places, places < end, places == end - 1)
 
     def _step(
         self, traces: Ints, places: Ints, writes: NDArray[np.bool_], scratch: dict[str, Tensor]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.policy import law
+from ramify.core.policy.inside import States
 from ramify.core.types import FloatArray, IntArray
 
 Ints = NDArray[np.int64]
@@ -28,6 +29,7 @@ class Sampled:
     logprobs_t1: FloatArray
     entropy: FloatArray | None
     ties: int
+    states: States | None = None
 
 
 @final

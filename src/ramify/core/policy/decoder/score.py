@@ -6,28 +6,32 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ramify.core.policy import law
-from ramify.core.policy.decoder.loop import BranchDecoder, Wanted
-from ramify.core.policy.decoder.plan import Traces, traces
+from ramify.core.policy.decoder.loop import BranchDecoder, Part, Wanted
+from ramify.core.policy.decoder.plan import Traces
 from ramify.core.policy.decoder.prefill import Ints
+from ramify.core.policy.inside import Layer
 from ramify.core.types import FloatArray, IntArray
 
 
 def score(
-    decoder: BranchDecoder, sequences: Sequence[IntArray], starts: Sequence[int] | None = None
+    decoder: BranchDecoder,
+    sequences: Sequence[IntArray],
+    starts: Sequence[int] | None = None,
+    prompts: Sequence[int] | None = None,
 ) -> list[FloatArray]:
     """Log-probs in nats, temperature 1, of tokens ``starts[i] ..`` of each sequence given those before.
 
     Starts are at least 1 (the default). Logits live for one pass only, so memory does not grow with the
-    vocabulary.
+    vocabulary. ``prompts`` is how many tokens of each are its prompt (default: all), for edits that ask.
     """
     begin = np.maximum(np.array(starts if starts is not None else [1] * len(sequences), dtype=np.int64), 1)
     counts = np.array([len(s) for s in sequences], dtype=np.int64) - begin
     out = [np.zeros(max(int(count), 0), dtype=np.float32) for count in counts]
     with torch.inference_mode():
-        for part, row, offset, picked, logits in _read(decoder, sequences, begin - 1, counts, None):
+        for part, row, offset, picked, read in _read(decoder, sequences, begin - 1, counts, prompts):
+            logits = read.logits
             targets = np.array(
                 [sequences[part[r]][begin[part[r]] + o] for r, o in zip(row, offset, strict=True)],
                 dtype=np.int64,
@@ -45,7 +49,8 @@ def next_laws(decoder: BranchDecoder, sequences: Sequence[IntArray]) -> list[Flo
     last = np.array([len(s) for s in sequences], dtype=np.int64) - 1
     out = [np.zeros(0, dtype=np.float32)] * len(sequences)
     with torch.inference_mode():
-        for part, row, _, picked, logits in _read(decoder, sequences, last, np.ones_like(last), None):
+        for part, row, _, picked, read in _read(decoder, sequences, last, np.ones_like(last)):
+            logits = read.logits
             rows = logits[torch.from_numpy(picked).to(logits.device)].double()
             found = torch.log_softmax(rows, dim=-1).float().cpu().numpy()
             for r, law_ in zip(row, found, strict=True):
@@ -54,18 +59,24 @@ def next_laws(decoder: BranchDecoder, sequences: Sequence[IntArray]) -> list[Flo
 
 
 def hidden(
-    decoder: BranchDecoder, sequences: Sequence[IntArray], layers: Sequence[int], starts: Sequence[int]
+    decoder: BranchDecoder,
+    sequences: Sequence[IntArray],
+    layers: Sequence[Layer],
+    starts: Sequence[int],
+    prompts: Sequence[int] | None = None,
 ) -> list[FloatArray]:
     """Hidden states [layers, n - start, width] of tokens ``starts[i] ..`` of each sequence.
 
-    Layers are numbered as transformers does: 0 is the embedding, the last the final norm's output.
+    ``prompts`` as in :func:`score`.
     """
+    numbers = decoder.number(layers)
     begin = np.array(starts, dtype=np.int64)
     counts = np.array([len(s) for s in sequences], dtype=np.int64) - begin
     out: list[FloatArray | None] = [None] * len(sequences)
     with torch.inference_mode():
-        for part, row, offset, picked, states in _read(decoder, sequences, begin, counts, layers):
-            values = states.float().cpu().numpy()
+        for part, row, offset, picked, read in _read(decoder, sequences, begin, counts, prompts, numbers):
+            assert read.states is not None
+            values = read.states.float().cpu().numpy()
             for r, o, p in zip(row, offset, picked, strict=True):
                 i = int(part[r])
                 mine = out[i]
@@ -82,16 +93,17 @@ def _read(
     sequences: Sequence[IntArray],
     first: Ints,
     counts: Ints,
-    layers: Sequence[int] | None,
-) -> Iterator[tuple[Ints, Ints, Ints, Ints, Tensor]]:
+    prompts: Sequence[int] | None = None,
+    layers: tuple[int, ...] = (),
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, Part]]:
     """Read positions ``first[i] .. first[i] + counts[i] - 1`` of each sequence, pass by pass.
 
     Yields the sequence numbers of the session, then for each value in this pass its place in them, its
-    offset, and its row in the tensor that comes last.
+    offset, and its row in the part that comes last.
     """
     if not len(sequences):
         return
-    folded = traces(sequences)
+    folded = decoder.fold(sequences, prompts if prompts is not None else [len(s) for s in sequences])
     order = np.lexsort((folded.keep, folded.owner))
     for part in decoder.sessions(folded, order):
         row = np.repeat(np.arange(len(part)), np.maximum(counts[part], 0))
@@ -108,14 +120,15 @@ def _session(
     row: Ints,
     offset: Ints,
     position: Ints,
-    layers: Sequence[int] | None,
-) -> Iterator[tuple[Ints, Ints, Ints, Ints, Tensor]]:
+    layers: tuple[int, ...],
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, Part]]:
     owners, trace = np.unique(folded.owner[part], return_inverse=True)
-    tokens = [folded.tokens[i] for i in owners]
-    rows = np.bincount(trace, minlength=len(tokens))
-    _, whose, passes = decoder.read(tokens, rows, Wanted(trace[row], position), layers)
+    rows = np.bincount(trace, minlength=len(owners))
+    wanted = Wanted(trace[row], position)
+    _, whose, passes = decoder.read(folded, owners, rows, wanted, layers, logits=not layers)
     order = np.argsort(whose, kind="stable")
-    for answers, values in passes:
+    for values in passes:
+        answers = values.answers
         if not len(answers):
             continue
         low, high = np.searchsorted(whose[order], [answers[0], answers[-1] + 1])

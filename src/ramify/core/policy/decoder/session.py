@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -16,9 +16,12 @@ from ramify.core.policy import law
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.batch import Batch
+from ramify.core.policy.decoder.kept import Kept
 from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.prefill import Ints, Seat
 from ramify.core.policy.decoder.record import AHEAD, Record, Sampled
+from ramify.core.policy.decoder.sites import Look, Rows
+from ramify.core.policy.inside import Edit, States
 from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
 from ramify.core.types import IntArray
 
@@ -64,7 +67,10 @@ class Session:
         noise: Sequence[NoiseKey],
         settings: Sampling,
         ends: Ends,
+        edits: tuple[Edit, ...] = (),
+        kept: Kept | None = None,
     ) -> None:
+        self.edits, self.kept = edits, kept
         self.backbone, self.waiting, self.opening = backbone, waiting, opening
         self.noise, self.settings, self.ends = noise, settings, ends
         self.end_ids = np.array(sorted(ends.ids), dtype=np.int64)
@@ -111,8 +117,37 @@ class Session:
         positions, step = batch.step()
         ids = np.zeros(len(positions), dtype=np.int64)
         ids[: len(batch)] = self.record.newest(batch.said)
-        logits = self.backbone.run(torch.from_numpy(ids).to(self.backbone.device), positions, step)
-        return self._draw(batch, logits[: len(batch)], 0)
+        look = self._look(positions)
+        tokens = torch.from_numpy(ids).to(self.backbone.device)
+        logits = self.backbone.run(tokens, positions, step, look=look)
+        closed = [] if look is None or self.kept is None else self._keep(batch, self.kept, look)
+        return closed + self._draw(batch, logits[: len(batch)], 0)
+
+    def _look(self, positions: Tensor) -> Look | None:
+        """What a step changes and keeps of the hidden states."""
+        layers = self.kept.layers if self.kept is not None and self.kept.fresh != "none" else ()
+        if not self.edits and not layers:
+            return None
+        none = torch.zeros_like(positions, dtype=torch.bool)
+        return Look(self.edits, layers, Rows(positions, none, none))
+
+    def _keep(self, batch: Batch, kept: Kept, look: Look) -> list[Sampled]:
+        """Keep the states of the tokens just fed; returns branches that only waited for them."""
+        if not look.layers:
+            return []
+        states = look.states()[: len(batch)].float().cpu().numpy()
+        closed = []
+        for row in np.flatnonzero(batch.alive):
+            request = int(batch.request[row])
+            kept.put(request, int(batch.said[row]), states[row])
+            waiting = kept.waiting.pop(request, None)
+            if waiting is not None:
+                batch.alive[row] = False
+                closed.append(replace(waiting, states=self._states(request)))
+        return closed
+
+    def _states(self, request: int) -> States | None:
+        return None if self.kept is None else self.kept.take(request, int(self.waiting.opening[request]))
 
     def _draw(self, batch: Batch, logits: Tensor, start: int) -> list[Sampled]:
         """Draw one token for rows ``start ..`` of the batch; returns those that are finished."""
@@ -145,12 +180,17 @@ class Session:
         stop &= said >= len(self.settings.forced)
         done = (stop | (said >= self.waiting.limit[request])) & batch.alive[rows]
         batch.alive[rows] &= ~done
-        return [
-            self.record.get(
-                rows.start + int(i), int(said[i]), int(self.waiting.request[request[i]]), bool(stop[i])
-            )
-            for i in np.flatnonzero(done)
-        ]
+        finished = []
+        for i in np.flatnonzero(done):
+            row, mine = rows.start + int(i), int(request[i])
+            item = self.record.get(row, int(said[i]), int(self.waiting.request[mine]), bool(stop[i]))
+            if self.kept is not None and self.kept.due(int(said[i])):
+                # Its newest token was never fed, so its states are still to come.
+                batch.alive[row] = True
+                self.kept.waiting[mine] = item
+            else:
+                finished.append(replace(item, states=self._states(mine)))
+        return finished
 
     def _noise(self, whose: Ints, offset: Ints, rows: slice, logits: Tensor) -> Tensor:
         """Uniforms [n] or Gumbels [n, V] of the rows' next tokens, from their addresses alone."""
