@@ -5,9 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers import models as tokenizer_models
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
@@ -16,34 +13,7 @@ from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.policy.weights import require_weights, weights_digest
 from ramify.core.types import token_array
-
-CONTEXT = 160
-
-
-def make_tokenizer(extra=()):
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {"<end>": 0} | {c: i + 1 for i, c in enumerate([*letters, "ab", *extra])}
-    inner = Tokenizer(tokenizer_models.BPE(vocabulary, [("a", "b")]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens(["<end>"])
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>")
-
-
-def make_model(seed=0, size=258, spread=0.3):
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=CONTEXT,
-        initializer_range=spread,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LlamaForCausalLM(config).eval()
+from support.models import CONTEXT, make_model, make_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -70,13 +70,16 @@ def test_opening_a_server():
     policy.close()
 
 
-@pytest.mark.parametrize("name", ["coin", "greeter", "lock", "walker"])
+_ASKED = {"walker": "exits in out", "refuser-d": "benign request from mail about cars : calm vague one"}
+
+
+@pytest.mark.parametrize("name", ["coin", "greeter", "lock", "refuser-d", "walker"])
 def test_every_script_keeps_its_promises(name):
     policy = open_policy(f"scripted:{name}")
     assert isinstance(policy, Policy)
     assert policy.card.name == f"scripted:{name}"
     assert policy.card == scripted(name).card
-    found = probe_policy(policy, "exits in out" if name == "walker" else "open lock 1 :")
+    found = probe_policy(policy, _ASKED.get(name, "open lock 1 :"))
     assert all(found.checks.values())
     assert set(found.checks) == {
         "no error",

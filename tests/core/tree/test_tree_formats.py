@@ -266,3 +266,19 @@ def test_bad_chat_lines_are_named(tmp_path, line):
     with pytest.raises(BadInput, match=r"jsonl:2"):
         tree.load(OpenAIChat().read(file))
     assert len(tree) == 0
+
+
+def test_what_one_tree_retired_takes_its_readers_of_the_other_with_it():
+    source = Producer(name="judge", version="1", config={})
+    with Tree.memory() as one, Tree.memory() as two:
+        first = one.add_producer(source)
+        one.retire(first, "wrong")
+        two.add_producer(source)
+        derived = two.add_producer(Producer(name="credit", version="1", config={}, reads=(first,)))
+        with Tree.memory() as both:
+            both.merge(two)
+            assert {p.name for p in both.producers()} == {"judge", "credit"}
+            both.merge(one)
+            assert both.producers() == []
+            assert {item.producer for item in both.retirements()} == {first, derived}
+            assert list(both.verify()) == []

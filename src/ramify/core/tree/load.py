@@ -16,7 +16,14 @@ from ramify.core.tree.formats.base import Blob, Record
 from ramify.core.tree.insert import Entry, insert, need_blobs, packed, put_blob
 from ramify.core.tree.node import Draft, Node, node_id
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
-from ramify.core.tree.scoring import Retired, add_producer, add_scores, producers, restore_retirements
+from ramify.core.tree.scoring import (
+    Retired,
+    add_producer,
+    add_scores,
+    producers,
+    restore_retirements,
+    retire,
+)
 from ramify.core.tree.scoring import retirements as retirements_of
 from ramify.core.tree.scoring import scores as scores_of
 from ramify.core.tree.sqlite import Database, Row
@@ -81,6 +88,9 @@ class Loader:
                 name = kind.__name__.lower()
                 self.result.read[name] = self.result.read.get(name, 0) + len(batch)
                 self._write(kind, batch)
+        # What one tree retired, producers of the other may have read.
+        for item in retirements_of(self.db):
+            retire(self.db, item.producer, item.reason, item.at)
         return self.result
 
     def _write(self, kind: type, batch: list[Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ramify.core.errors import BadPoint, UserError
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
+from ramify.core.policy.inside import prompted_logprobs
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.node import Node, Step, Trajectory
 from ramify.core.tree.sqlite import Database
@@ -177,7 +178,7 @@ def _logprobs(cases: Sequence[_Case], policy: Policy, tolerance: float) -> Itera
 
 def _derive(policy: Policy, cases: Sequence[_Case]) -> list[FloatArray]:
     whole = [np.concatenate([case.prefix, _ids(case.node)]).astype(np.int32) for case in cases]
-    results = policy.logprobs(whole)
+    results = prompted_logprobs(policy, whole, [max(len(case.prefix), 1) for case in cases])
     return [result[len(result) - case.node.length :] for case, result in zip(cases, results, strict=True)]
 
 
