@@ -94,6 +94,12 @@ def test_fresh_states_are_filed_under_the_nodes_they_became(tree, policy):
         np.testing.assert_array_equal(store.tokens[mine], walk[-7:])
         states = policy.hidden_states([walk], [1])[0][0, -7:]
         np.testing.assert_allclose(store.states(1, mine), states, atol=2e-5)
+    # Equal draws are several nodes.
+    greedy = SETTINGS.but(temperature=0)
+    arm = fork(start, seeing, draws=3, settings=greedy, judge=JUDGE, seed=4)
+    same = [tree.node(draw.leaf) for draw in arm.draws]
+    assert len({node.id for node in same}) == 3
+    assert seeing.file(tree, same, store) == 3 * 7
     other = ActivationStore.create(activations_folder(tree, "other"), (0,), policy.card)
     with pytest.raises(BadInput, match="captured"):
         seeing.file(tree, nodes, other)

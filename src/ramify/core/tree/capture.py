@@ -131,14 +131,20 @@ class Capturing:
             raise BadInput(f"captured {self.capture.layers}, the store keeps {store.layers}")
         before = len(store)
         done = store.done()
+        filed: set[bytes] = set()
         for node in nodes:
             if not node.length or node.id in done:
                 continue
             walk = tree.path(node).tokens
-            states = self._held.pop(_address(walk, len(walk) - node.length), None)
+            address = _address(walk, len(walk) - node.length)
+            states = self._held.get(address)
             if states is not None:
+                filed.add(address)
                 store.append([_fresh(node.id, walk, node.length, states)])
         store.flush()
+        # Equal draws are several nodes with the same states, so nothing goes before all are filed.
+        for address in filed:
+            del self._held[address]
         return len(store) - before
 
 
