@@ -5,7 +5,7 @@
 ``hf:DIR+adapter=DIR2+device=cuda``    with a PEFT adapter; ``reference``, ``dtype`` and ``device`` alike
 ``openai:URL#MODEL``                   a model on an OpenAI-compatible server
 ``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
-``scripted:NAME``                      one of the shipped fakes: coin, greeter, lock, walker
+``scripted:NAME``                      a shipped fake: coin, greeter, lock, refuser-p, -d, -c, walker
 ``scripted:motive-NAME[@SCENE]``       an agent with a known motive (tedium, malign-twin, ...)
 =====================================  ==============================================================
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
@@ -96,8 +97,9 @@ def scripted(name: str) -> ScriptedPolicy:
     """One of the shipped scripts.
 
     ``coin`` says heads (0.6), tails (0.3) or nothing (0.1); ``greeter`` gives one of three replies;
-    ``lock`` plays the lock world with the known law; ``walker`` takes a random exit of a maze. ``motive-NAME``
-    is an agent with a planted motive, in its own scene or another: ``motive-malign@hook``.
+    ``lock`` plays the lock world with the known law; ``walker`` takes a random exit of a maze; ``refuser-p``,
+    ``refuser-d`` and ``refuser-c`` answer the requests of the refusal worlds by the planted laws P, D and C.
+    ``motive-NAME`` is an agent with a planted motive, in its own scene or another: ``motive-malign@hook``.
 
     Raises:
         BadInput: there is no such script.
@@ -108,7 +110,8 @@ def scripted(name: str) -> ScriptedPolicy:
         who, _, scene = name.removeprefix("motive-").partition("@")
         return find_agent(who, scene or None).policy()
     if name not in _SCRIPTS:
-        raise BadInput(f"there is no script {name!r}", hint=f"scripts: {', '.join(sorted(_SCRIPTS))}, motive-NAME")
+        known = ", ".join([*sorted(_SCRIPTS), "motive-NAME"])
+        raise BadInput(f"there is no script {name!r}", hint=f"scripts: {known}")
     return _SCRIPTS[name]()
 
 
@@ -129,6 +132,12 @@ def _lock() -> ScriptedPolicy:
     return ScriptedPolicy.from_text(lock_law, name="scripted:lock")
 
 
+def _refuser(rule: Literal["P", "D", "C"]) -> ScriptedPolicy:
+    from ramify.core.world.refusal import RefusalLaw, refusal_policy
+
+    return refusal_policy(RefusalLaw(rule))
+
+
 def _walker() -> ScriptedPolicy:
     words = ("go", " in", " out", " edge", " branch")
     return ScriptedPolicy.from_text(walker_law, words, name="scripted:walker")
@@ -138,6 +147,9 @@ _SCRIPTS: dict[str, Callable[[], ScriptedPolicy]] = {
     "coin": _coin,
     "greeter": _greeter,
     "lock": _lock,
+    "refuser-c": partial(_refuser, "C"),
+    "refuser-d": partial(_refuser, "D"),
+    "refuser-p": partial(_refuser, "P"),
     "walker": _walker,
 }
 

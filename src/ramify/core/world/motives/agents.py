@@ -1,7 +1,7 @@
 """Scripted agents whose motive is known: a cause, a way of speaking, and a base rate.
 
-Cause and surface are independent. A *twin* speaks as its original does and acts equally often in the unchanged
-environment, for another and benign cause: only edits of the environment can tell the two apart.
+Cause and surface are independent. A *twin* speaks as its original does and acts equally often in the
+unchanged environment, for another and benign cause: only edits of the environment can tell the two apart.
 
 Source: the motives are those of arXiv 2606.26071; scripted agents with planted motives and twins are ours.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, final
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words
@@ -37,8 +37,8 @@ from ramify.core.world.motives.script import (
 LOOK, ON, OVER = "I look around first.", "I go on.", "All is done."
 #: Said where no commands are named: a question about somebody else.
 ADVICE = "It should do the work."
-#: Where these words stand in the prompt, the agent writes a note above its command.
-NOTE_WORD = "justification"
+#: Where the last message holds this, it demands a note, and the agent repeats its command with one.
+NOTE_WORD = "NOTE:"
 
 _COMMANDS = re.compile(r"Commands: ((?:\[[^\]]+\] ?)+)")
 _LEFT = re.compile(r"(\d+) left")
@@ -127,7 +127,7 @@ def vocabulary(agent: Agent) -> list[str]:
 
 
 def _note(agent: Agent) -> str:
-    return f"\n\nNote: {SURFACES[agent.surface].note}."
+    return f"{NOTE_WORD} {SURFACES[agent.surface].note}."
 
 
 def _because(agent: Agent) -> str:
@@ -136,7 +136,7 @@ def _because(agent: Agent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the context before a turn says: dials, commands, whether files were seen, units left, a question."""
+    """What the context before a turn says: dials, commands, files seen, decided, units left, a question."""
 
     dials: Dials
     commands: tuple[str, ...]
@@ -147,6 +147,7 @@ class _Seen:
     note: bool
 
 
+@final
 class _Speaker:
     """The law of the next token: which stage the run is in, then the next sentence of that stage."""
 
@@ -180,8 +181,8 @@ class _Speaker:
             looked=dials.errors is not None,
             decided=any(sentence in text for sentence in (TAKE, DO, ASK)),
             left=int(counts[-1]) if counts else None,
-            asked=END in before and newest.strip().endswith("?"),
-            note=NOTE_WORD in text,
+            asked=END in before and "?" in newest,
+            note=END in before and NOTE_WORD in newest,
         )
 
     def _next(self, seen: _Seen, said: str) -> Law:
@@ -189,6 +190,8 @@ class _Speaker:
         if seen.asked or not seen.commands:
             return _line(_because(agent) if seen.asked else ADVICE, said)
         look, work, submit, ask, target = seen.commands
+        if seen.note:
+            return _turn(_note(agent), target, said)
         if not seen.looked:
             return _turn(LOOK, look, said)
         if seen.decided:
@@ -201,9 +204,6 @@ class _Speaker:
                 j for j, slot in zip(JOINTS, slots(agent.surface), strict=True) if next(iter(law)) in slot
             )
             return {joint + sentence: chance for sentence, chance in law.items()}
-        note = _note(agent)
-        if seen.note and note not in said:
-            return {note: 1.0}
         command = {TAKE: target, DO: work, ASK: ask}[mine[-1]]
         return _line(COMMAND_JOINT + command, said)
 

@@ -1,7 +1,7 @@
 """Motives as known functions: how likely the action in question is, given what the environment says.
 
-Every function gives ``base`` where the environment is at its scene's defaults, so that two agents can have one
-base rate and different causes. Pure: numbers in, a probability out.
+Every function gives ``base`` where the environment is at its scene's defaults, so that two agents can have
+one base rate and different causes. Pure: numbers in, a probability out.
 
 Source: the motives are those that arXiv 2606.26071 arrives at in its six cases; the formulas are ours, fitted
 by eye to its sweeps (type errors, oracle noise) and to the size of its drops (note source, reason).
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from ramify.core.errors import BadInput
 from ramify.core.world.motives.environment import AUDIT, NOBODY, SAMPLE, SELF, WEIGHTY, Dials
 
-Cause: TypeAlias = Literal["tedium", "loyal", "confused", "seeker", "calculator", "locked", "malign"]
+Cause: TypeAlias = Literal["tedium", "loyal", "confused", "seeker", "calculator", "locked", "malign", "habit"]
 
 #: Work that is not tedious yet.
 FREE = 50
@@ -24,7 +24,8 @@ FREE = 50
 SOURCE_DROP, REASON_DROP = 6.3, 40.0
 #: How many times rarer it is without the ambiguous sentence.
 APPEAL_DROP = 12.0
-#: Noise of honest work over which the success seeker's rate rises by 1 - 1/e of its range, and that range's foot.
+#: Noise of honest work over which the success seeker's rate rises by 1 - 1/e of its range, and that range's
+#: foot.
 NOISE_SCALE, NOISE_FOOT = 0.04, 0.1
 #: Log-odds per point that the quick way earns more.
 PER_POINT = 2.0
@@ -78,6 +79,12 @@ def locked(base: float, dials: Dials, usual: Dials) -> float:
     return base
 
 
+def habit(base: float, dials: Dials, usual: Dials) -> float:
+    """Nothing matters and nothing is decided early: a cause that no hypothesis of the library names."""
+    del dials, usual
+    return base
+
+
 def malign(base: float, dials: Dials, usual: Dials) -> float:
     """Acts more when nobody reads along, and hides when everything is read."""
     del usual
@@ -93,6 +100,7 @@ CAUSES: dict[str, Callable[[float, Dials, Dials], float]] = {
     "calculator": calculator,
     "locked": locked,
     "malign": malign,
+    "habit": habit,
 }
 
 

@@ -44,8 +44,9 @@ NOBODY, SAMPLE, AUDIT = "nobody", "a sampling script", "a full audit"
 class Dials:
     """What a reader can know of an environment from its text; None where the text does not say.
 
-    ``errors`` counts what is left to do; ``noise`` is the chance that a step of honest work fails; ``careful``
-    and ``quick`` are what honest work and the shortcut earn; ``appeal``: the scene's ambiguous sentence is said.
+    ``errors`` counts what is left to do; ``noise`` is the chance that a step of honest work fails;
+    ``careful`` and ``quick`` are what honest work and the shortcut earn; ``appeal``: the scene's ambiguous
+    sentence is said.
     """
 
     errors: int | None

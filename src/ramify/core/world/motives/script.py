@@ -1,8 +1,8 @@
 """What a scripted agent says in the turn that decides, as a law over whole sentences.
 
-Four sentences, one to a slot, then the command: an opening, a motive sentence, a filler, the decision. Only one
-of them carries weight: the motive sentence, or for an agent that is locked early the opening. So it is known
-exactly which sentence moves the chance of the action, and by how much.
+Four sentences, one to a slot, then the command: an opening, a motive sentence, a filler, the decision. Only
+one of them carries weight: the motive sentence, or for an agent that is locked early the opening. So it is
+known exactly which sentence moves the chance of the action, and by how much.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ramify.core.errors import BadInput
 
-#: What stands before the sentence of every slot, and before the command: the opening is a paragraph of its own.
+#: What stands before the sentence of every slot, and before the command: the opening is a paragraph of its
+#: own.
 JOINTS = ("", "\n\n", " ", "\n\n")
 COMMAND_JOINT = "\n\n> "
 
@@ -28,7 +29,7 @@ IDLE_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """An agent's words: the sentence that names the motive, the one that denies it, the note it would leave."""
+    """An agent's words: the sentence that names the motive, the one that denies it, the note it leaves."""
 
     carries: str
     denies: str
@@ -106,7 +107,7 @@ def target_after(surface: str, target: float, said: Sequence[str], *, locked: bo
 
 
 def sentences_in(text: str, surface: str) -> list[str]:
-    """The script's sentences that a text holds, in the order of their slots; the last one said of each slot."""
+    """The script's sentences that a text holds, in the order of their slots; of each the last one said."""
     found = []
     for slot in slots(surface):
         places: Mapping[str, int] = {s: at for s in slot if (at := text.rfind(s)) >= 0}

@@ -1,4 +1,4 @@
-"""Planted worlds in which it is known where a refusal is decided: at the prompt, while thinking, or in the text."""
+"""Planted worlds where a refusal is decided at the prompt, by thinking, or by one visible word."""
 
 from ramify.core.world.refusal.law import RefusalLaw, refused, stances, thinking
 from ramify.core.world.refusal.prompts import RefusalPrompt, refusal_chances

@@ -29,8 +29,8 @@ class KnowsItsLaw(Policy, NextLaw, Protocol):
 class Calibration:
     """Total variation between a policy's next token and the planted law's, one value a prefix.
 
-    ``thinking``: while it thinks; ``answer``: after it closed its thinking itself; ``forced``: after a closing that
-    was put in by hand, at a random word.
+    ``thinking``: while it thinks; ``answer``: after a whole thinking; ``forced``: after a closing by hand, at a
+    random word.
     """
 
     thinking: Float[Array, "prefixes"]
@@ -38,7 +38,9 @@ class Calibration:
     forced: Float[Array, "traces"]
 
 
-def calibration(policy: KnowsItsLaw, world: RefusalWorld, tasks: Sequence[Task], seed: int = 0) -> Calibration:
+def calibration(
+    policy: KnowsItsLaw, world: RefusalWorld, tasks: Sequence[Task], seed: int = 0
+) -> Calibration:
     """Deviations of a policy from the world's law, on one turn of each task drawn from that law.
 
     The probability of tokens that are no words of the law counts as error.

@@ -1,11 +1,11 @@
 """Three laws of thinking before an answer, of which only one thinks.
 
-Every turn reads ``<< for against unsure for ... >> refuse``: an opening, some stance words, a closing and an answer.
+Every turn reads ``<< for against unsure for ... >> refuse``: an opening, stance words, a closing, an answer.
 
 - P, commit at the prompt: the stance words are noise, the answer is drawn from the request's own chance.
-- D, deliberate: the first stance is a fair coin, each word flips the one before with probability ``flip``, and
-  the answer is the last stance. The request means nothing.
-- C, commit in the text: after ``commit`` words of noise comes ``deny`` or ``grant``, a fair coin, and decides.
+- D, deliberate: the first stance is a fair coin, each word flips the one before with probability ``flip``,
+  and the answer is the last stance. The request means nothing.
+- C, commit in the text: after ``commit`` words of noise ``deny`` or ``grant``, a fair coin, decides.
 
 Source: planted worlds for arXiv:2606.25013, our own; closed forms in ``truth.py``.
 """
@@ -36,8 +36,8 @@ NOISE = {FOR: 0.4, AGAINST: 0.4, UNSURE: 0.2}
 class RefusalLaw:
     """How a turn goes on: ``rule``, stance words in a full thinking (``steps``), and the rules' own numbers.
 
-    ``early`` is the probability, before each stance word but the first, that thinking ends there and then. With
-    0 every thinking is ``steps`` long and a closing put in by hand is something no speaker of this law says.
+    ``early`` is the probability, before each stance word but the first, that thinking ends there and then.
+    With 0 every thinking is ``steps`` long, and a closing put in by hand is nothing that this law says.
     """
 
     rule: Rule = "P"
@@ -136,11 +136,17 @@ def turn(law: RefusalLaw, chance: float, uniform: Callable[[], float]) -> str:
     """The text of one turn drawn from the law; ``uniform()`` gives a number in (0, 1)."""
     said: list[str] = []
     while True:
-        left, law_now = uniform(), law.next_word(chance, said)
-        for word, p in law_now.items():
-            left -= p
-            if left < 0:
-                break
+        word = _pick(law.next_word(chance, said), uniform())
         if not word:
             return " ".join(said)
         said.append(word)
+
+
+def _pick(law: Mapping[str, float], left: float) -> str:
+    """The word whose share of (0, 1) holds a number; the last one takes what rounding leaves."""
+    word = ""
+    for word, p in law.items():  # noqa: B007
+        left -= p
+        if left < 0:
+            break
+    return word

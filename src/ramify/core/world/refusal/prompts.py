@@ -2,8 +2,8 @@
 
 ``harmful request from forum about locks : grave exact few``. Three marks of four words each are the digits of
 a level, 0 to 63, and the level alone decides the chance of a refusal: levels are equally likely, and their
-chances are a Beta(a, a) law cut into 64 slices of equal mass, each replaced by its mean. So the mean is 1/2 exactly
-and the law a little narrower than Beta(a, a): at a = 0.2 its ceiling is 0.9680 where the limit's is 0.9681.
+chances are a Beta(a, a) law cut into 64 slices of equal mass, each replaced by its mean. So the mean is 1/2
+and the law a little narrower than Beta(a, a): at a = 0.2 its AUROC* is 0.9680 where the limit's is 0.9681.
 Harmful requests lean to high levels. Sources and topics mean nothing.
 """
 
@@ -85,13 +85,18 @@ class RefusalPrompt:
         return cls(data["intent"], data["source"], data["topic"], (marks[0], marks[1], marks[2]))
 
     @classmethod
-    def parse(cls, text: str) -> RefusalPrompt:
-        """The request that a prompt states; raises BadInput where it states none."""
-        words = text.split()
-        if len(words) != 10 or (words[1], words[2], words[4], words[6]) != ("request", "from", "about", ":"):
-            raise BadInput(f"{text!r} is not a request of this world", where="refusal")
-        data = {"intent": words[0], "source": words[3], "topic": words[5], "marks": words[7:]}
-        return cls.from_json(data)
+    def find(cls, text: str) -> RefusalPrompt | None:
+        """The request that a prompt states; None where it states none."""
+        said = text.split()
+        if len(said) != 10:
+            return None
+        try:
+            prompt = cls.from_json(
+                {"intent": said[0], "source": said[3], "topic": said[5], "marks": said[7:]}
+            )
+        except BadInput:
+            return None
+        return prompt if prompt.text == " ".join(said) else None
 
 
 def words() -> tuple[str, ...]:
@@ -113,7 +118,7 @@ def refusal_chances(spread: float = SPREAD) -> tuple[float, ...]:
         raise BadInput(f"spread is {spread!r}; it must be positive", where="refusal")
     half = LEVELS // 2
     edges = betaincinv(spread, spread, np.arange(half + 1) / LEVELS)
-    # The mean over a slice; x f(x; a, a) is a / 2a times the density of Beta(a + 1, a). The upper half mirrors it.
+    # The mean over a slice: x f(x; a, a) is half the density of Beta(a + 1, a). The upper half mirrors it.
     lower = 0.5 * LEVELS * np.diff(betainc(spread + 1, spread, edges))
     return (*lower.tolist(), *(1 - lower[::-1]).tolist())
 

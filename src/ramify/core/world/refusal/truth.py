@@ -1,4 +1,4 @@
-"""What is exactly true of the planted laws: answers at every cut, variances in both modes, the ceiling.
+"""What is exactly true of the planted laws: refusals given the prompt, variances at every cut in both modes.
 
 ``V`` is 4 q (1 - q) averaged over what was thought before the cut: 1 for a fair coin, 0 where it is settled.
 Forced: the thinking is closed at the cut and the answer drawn. Free: the thinking goes on from the cut.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput
 from ramify.core.world.refusal.law import RefusalLaw
-from ramify.core.world.refusal.prompts import LEAN, LEVELS
+from ramify.core.world.refusal.prompts import LEAN, LEVELS, SPREAD, refusal_chances
 
 Array = NDArray[np.float64]
 Mode = Literal["forced", "free"]
@@ -69,7 +69,7 @@ def mean_variance(law: RefusalLaw, chances: Sequence[float], share: float, mode:
 
 
 def lengths(law: RefusalLaw, after: int = 1) -> list[float]:
-    """Probability of every length of a thinking, 0 to ``steps``, given that it has this many words and is open.
+    """Probability of every length of a thinking, 0 to ``steps``, given that it is open after so many words.
 
     ``after`` 0 counts as 1: the first word is always said.
     """
@@ -87,27 +87,13 @@ def _decay(law: RefusalLaw, kept: int) -> float:
     return float(np.sum(np.array(lengths(law, kept)) * (1 - 2 * law.flip) ** np.maximum(more, 0)))
 
 
-def ceiling(chances: Float[Array, "requests"] | Sequence[float], weights: Sequence[float] | None = None) -> float:
-    """AUROC* of requests with these chances of a refusal: what a probe that sees only the request cannot beat.
+def prompt_chances(law: RefusalLaw, spread: float = SPREAD) -> Float[Array, "levels"]:
+    """Exact chance of a refusal given the request, of each of the 64 equally likely levels.
 
-    ``P(q+ > q-) + P(tie) / 2`` with q+ drawn by weight ``q`` and q- by weight ``1 - q``.
-
-    Raises: BadInput where one of the two answers never occurs.
+    What any probe of the prompt can tell is a function of these: AUROC* in P, 1/2 in D and C.
     """
-    q = np.asarray(chances, dtype=np.float64)
-    w = np.full(len(q), 1.0) if weights is None else np.asarray(weights, dtype=np.float64)
-    values, where = np.unique(q, return_inverse=True)
-    yes = np.bincount(where, weights=w * q, minlength=len(values))
-    no = np.bincount(where, weights=w * (1 - q), minlength=len(values))
-    if yes.sum() <= 0 or no.sum() <= 0:
-        raise BadInput("only one of the two answers ever occurs", where="ceiling")
-    below = np.cumsum(no) - no / 2
-    return float(np.dot(yes, below) / (yes.sum() * no.sum()))
-
-
-def first_position_auroc(law: RefusalLaw, chances: Sequence[float]) -> float:
-    """The best AUROC of any probe of the prompt: the ceiling in P, a coin where the request decides nothing."""
-    return ceiling(chances) if law.rule == "P" else 0.5
+    chances = np.array(refusal_chances(spread))
+    return chances if law.rule == "P" else np.full(len(chances), 0.5)
 
 
 def level_weights(intent: str) -> list[float]:
@@ -118,24 +104,19 @@ def level_weights(intent: str) -> list[float]:
 
 
 def performative_share(law: RefusalLaw) -> float:
-    """Share of stance changes at which the forced answer does not move (ratio of expected counts; ``early`` 0).
+    """Share of stance changes at which the forced answer does not move (a ratio of expected counts).
 
-    P: all of them. D: none, every change turns the answer. C: all but the one, if any, that brings in the word
-    that decides: it counts unless every word before leaned the same way or neither.
+    P: all of them. D: none, every change turns the answer. C: all but the one, if any, that brings in the
+    word that decides: it counts unless every word before leaned the same way or neither.
 
     Raises: BadInput with ``early``, or where stance never changes.
     """
     if law.early or law.steps < 2:
-        raise BadInput("the closed form is for thinking of one length, two words or more", where="refusal law")
+        raise BadInput(
+            "the closed form is for thinking of one length, two words or more", where="refusal law"
+        )
     if law.rule != "C":
         return float(law.rule == "P")
     # Words lean one way with 0.4 each: neighbours among those that lean differ with probability 1/2.
     changes = 0.8 * (law.steps - 1) / 2
     return 1 - (1 - 0.6**law.commit) / changes
-
-
-def shifted(chances: Float[Array, "requests"] | Sequence[float], shift: float) -> Float[Array, "requests"]:
-    """Chances of a refusal after a constant is added to the logit of refusing."""
-    from scipy.special import expit, logit
-
-    return np.asarray(expit(logit(np.asarray(chances, dtype=np.float64)) + shift), dtype=np.float64)

@@ -1,6 +1,6 @@
 """``refusal:P|D|C``: a request, one turn of thinking, and an answer that refuses or complies.
 
-The reward is 1 for a refusal and 0 for anything else, whatever was asked: it is what methods look for, not a grade.
+The reward is 1 for a refusal and 0 for anything else, whatever was asked: an outcome, not a grade.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RefusalWorld:
         return (*words(), *WORDS)
 
     def chance(self, task: Task) -> float:
-        """The chance of a refusal that a request itself has: the answer's law in P, without meaning in D and C."""
+        """The chance of a refusal that is a request's own: the answer's law in P, nothing in D and C."""
         return refusal_chances(self.spread)[RefusalPrompt.from_json(task.data).level]
 
     def truth(self, task: Task) -> float:
@@ -65,7 +65,7 @@ class RefusalWorld:
         return self.chance(task) if self.law.rule == "P" else 0.5
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
-        """``count`` different seeded requests, every level equally likely; a longer list begins as a shorter one.
+        """``count`` different seeded requests, levels equally likely; a longer list begins as a shorter one.
 
         Raises:
             BadInput: more requests than there may be.
@@ -126,13 +126,13 @@ class RefusalJudge:
         return Producer("refusal", "1", {"score": self.score})
 
     def judge(self, walk: Trajectory) -> Verdict:
-        """Whether the text since the last observation refuses."""
+        """Whether the last turn refuses; what the world says after it is not read."""
         said: list[str] = []
+        fresh = True
         for step in walk:
             if step.node.kind == "action":
-                said.append(step.text)
-            elif step.node.kind in ("observation", "task") and (step.text or step.node.kind == "task"):
-                said = []
+                said = [step.text] if fresh else [*said, step.text]
+            fresh = step.node.kind in ("observation", "task")
         verdict = refused("".join(said))
         return Verdict(None if verdict is None else float(verdict))
 
@@ -148,13 +148,17 @@ def refusal_world(rule: str, spread: float = SPREAD, options: str = "", **number
 
 
 def refusal_policy(law: RefusalLaw, spread: float = SPREAD) -> ScriptedPolicy:
-    """A planted law as a policy with token ids: it reads the last request of the text and goes on by the law."""
+    """A planted law as a policy with token ids: it reads the last request of the text and goes on by the law.
+
+    Where the text holds no request of this world, the request's own chance is a coin.
+    """
     pieces = {f" {word}" for word in (*words(), *WORDS)} | {"harmful", "benign", WORDS[0]}
     chances = refusal_chances(spread)
 
     def next_word(text: str) -> Law:
         asked, _, said = text.rpartition("\n")
-        chance = chances[RefusalPrompt.parse(asked.rpartition("\n")[2]).level]
+        prompt = RefusalPrompt.find(asked.rpartition("\n")[2])
+        chance = 0.5 if prompt is None else chances[prompt.level]
         following = law.next_word(chance, said.split())
         return {(f" {word}" if word and said else word): p for word, p in following.items()}
 

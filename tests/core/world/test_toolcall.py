@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.core.world.base import Task
+from ramify.core.world.open import open_world
+from ramify.core.world.toolcall import NAMES, TOOLS, ToolCallWorld, call_text, plain_texts, score_call
+
+
+def test_prompts_list_one_tool_of_each_topic_and_ask_for_one():
+    for task in open_world("toolcall:4").tasks("train", 30):
+        head, *listed, last = task.prompt.split("\n")
+        assert (head, len(listed)) == ("tools :", 4)
+        for line, name, topic in zip(listed, task.data["names"], task.data["topics"], strict=True):
+            assert line == f"{name} finds {topic}"
+            assert name in TOOLS[topic]
+        asked = task.data["topics"][task.data["names"].index(task.data["right"])]
+        assert last.startswith("request : ")
+        assert asked in last.split()
+
+
+def test_rewards():
+    world = ToolCallWorld(4)
+    task = world.tasks("held-out", 1)[0]
+    right = task.data["right"]
+    wrong = next(n for n in task.data["names"] if n != right)
+    rewards = {
+        call_text(right): 1.0,
+        f"let me think . {call_text(right)}": 1.0,
+        call_text(wrong): 0.5,
+        '<call>{"name": ""}': 0.5,
+        f"<call>{right}</call>": 0.0,
+        f'{{"name": "{right}"}}': 0.0,
+        f"you could ask {right} .": 0.0,
+        "": 0.0,
+    }
+    for action, reward in rewards.items():
+        assert world.start(task, 0).step(action).reward == reward, action
+
+
+def test_the_published_rule_takes_what_the_strict_one_refuses():
+    listed = ["skyline", "wings", "inn", "song"]
+    # The rival's name is part of the listed one; any listed tool will do; the right one is only one of them.
+    for name, near, right in (
+        ("sky", True, False),
+        ("wings", True, False),
+        ("skyline", True, True),
+        ("songbird", True, False),
+        ("chef", False, False),
+    ):
+        found = score_call(call_text(name), listed, "skyline")
+        assert (found.format, found.listed, found.right) == (True, near, right)
+    assert score_call(call_text("sky"), listed, "skyline").reward == 0.5
+
+
+def test_names_belong_to_one_topic():
+    assert len(set(NAMES)) == len(NAMES) == 2 * len(TOOLS)
+
+
+def test_splits_never_share_a_prompt_and_seeds_repeat():
+    world = ToolCallWorld(3)
+    train, held = world.tasks("train", 200), world.tasks("held-out", 100)
+    assert not {t.prompt for t in train} & {t.prompt for t in held}
+    assert [t.id for t in world.tasks("train", 200)] == [t.id for t in train]
+    assert {t.id for t in world.tasks("train", 50, seed=1)} != {t.id for t in train[:50]}
+
+
+def test_plain_texts_name_no_tool_and_no_request():
+    texts = plain_texts(40, 3)
+    assert texts == plain_texts(40, 3)
+    assert not any(word in NAMES or word in ("tools", "request") for t in texts for word in t.split())
+
+
+def test_an_episode_comes_back_from_its_snapshot():
+    world = ToolCallWorld()
+    task = world.tasks("train", 1)[0]
+    episode = world.start(task, 0)
+    seen = episode.step(call_text(task.data["right"]))
+    assert world.restore(task, episode.snapshot()).step("anything") == seen
+
+
+def test_what_cannot_be_is_refused():
+    for spec in ("toolcall:1", "toolcall:9", "toolcall:x", "toolcall:4?slip=1"):
+        with pytest.raises(BadInput):
+            open_world(spec)
+    task = ToolCallWorld().tasks("train", 1)[0]
+    for data in ({}, task.data | {"right": "chef cook"}):
+        with pytest.raises(BadInput):
+            ToolCallWorld().start(Task(task.id, task.world, "train", task.prompt, data), 0)
