@@ -111,10 +111,13 @@ def machine() -> dict[str, Any]:
 
 
 def look_up(figures: dict[str, Any], key: str) -> float | None:
-    """A figure by its dotted key; None where the benchmark did not give it."""
+    """A figure by its dotted key, of a list by its place; None where the benchmark did not give it."""
     value: Any = figures
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, list):
+            value = value[int(part)] if part.isdigit() and int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
     return None if value is None else float(value)
 
 

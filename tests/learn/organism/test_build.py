@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from ramify.app.cli.organism import app
 from ramify.core.errors import BadInput
-from ramify.learn.organism import build, describe, find, names, organism_for, path
+from ramify.learn.organism import build, describe, find, names, organism_for, path, registry
 from ramify.learn.organism.registry import recipe_digest
 
 RUN = CliRunner()
@@ -97,7 +97,10 @@ def test_the_global_generator_and_threads_are_left_alone():
 
 
 def test_names_and_worlds():
-    assert set(names()) == {"arithmetic", "household", "household-novice", "maze-walker", "test-tiny"}
+    assert set(names()) >= {"arithmetic", "household", "household-novice", "maze-walker", "test-tiny"}
+    assert set(names()) >= {"toolbase", "toolrl", "refuser-p", "refuser-d", "refuser-c"}
+    assert organism_for("refusal:D?early=0.05") == "refuser-d"
+    assert organism_for("toolcall:4") == "toolbase"
     assert organism_for("household:2") == "household"
     assert organism_for("household:2?slip=0.1") == "household"
     assert organism_for("reasoning-gym:chain_sum") == "arithmetic"
@@ -105,6 +108,39 @@ def test_names_and_worlds():
         organism_for("lock")
     with pytest.raises(BadInput, match="no organism"):
         find("dragon")
+
+
+def test_what_is_trained_from_another_has_that_ones_digest_in_its_own(monkeypatch):
+    child, parent = find("toolrl"), find("toolbase")
+    assert child.parent == "toolbase"
+    assert child.world == parent.world
+    before, other = recipe_digest(child), recipe_digest(find("test-tiny"))
+    real = registry.recipe_digest
+    monkeypatch.setattr(registry, "recipe_digest", lambda r: "new" if r is parent else real(r))
+    assert real(child) != before
+    assert real(find("test-tiny")) == other
+
+
+def test_reinforcement_is_repeatable_and_logs_its_rewards(built, tmp_path):
+    from dataclasses import replace
+
+    from ramify.learn.organism.reinforced import reinforce
+    from ramify.learn.train.loop import TreeTraining
+
+    # test-tiny says nothing that this world rewards, so the goal of 0 is reached by the first update.
+    recipe = replace(
+        find("toolrl"), parent="test-tiny", until=0.0, world="lock",
+        training=TreeTraining(updates=2, tasks=2, leaves=2),
+    )  # fmt: skip
+    made = [reinforce(recipe, built, tmp_path / name) for name in ("one", "two")]
+    assert made[0].log == made[1].log
+    assert len(made[0].log) == 1
+    assert made[0].log[0]["success"] == 0.0
+    assert "seconds" not in made[0].log[0]
+    one, two = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("one", "two"))
+    assert one == two
+    with pytest.raises(BadInput, match="after 2 updates"):
+        reinforce(replace(recipe, until=0.5), built, tmp_path / "three")
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "household", "maze-walker", "test-tiny"])

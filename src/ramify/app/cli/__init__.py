@@ -42,7 +42,9 @@ def _mount() -> None:
         cliff,
         collapse,
         credit,
+        crosscoder_run,
         demo,
+        forensics_run,
         fork,
         grow,
         implicit,
@@ -50,6 +52,7 @@ def _mount() -> None:
         maze,
         organism,
         policy,
+        probe_stance,
         recovery,
         train,
         tree,
@@ -66,6 +69,9 @@ def _mount() -> None:
     app.add_typer(learn.app, name="learn")
     app.add_typer(cliff.app, name="cliff")
     app.add_typer(collapse.app, name="collapse")
+    app.add_typer(crosscoder_run.app, name="crosscoder")
+    app.add_typer(forensics_run.app, name="forensics")
+    app.add_typer(probe_stance.app, name="probe")
     fork.register(app)
     grow.register(app)
     demo.register(app)

@@ -3,17 +3,17 @@
 A prompt reads::
 
     tools :
-    birch finds flights
-    sun finds weather
+    wing finds flights
+    skyline finds weather
     request : weather in paris please
 
-and the right action contains ``<call>{"name": "sun"}</call>``. Which name serves which topic is drawn anew for
-every task, so it must be looked up in the list. Reward: one half for the format (a call tag with a JSON-like
-name field) and one half for the right tool.
+and the right action contains ``<call>{"name": "skyline"}</call>``. Two tools of the world can serve a topic
+and one of them is listed, so the list must be read. Reward: one half for the format (a call tag with a
+JSON-like name field) and one half for the right tool.
 
 Two rules of "tool-correct" are kept side by side in the answer's ``info``. ``listed`` is the published one:
-the called name equals, contains or is contained in the name of *any* listed tool. ``right`` is strict: it is the
-name of the tool that serves the request. The reward uses the strict one.
+the called name equals, contains or is contained in the name of *any* listed tool. ``right`` is strict: it is
+the name of the tool that serves the request. The reward uses the strict one.
 
 Source: arXiv 2606.26474 and its code (format and tool-correct); the world, the strict rule and the reward in
 0 .. 1 instead of -1 .. 2 are ours.
@@ -32,16 +32,28 @@ from ramify.core.world.dice import Dice, digest, split_of
 from ramify.core.world.game import need
 from ramify.core.world.single_turn import SingleTurnEpisode, restore_single_turn
 
-#: Names of tools; three pairs of them contain one another, which the published rule does not tell apart.
-NAMES = (
-    "apollo", "birch", "comet", "delta", "ember", "falcon", "garnet", "harbor", "iris", "juno", "koala",
-    "lotus", "maple", "nova", "onyx", "pearl", "quartz", "raven", "note", "notebook", "sun", "sunrise",
-    "bird", "birdsong",
-)  # fmt: skip
-TOPICS = (
-    "weather", "flights", "hotels", "music", "news", "stocks", "recipes", "maps", "mail", "sports", "movies",
-    "books", "taxis", "trains", "jobs", "games",
-)  # fmt: skip
+#: What tools find, and the two tools that can find it. Some names contain their rival's, which the published
+#: rule does not tell apart.
+TOOLS = {
+    "weather": ("sky", "skyline"),
+    "flights": ("wing", "wings"),
+    "hotels": ("inn", "lodge"),
+    "music": ("song", "songbird"),
+    "news": ("press", "daily"),
+    "stocks": ("broker", "ticker"),
+    "recipes": ("chef", "kitchen"),
+    "maps": ("atlas", "compass"),
+    "mail": ("post", "postman"),
+    "sports": ("league", "arena"),
+    "movies": ("cinema", "film"),
+    "books": ("library", "shelf"),
+    "taxis": ("cab", "driver"),
+    "trains": ("rail", "railway"),
+    "jobs": ("career", "hire"),
+    "games": ("arcade", "puzzle"),
+}
+TOPICS = tuple(TOOLS)
+NAMES = tuple(name for pair in TOOLS.values() for name in pair)
 PLACES = ("paris", "rome", "cairo", "lima", "oslo", "tokyo", "delhi", "quito")
 REQUESTS = ("{0} in {1} please", "what about {0} in {1} ?", "i need {0} in {1}", "show me {0} in {1}")
 #: Plain text of the contrast corpus: no tools, no request.
@@ -83,8 +95,7 @@ def score_call(action: str, listed: Sequence[str], right: str) -> CallScore:
 
     Source: arXiv 2606.26474 (code), scoring of format and tool-correct; ``right`` is ours.
     """
-    head, tag, body = action.partition(CALL)
-    del head
+    _, tag, body = action.partition(CALL)
     formatted = bool(tag) and _FIELD.search(body) is not None
     found = _NAME.search(body) if formatted else None
     name = found.group(1).strip() if found else None
@@ -138,7 +149,8 @@ class ToolCallWorld:
         return list(found.values())
 
     def _draw(self, dice: Dice) -> Task:
-        names, topics = dice.sample(NAMES, self.tools), dice.sample(TOPICS, self.tools)
+        topics = dice.sample(TOPICS, self.tools)
+        names = [dice.choice(TOOLS[topic]) for topic in topics]
         served = dice.below(self.tools)
         asked = dice.choice(REQUESTS).format(topics[served], dice.choice(PLACES))
         listed = [f"{name} finds {topic}" for name, topic in zip(names, topics, strict=True)]

@@ -1,4 +1,4 @@
-"""Train an organism from scratch, measure it, and put it in its place in one step."""
+"""Train an organism, measure it, and put it in its place in one step."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ramify.core import stats
 from ramify.core.errors import BadInput
-from ramify.core.policy.load import quiet
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json
 from ramify.core.world.base import World
 from ramify.core.world.open import open_world
 from ramify.learn.organism.card import card
-from ramify.learn.organism.recipe import Recipe, Shape
+from ramify.learn.organism.recipe import Recipe, Reinforced
 from ramify.learn.organism.registry import find, names, path, recipe_digest
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
-from ramify.learn.train.sft import train
+from ramify.learn.organism.reinforced import reinforce
+from ramify.learn.organism.supervised import new_model, supervise
+
+__all__ = ["THREADS", "build", "describe", "new_model"]
 
 #: Threads of training. One makes a build repeatable bit for bit, and models this small gain little from a
 #: second: two threads that wait for each other on a busy machine can be ten times slower than one.
@@ -85,35 +85,28 @@ def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _make(recipe: Recipe, world: World | None, digest: str, folder: Path, progress: Progress) -> None:
+def _make(
+    recipe: Recipe | Reinforced, world: World | None, digest: str, folder: Path, progress: Progress
+) -> None:
+    # The parent is an organism of its own, with its own seed: it is not part of this one's time.
+    parent = build(recipe.parent, progress=progress) if isinstance(recipe, Reinforced) else None
     started = time.monotonic()
-    stage = f"training {recipe.name}"
-    steps = recipe.training.steps
-    progress(stage, 0, steps, waiting="demonstrations")
-    tokenizer = make_tokenizer(recipe.words(), recipe.shape.context)
-    data = examples(tokenizer, recipe.conversations())
     with _fixed(recipe.seed):
-        model = new_model(recipe.shape, tokenizer)
-        log = train(model, data, recipe.training, lambda done, total, note: progress(stage, done, total))
-    with quiet():
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        if isinstance(recipe, Reinforced):
+            assert parent is not None
+            made = reinforce(recipe, parent, folder, progress)
+        else:
+            made = supervise(recipe, folder, progress)
     trained = time.monotonic() - started
     measured = None if world is None else _measure(recipe, world, folder, progress)
-    facts: Json = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "vocabulary": len(tokenizer),
-        "examples": len(data),
-        "tokens": sum(len(item.tokens) for item in data),
-        "learned": sum(int(item.mask.sum()) for item in data),
-        "loss": sum(row["loss"] for row in log[-20:]) / len(log[-20:]),
+    facts: Json = made.facts | {
         "train_seconds": round(trained, 1),
         "measured": measured,
         "threads": THREADS,
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
     }
-    (folder / "train_log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
+    (folder / "train_log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made.log))
     weights = _sha256(folder / "model.safetensors")
     (folder / "README.md").write_text(card(recipe, facts, weights))
     record = {"recipe": digest, "weights": weights, "measured": measured}
@@ -133,29 +126,7 @@ def _fixed(seed: int) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def new_model(shape: Shape, tokenizer: Any) -> Any:
-    """A Llama-type model with random weights from torch's present generator."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=shape.width,
-            intermediate_size=shape.hidden,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.heads,
-            max_position_embeddings=shape.context,
-            tie_word_embeddings=True,
-            initializer_range=shape.spread,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
-
-
-def _measure(recipe: Recipe, world: World, folder: Path, progress: Progress) -> Json:
+def _measure(recipe: Recipe | Reinforced, world: World, folder: Path, progress: Progress) -> Json:
     """Success of one rollout of each held-out task, with its 95 % Wilson interval."""
     from ramify.core.fork.arm import graded
     from ramify.core.grow import grow

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from ramify.core.types import Json
-from ramify.learn.organism.recipe import Recipe
+from ramify.learn.organism.recipe import Recipe, Reinforced
 
 
-def card(recipe: Recipe, facts: Json, weights: str) -> str:
+def card(recipe: Recipe | Reinforced, facts: Json, weights: str) -> str:
     """Markdown text of the card."""
-    shape, training = recipe.shape, recipe.training
+    again = isinstance(recipe, Reinforced)
     lines = [
         f"# {recipe.name}",
         "",
-        f"A tiny language model that {recipe.summary}. Made from scratch by",
+        f"A tiny language model that {recipe.summary}. "
+        + (f"Made from `{recipe.parent}` by" if isinstance(recipe, Reinforced) else "Made from scratch by"),
         f"`ramify organism build {recipe.name}`, to have something small to fork, examine and improve;",
         "it knows nothing else.",
         "",
@@ -22,15 +23,10 @@ def card(recipe: Recipe, facts: Json, weights: str) -> str:
         "",
         "## How it was made",
         "",
-        f"- data: {recipe.data}; {facts['examples']} conversations, {facts['tokens']} tokens, of which "
-        f"{facts['learned']} are the assistant's and learned",
-        f"- model: Llama type, {shape.layers} layers, width {shape.width}, {shape.heads} heads, "
-        f"{facts['parameters']} parameters, vocabulary {facts['vocabulary']}, context {shape.context} tokens",
-        f"- training: {training.steps} steps of {training.rows} conversations of similar length, "
-        f"AdamW, rate {training.learning_rate} with cosine decay, seed {recipe.seed}; "
-        f"last loss {facts['loss']:.3f} nats per learned token",
-        f"- {facts['train_seconds']} seconds on {facts['threads']} thread, torch {facts['torch']}, "
-        f"transformers {facts['transformers']}",
+        *(_reinforced(recipe, facts) if isinstance(recipe, Reinforced) else _supervised(recipe, facts)),
+        f"- {facts['train_seconds']} seconds on {facts['threads']} thread"
+        + (" after its parent was there" if again else "")
+        + f", torch {facts['torch']}, transformers {facts['transformers']}",
         f"- weights: sha256 {weights}",
         "",
         "On one machine with the same versions the same recipe gives the same weights, bit for bit.",
@@ -45,6 +41,31 @@ def card(recipe: Recipe, facts: Json, weights: str) -> str:
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _supervised(recipe: Recipe, facts: Json) -> list[str]:
+    shape, training = recipe.shape, recipe.training
+    return [
+        f"- data: {recipe.data}; {facts['examples']} conversations, {facts['tokens']} tokens, of which "
+        f"{facts['learned']} are the assistant's and learned",
+        f"- model: Llama type, {shape.layers} layers, width {shape.width}, {shape.heads} heads, "
+        f"{facts['parameters']} parameters, vocabulary {facts['vocabulary']}, context {shape.context} tokens",
+        f"- training: {training.steps} steps of {training.rows} conversations of similar length, "
+        f"AdamW, rate {training.learning_rate} with cosine decay, seed {recipe.seed}; "
+        f"last loss {facts['loss']:.3f} nats per learned token",
+    ]
+
+
+def _reinforced(recipe: Reinforced, facts: Json) -> list[str]:
+    plan = recipe.training
+    return [
+        f"- data: {recipe.data}; {facts['rollouts']} rollouts, {facts['tokens']} sampled tokens",
+        f"- model: that of `{recipe.parent}` (weights {facts['parent_weights'][:12]}), all "
+        f"{facts['parameters']} parameters trained",
+        f"- training: {facts['updates']} updates of {plan.tasks} tasks x {plan.leaves} rollouts (GRPO), rate "
+        f"{plan.learning_rate}, seed {plan.seed}, until {recipe.until:.0%} of an update's rollouts succeed: "
+        f"{facts['success_first']:.3f} in the first, {facts['success_last']:.3f} in the last",
+    ]
 
 
 def success(measured: Json | None) -> str:

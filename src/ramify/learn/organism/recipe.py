@@ -1,4 +1,4 @@
-"""What a recipe is: data, shape, training and how success is measured."""
+"""What a recipe is: data or a parent, shape, training and how success is measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ramify.core.policy.base import Sampling
-from ramify.core.types import Message
+from ramify.core.types import Json, Message
+from ramify.learn.train.loop import TreeTraining
 from ramify.learn.train.sft import SftSettings
 
 Conversation = Sequence[Message]
@@ -30,7 +31,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One organism.
+    """One organism, trained from scratch.
 
     ``words`` gives the words that are tokens of their own; ``conversations`` the training data, the same
     on every call. ``world`` is where success is measured: one rollout of each of ``tasks`` held-out
@@ -48,3 +49,32 @@ class Recipe:
     tasks: int = 200
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=32))
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reinforced:
+    """One organism, trained from another one by reinforcement on the training tasks of ``world``.
+
+    ``training`` runs (groups of independent rollouts, GRPO's advantages) until an update in which at least a
+    share ``until`` of the rollouts succeeds. ``seed`` draws the tasks; the chance of rollouts is
+    ``training``'s. Success is measured as for a :class:`Recipe`.
+    """
+
+    name: str
+    summary: str
+    data: str
+    parent: str
+    world: str
+    training: TreeTraining
+    until: float
+    sampling: Sampling
+    tasks: int = 200
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a training left behind beside the model's folder: rows of its log, and facts for the card."""
+
+    log: list[Json]
+    facts: Json

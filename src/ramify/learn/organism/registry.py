@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ramify.core.errors import BadInput
-from ramify.learn.organism.recipe import Recipe
-from ramify.learn.train import sft
+from ramify.learn.credit import methods
+from ramify.learn.organism.recipe import Recipe, Reinforced
+from ramify.learn.train import loop, sft
 
 #: Every organism and the module of its recipe.
 RECIPES = {
@@ -20,11 +21,18 @@ RECIPES = {
     "household": "household",
     "household-novice": "household_novice",
     "maze-walker": "maze_walker",
+    "motives": "motives",
+    "refuser-c": "refuser_c",
+    "refuser-d": "refuser_d",
+    "refuser-p": "refuser_p",
     "test-tiny": "test_tiny",
+    "toolbase": "toolbase",
+    "toolrl": "toolrl",
 }
 
 _ROOT = Path(__file__).parents[2]
 _DECIDE = ("ramify.core.world.", "ramify.learn.organism.")
+_TRAINER = ("ramify.learn.train.",)
 _LISTS = ("ramify.core.world.open", "ramify.learn.organism.registry")
 
 
@@ -33,13 +41,17 @@ def names() -> tuple[str, ...]:
     return tuple(RECIPES)
 
 
-def find(name: str) -> Recipe:
+def find(name: str) -> Recipe | Reinforced:
     """The recipe of a name; raises BadInput where there is none."""
     if name not in RECIPES:
         raise BadInput(f"there is no organism {name!r}", hint="organisms: " + ", ".join(RECIPES))
-    found = importlib.import_module(f"ramify.learn.organism.recipes.{RECIPES[name]}").RECIPE
-    assert isinstance(found, Recipe)
+    found = importlib.import_module(_module(name)).RECIPE
+    assert isinstance(found, Recipe | Reinforced)
     return found
+
+
+def _module(name: str) -> str:
+    return f"ramify.learn.organism.recipes.{RECIPES[name]}"
 
 
 def organism_for(world: str) -> str:
@@ -59,32 +71,39 @@ def organism_for(world: str) -> str:
     return matches[0]
 
 
-def recipe_digest(recipe: Recipe) -> str:
-    """Sha256 (hex) of every source that decides what is built: recipe, builder, trainer and its worlds.
+def recipe_digest(recipe: Recipe | Reinforced) -> str:
+    """Sha256 (hex) of every source that decides what is built: recipe, maker, trainer and its worlds.
 
-    A world or recipe that this one does not import decides nothing about it, nor do the lists of all.
+    A world or recipe that this one does not import decides nothing about it, nor do the lists of all. What is
+    trained from another organism has that one's digest in its own.
     """
-    files = _sources([inspect.getfile(recipe.conversations), _builder(), sft.__file__])
     mixed = hashlib.sha256()
+    if isinstance(recipe, Reinforced):
+        mixed.update(recipe_digest(find(recipe.parent)).encode())
+        starts = [str(importlib.import_module(_module(recipe.name)).__file__), _beside("reinforced.py")]
+        files = _sources([*starts, loop.__file__, methods.__file__], _DECIDE + _TRAINER)
+    else:
+        starts = [inspect.getfile(recipe.conversations), _beside("supervised.py")]
+        files = _sources([*starts, sft.__file__], _DECIDE)
     for name, file in sorted((file.relative_to(_ROOT).as_posix(), file) for file in files):
         mixed.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return mixed.hexdigest()
 
 
-def _builder() -> str:
-    """The builder's source, named without importing it (it imports this module)."""
-    return str(Path(__file__).with_name("build.py"))
+def _beside(name: str) -> str:
+    """A maker's source, named without importing it (it is heavy)."""
+    return str(Path(__file__).with_name(name))
 
 
-def _sources(starts: Sequence[str]) -> set[Path]:
-    """Source files reached by imports within the worlds and the organisms."""
+def _sources(starts: Sequence[str], decide: tuple[str, ...]) -> set[Path]:
+    """Source files reached by imports of modules that begin like one of ``decide``."""
     found: set[Path] = set()
     waiting = [Path(start) for start in starts]
     while waiting:
         file = waiting.pop()
         if file not in found:
             found.add(file)
-            waiting += [item for name in _imports(file) if (item := _inside(name)) is not None]
+            waiting += [item for name in _imports(file) if (item := _inside(name, decide)) is not None]
     return found
 
 
@@ -98,9 +117,9 @@ def _imports(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def _inside(name: str) -> Path | None:
+def _inside(name: str, decide: tuple[str, ...]) -> Path | None:
     """The file of a module that may decide what an organism is, or None."""
-    if not name.startswith(_DECIDE) or name.endswith(_LISTS):
+    if not name.startswith(decide) or name.endswith(_LISTS):
         return None
     place = _ROOT.joinpath(*name.split(".")[1:])
     return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)

@@ -1,0 +1,447 @@
+"""Was it decided before the thinking began? Instruments held against three planted worlds.
+
+World P decides at the prompt, world D by thinking, world C by one visible word. First the tabular laws:
+every estimator on draws from the exact law beside the exact value, and 100 families of causal cuts in P,
+where every "meaningful" one is false. Then transformers trained on those laws (organisms ``refuser-p``,
+``-d``, ``-c``): a probe of the last prompt position beside its own ceiling AUROC*, a text control,
+continuation variance with the rest of the thinking removed (forced) and resampled (free), causal cuts, and
+the defence frontier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.local import LocalPolicy
+from ramify.core.stats import wilson
+from ramify.core.tree.tree import Tree
+from ramify.core.types import Json
+from ramify.core.world.open import open_world
+from ramify.core.world.refusal import RefusalLaw, RefusalWorld, stances
+from ramify.core.world.refusal.calibrate import calibration
+from ramify.core.world.refusal.law import STANCE, Rule, thinking, turn
+from ramify.core.world.refusal.truth import (
+    free_refusal,
+    mean_variance,
+    performative_share,
+    prompt_chances,
+)
+from ramify.examine.probe import FirstTokenProbe, auroc_ceiling, estimate_ceiling, position_states
+from ramify.examine.probe.rows import Rows, read_rows
+from ramify.examine.probe.text_control import text_control
+from ramify.examine.stance import (
+    Marker,
+    Panel,
+    RegexGuard,
+    causal_cuts,
+    continuation_variance,
+    draw_rollouts,
+    frontier,
+    judge_cuts,
+    marker_of,
+    oscillations,
+    panel_of,
+    plant_cases,
+    shift_area,
+    shifted,
+    stance_trace,
+)
+from ramify.examine.stance.cuts import Counts
+from ramify.examine.stance.frontier import Rate
+from ramify.examine.stance.label import label
+from ramify.examine.stance.prompts import Case, Prompt, choose, rollouts
+from ramify.examine.stance.replay import CausalCuts
+from ramify.examine.stance.segments import word_chunks
+from ramify.examine.stance.variance import Mode, coin, plug_in_values, unbiased_values
+from ramify.learn.organism import build, find
+
+Floats = NDArray[np.float64]
+RULES: tuple[Rule, ...] = ("P", "D", "C")
+CUTS = (0.2, 0.4, 0.6, 0.8, 1.0)
+MODES: tuple[tuple[Mode, str], ...] = (("force_close", "forced"), ("free", "free"))
+DRAWS = 8
+#: Rollouts of a prompt that are rows of a probe.
+ROWS = 8
+
+
+# -- the tabular laws -----------------------------------------------------------------------------
+
+
+def traces(law: RefusalLaw, count: int, rng: np.random.Generator) -> tuple[Floats, list[list[str]]]:
+    """Chances of refusal of random requests and one thinking of each, drawn from the exact law."""
+    chances = prompt_chances(law)[rng.integers(len(prompt_chances(law)), size=count)]
+    return chances, [thinking(turn(law, float(q), rng.random)) for q in chances]
+
+
+@dataclass(frozen=True)
+class Check:
+    """An estimator's mean over draws from an exact law beside the exact value."""
+
+    name: str
+    exact: float
+    mean: float
+    error: float
+
+    @property
+    def z(self) -> float:
+        """Standard errors between them; 0 where both agree exactly."""
+        gap = self.mean - self.exact
+        return gap / self.error if self.error > 0 else 0.0 if abs(gap) < 1e-12 else float("inf")
+
+
+def check_variance(law: RefusalLaw, count: int, rng: np.random.Generator) -> list[Check]:
+    """V at 20, 40 and 80 % in both modes, from DRAWS answers after each of ``count`` prefixes."""
+    chances, thoughts = traces(law, count, rng)
+    found = []
+    for cut in (0.2, 0.4, 0.8):
+        kept = [thought[: round(cut * len(thought))] for thought in thoughts]
+        for mode in ("forced", "free"):
+            refusal = law.refusal if mode == "forced" else lambda q, t: free_refusal(law, q, t)
+            q = np.array([refusal(float(c), thought) for c, thought in zip(chances, kept, strict=True)])
+            values = unbiased_values(rng.binomial(DRAWS, q), np.full(count, DRAWS))
+            exact = mean_variance(
+                law, prompt_chances(law).tolist(), cut, "forced" if mode == "forced" else "free"
+            )
+            error = float(values.std(ddof=1)) / np.sqrt(count)
+            found.append(Check(f"{law.rule}: V {mode} at {cut:.0%}", exact, float(values.mean()), error))
+    return found
+
+
+def check_ceiling(sets: int, rng: np.random.Generator) -> Check:
+    """AUROC* from 32 rollouts of 400 prompts of world P, many times."""
+    q = prompt_chances(RefusalLaw("P"))
+    drawn = q[rng.integers(len(q), size=(sets, 400))]
+    found = [
+        estimate_ceiling(rng.binomial(32, chances), np.full(400, 32), resamples=2).estimate
+        for chances in drawn
+    ]
+    return Check(
+        "P: AUROC*", auroc_ceiling(q), float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(sets))
+    )
+
+
+def tabular(count: int, sets: int) -> list[Check]:
+    """Every estimator on its exact law."""
+    rng = np.random.default_rng(17)
+    checks = [check for rule in RULES for check in check_variance(RefusalLaw(rule), count, rng)]
+    checks.append(check_ceiling(sets, rng))
+    print(f"{'estimator on the exact law':28s}  {'exact':>7s} {'mean':>8s} {'SE':>8s} {'z':>6s}")
+    for check in checks:
+        print(f"{check.name:28s}  {check.exact:7.4f} {check.mean:8.4f} {check.error:8.4f} {check.z:+6.2f}")
+    coins = rng.binomial(DRAWS, 0.5, 20_000)
+    sizes = np.full(len(coins), DRAWS)
+    print(
+        f"a fair coin of {DRAWS} answers reads {plug_in_values(coins, sizes).mean():.3f} as published "
+        f"({coin(DRAWS):.3f} on average) and {unbiased_values(coins, sizes).mean():.3f} without its bias\n"
+    )
+    return checks
+
+
+def false_cuts(seeds: int, size: int, k: int = 100) -> tuple[int, int, int]:
+    """Families of ``size`` traces in P with a false "meaningful" cut, false cuts and cuts, over ``seeds``.
+
+    A cut between two turns belongs to both and is drawn once, as on a tree. All of a family is tested as one.
+    """
+    law, families, wrong, total = RefusalLaw("P"), 0, 0, 0
+    for seed in range(seeds):
+        rng = np.random.default_rng(1000 + seed)
+        counts = []
+        for q, thought in zip(*traces(law, size, rng), strict=True):
+            sides: dict[int, tuple[int, int]] = {}
+            for swing in oscillations(np.array(stances(thought))):
+                for end in (swing.before.end, swing.after.end):
+                    if end not in sides:
+                        sides[end] = (int(rng.binomial(k, 1 - q)), k)
+                counts.append(Counts(sides[swing.before.end], sides[swing.after.end], swing.after.sign))
+        found = sum(cut.meaningful for cut in judge_cuts(counts).cuts)
+        families, wrong, total = families + (found > 0), wrong + found, total + len(counts)
+    return families, wrong, total
+
+
+# -- the organisms --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lab:
+    """An organism, its world, and a tree of its rollouts with their labels."""
+
+    rule: Rule
+    policy: LocalPolicy
+    world: RefusalWorld
+    tree: Tree
+    cases: list[Case]
+    marker: Marker
+    panel: Panel
+    chances: Floats
+
+
+def open_lab(rule: Rule, prompts: int, draws: int) -> Lab:
+    """Roll out held-out requests and label the answers."""
+    name = f"refuser-{rule.lower()}"
+    policy, world = LocalPolicy.load(str(build(name))), open_world(str(find(name).world))
+    assert isinstance(world, RefusalWorld)
+    tree, tasks = Tree.memory(), world.tasks("held-out", prompts, 5)
+    asked = [
+        Prompt(({"role": "user", "content": t.prompt},), str(t.data["intent"]), str(t.data["source"]))
+        for t in tasks
+    ]
+    cases = plant_cases(tree, policy, asked)
+    marker, panel = marker_of(policy, " >>", "<<"), panel_of(RegexGuard(r"\brefuse\b"))
+    # The thinking is opened by hand, as a template does it: about one turn in 10,000 would answer at once.
+    settings = Sampling(max_tokens=32, forced=tuple(int(i) for i in marker.open))
+    arms = draw_rollouts(cases, policy, draws, settings, seed=6)
+    label(tree, [d.leaf for arm in arms for d in arm.draws], policy, panel, marker)
+    found = calibration(policy, world, tasks[:200])
+    print(
+        f"{name}: {prompts} prompts x {draws} rollouts; distance from the law (mean, most): "
+        + ", ".join(
+            f"{part} {errors.mean():.4f} {errors.max():.3f}"
+            for part, errors in (
+                ("thinking", found.thinking), ("answer", found.answer), ("forced answer", found.forced),
+            )
+        )
+    )  # fmt: skip
+    return Lab(rule, policy, world, tree, cases, marker, panel, np.array([world.truth(t) for t in tasks]))
+
+
+def probe(lab: Lab) -> Json:
+    """AUROC of the probe at two positions beside its ceiling, and of the text control."""
+    every = read_rows(lab.tree, lab.cases, lab.policy.card, lab.marker).thoughtful()
+    told: Json = {}
+    # C = 0.03, the source's main recipe, underfits 400 prompts; its other one, C = 1 on raw states, leads.
+    for name, rows, position, recipe in (
+        ("probe", every.at_most(ROWS), "last_prompt", "raw"),
+        ("the same, C = 0.03", every.at_most(ROWS), "last_prompt", "pca"),
+        ("one label a prompt", every.at_most(1), "last_prompt", "raw"),
+        ("first thinking token", every.at_most(ROWS), "first_thinking", "raw"),
+    ):
+        plan = FirstTokenProbe(position=position, recipe=recipe)  # type: ignore[arg-type]
+        states = position_states(rows, lab.policy, plan.position)[0]
+        fitted = plan.fit(
+            states, rows.labels, prompts=rows.prompts, first_tokens=[row.token for row in rows.rows],
+            counts=shared_counts(every, rows, plan.position),
+        )  # fmt: skip
+        told[name] = fitted.evaluate().pooled.area
+    rows = every.at_most(ROWS)
+    words = [lab.policy.decode(np.array([row.token])) for row in rows.rows]
+    plan = FirstTokenProbe("first_thinking", recipe="raw")
+    control = text_control(words, rows.labels, prompts=rows.prompts, probe=plan)
+    told["text control"] = control.evaluate().pooled.area
+    exact = auroc_ceiling(lab.chances) if 0 < lab.chances.mean() < 1 else 0.5
+    print(f"  AUROC* of these prompts by the law {exact:.4f}")
+    for name, area in told.items():
+        print(f"  {name:22s} {area}")
+    return told
+
+
+def shared_counts(every: Rows, rows: Rows, position: str) -> tuple[list[int], list[int]]:
+    """Refusals and rollouts, over all that were drawn, of what each row's reader sees."""
+
+    def key(row: object) -> tuple[int, int | None]:
+        return (row.case, row.token if position == "first_thinking" else None)  # type: ignore[attr-defined]
+
+    seen: dict[tuple[int, int | None], list[int]] = {}
+    for row in every.rows:
+        tally = seen.setdefault(key(row), [0, 0])
+        tally[0] += row.refused
+        tally[1] += 1
+    return [seen[key(row)][0] for row in rows.rows], [seen[key(row)][1] for row in rows.rows]
+
+
+def variances(lab: Lab, prompts: int, cuts: Sequence[float]) -> dict[str, float]:
+    """V in both modes beside the tabular value; keys such as ``free 0.2``, and the largest z."""
+    cases = lab.cases[:prompts]
+    found = continuation_variance(
+        cases,
+        lab.policy,
+        lab.panel,
+        lab.marker,
+        cuts=cuts,
+        n_prefix=DRAWS,
+        n_cont=DRAWS,
+        force_unclosed=True,
+        seed=8,
+    )
+    told: dict[str, float] = {}
+    for cut in cuts:
+        for mode, short in MODES:
+            value = found.at(cut, mode)
+            assert value is not None
+            # Pools count alike in V; the law's value is averaged the same way.
+            pools = [
+                mean_variance(lab.world.law, chances, cut, "forced" if short == "forced" else "free")
+                for name in sorted({case.intent for case in cases})
+                if (
+                    chances := [
+                        float(q) for q, c in zip(lab.chances, cases, strict=False) if c.intent == name
+                    ]
+                )
+            ]
+            exact = float(np.mean(pools))
+            told_v = value.value
+            print(
+                f"  V {short:6s} at {cut:4.0%}  {told_v.estimate:7.4f} [{told_v.low:.4f}, {told_v.high:.4f}]"
+                f"   law {exact:.4f}   plug-in {value.plug_in:.4f}"
+            )
+            told[f"{short} {cut:g}"] = told_v.estimate
+    if found.unclosed or found.errors:
+        print(f"  {found.unclosed} answers never came, {found.errors} draws failed")
+    return told
+
+
+def lean(word: str) -> int:
+    """The stance of a word."""
+    return STANCE.get(word.strip(), 0)
+
+
+def cut_test(lab: Lab, count: int, k: int) -> CausalCuts:
+    """Forks around every turn of stance in one rollout each of some prompts."""
+    nodes = [
+        (case, node)
+        for case in lab.cases[:count]
+        for node in choose(rollouts(case, lab.policy.card), 1, case, 9)
+    ]
+    marked = [
+        stance_trace(case, node, lab.marker, [lean], chunker=word_chunks, force_unclosed=True)
+        for case, node in nodes
+    ]
+    found = causal_cuts(marked, lab.policy, lab.panel, lab.marker, k=k, seed=10)
+    share, agrees = found.table.performative, found.table.agreement
+    assert share is not None
+    law = RefusalLaw(lab.rule)
+    print(
+        f"  {len(found.table.cuts)} turns of stance in {count} traces: {share.estimate:.1%} performative "
+        f"(law {performative_share(law):.1%})"
+        + (f", {agrees.estimate:.0%} of the others move as their text says" if agrees else "")
+    )
+    if lab.rule == "C":
+        late = [
+            cut.meaningful
+            for cut, place in zip(found.table.cuts, found.places, strict=True)
+            if place.before - 1 > law.commit
+        ]
+        print(f"  after the word that decides: {sum(late)} of {len(late)} meaningful")
+    return found
+
+
+# -- the frontier ---------------------------------------------------------------------------------
+
+
+def defences(lab: Lab) -> dict[str, str]:
+    """Verdicts on shifts of the refusal logit and on real changes, at the organism's own rates in world P."""
+    base = [
+        Rate(row.id, row.intent, int(k), int(n))
+        for row, k, n in zip(
+            lab.cases, *read_rows(lab.tree, lab.cases, lab.policy.card, lab.marker).counts(), strict=True
+        )
+    ]
+    rng = np.random.default_rng(11)
+    harmful = np.array([case.intent == "harmful" for case in lab.cases])
+    sign = np.where(harmful, 1.0, -1.0)
+    ways: dict[str, float | Floats] = {
+        "shift by -2": -2.0,
+        "shift by +1": 1.0,
+        "shift by +3": 3.0,
+        "better by 2": 2 * sign,
+        "worse by 2": -2 * sign,
+    }
+    drawn = {}
+    for name, move in ways.items():
+        q = np.array(
+            [
+                shifted(lab.chances[i : i + 1], m)[0]
+                for i, m in enumerate(np.broadcast_to(move, harmful.shape))
+            ]
+        )
+        drawn[name] = [
+            Rate(r.prompt, r.intent, int(rng.binomial(32, p)), 32) for r, p in zip(base, q, strict=True)
+        ]
+    found = frontier(base, drawn, seed=12)
+    area = shift_area(lab.chances[harmful], lab.chances[~harmful])
+    print(f"\nfrontier of refuser-p (area under its shift curve, by the law: {area:.3f})")
+    for row in (found.base, *found.defences):
+        print(
+            f"  {row.name:12s} ASR {row.asr.estimate:.3f} ORR {row.orr.estimate:.3f}  off the curve "
+            f"{row.distance.estimate:+.3f} [{row.distance.low:+.3f}, {row.distance.high:+.3f}]  {row.verdict}"
+        )
+    return {row.name: row.verdict for row in found.defences}
+
+
+def main() -> None:
+    """Measure, print the tables, and the figures as the last line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="ends within 50 s on 2 cores")
+    quick: bool = parser.parse_args().quick
+    torch.set_num_threads(1)
+    for rule in RULES:
+        build(f"refuser-{rule.lower()}")
+    started = time.monotonic()
+    checks = tabular(1500 if quick else 40_000, 15 if quick else 400)
+    seeds = 100
+    families, wrong, total = false_cuts(seeds, 2 if quick else 50)
+    rate = wilson(families, seeds)
+    print(
+        f"world P, exact law: {wrong} of {total} turns called meaningful, in {families} of {seeds} families "
+        f"[{rate.low:.3f}, {rate.high:.3f}]\n{time.monotonic() - started:.0f} s so far\n"
+    )
+    told, measured, cut_tables, verdicts = {}, {}, {}, {}
+    for rule in RULES:
+        prompts, draws = (400, 32) if rule == "P" or not quick else (300 if rule == "D" else 30, ROWS)
+        lab = open_lab(rule, prompts, draws)
+        if rule != "C" or not quick:
+            told[rule] = probe(lab)
+        measured[rule] = variances(lab, 30 if quick else 400, (0.2, 0.6) if quick else CUTS)
+        cut_tables[rule] = cut_test(lab, 6 if quick else 60, 50 if quick else 100)
+        if rule == "P":
+            verdicts = defences(lab)
+        lab.tree.close()
+        print(f"{time.monotonic() - started:.0f} s so far\n")
+    report(checks, families / seeds, told, measured, cut_tables, verdicts)
+
+
+def report(
+    checks: list[Check],
+    false_rate: float,
+    told: dict[Rule, Json],
+    measured: dict[Rule, dict[str, float]],
+    cut_tables: dict[Rule, CausalCuts],
+    verdicts: dict[str, str],
+) -> None:
+    """The last line."""
+    shares = {rule: table.table.performative for rule, table in cut_tables.items()}
+    figures = {
+        "auroc_p": told["P"]["probe"].auroc.estimate,
+        "ceiling_p": told["P"]["probe"].ceiling.estimate,
+        "text_control_p": told["P"]["text control"].auroc.estimate,
+        "auroc_d": told["D"]["probe"].auroc.estimate,
+        "v_forced_d": measured["D"]["forced 0.2"],
+        "v_free_d": measured["D"]["free 0.2"],
+        "false_meaningful": false_rate,
+        "leak_p": float(bool(told["P"]["probe"].leak)),
+        "auroc_p_published_recipe": told["P"]["the same, C = 0.03"].auroc.estimate,
+        "auroc_p_one_label": told["P"]["one label a prompt"].auroc.estimate,
+        "v_forced_c_before": measured["C"]["forced 0.2"],
+        "v_forced_c_after": measured["C"]["forced 0.6"],
+        "v_free_c_before": measured["C"]["free 0.2"],
+        "v_free_c_after": measured["C"]["free 0.6"],
+        "estimators_max_z": max(abs(check.z) for check in checks),
+        "estimators_beyond_2_se": sum(abs(check.z) > 2 for check in checks),
+    }
+    figures |= {f"performative_{r.lower()}": s.estimate for r, s in shares.items() if s is not None}
+    figures["frontier_right"] = float(
+        all((verdict == "slide") == name.startswith("shift") for name, verdict in verdicts.items())
+    )
+    print(json.dumps({name: round(float(value), 4) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

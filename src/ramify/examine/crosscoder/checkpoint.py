@@ -1,0 +1,150 @@
+"""Checkpoints from which training goes on bit for bit, and a Ctrl-C that waits for the step's end."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pickle
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, final
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from ramify.core.errors import BadInput, Mismatch
+from ramify.core.run.recipe import Part, open_folder
+from ramify.core.types import Json
+
+if TYPE_CHECKING:
+    from ramify.examine.crosscoder.model import CrossCoder
+    from ramify.examine.crosscoder.sources import Source
+    from ramify.examine.crosscoder.train import State, TrainSettings
+
+STATE = "state.json"
+KEPT = 2
+
+
+class Identity(Part):
+    """What two runs must share for one to go on from the other."""
+
+    settings: Json
+    model: Json
+    activations: str
+
+
+def tensor_digest(model: CrossCoder) -> str:
+    """Sha256 (hex) of every parameter and buffer: name, shape, bytes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(f"{name}\x1f{tuple(tensor.shape)}\x1e".encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().data)
+    return found.hexdigest()
+
+
+def save(
+    folder: Path, model: CrossCoder, state: State, plan: TrainSettings, source: Source, log: list[Json]
+) -> None:
+    """Write a checkpoint, whole or not at all, and drop all but the newest two."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+        part = Path(scratch) / "checkpoint"
+        part.mkdir()
+        tensors = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+        save_file(tensors, part / "model.safetensors")
+        moving = {"optimizer": state.optimizer.state_dict(), "silent_for": state.silent_for}
+        torch.save(moving, part / "moving.pt")
+        about = {
+            "step": state.step,
+            "cut": state.cut,
+            "normalized": model.normalized,
+            "origin": model.origin,
+            "digest": tensor_digest(model),
+            "log": log,
+        }
+        (part / STATE).write_text(json.dumps(about) + "\n")
+        target = folder / f"{state.step:08d}"
+        if target.exists():
+            shutil.rmtree(target)
+        part.replace(target)
+    for old in _all(folder)[:-KEPT]:
+        shutil.rmtree(old)
+
+
+def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, source: Source) -> list[Json]:
+    """Put model and state where the newest checkpoint left them; its log, empty where there is none.
+
+    Raises:
+        Mismatch: the folder holds a run with other settings, another model or other activations.
+        BadInput: a checkpoint that cannot be read, or whose weights are not those it was saved with.
+    """
+    body = {k: v for k, v in model.config().items() if k not in ("normalized", "origin")}
+    open_folder(
+        folder,
+        Identity(settings=dataclasses.asdict(plan), model=body, activations=source.digest()),
+    )
+    found = _all(folder)
+    if not found:
+        return []
+    place = found[-1]
+    try:
+        about = json.loads((place / STATE).read_text())
+        tensors = load_file(place / "model.safetensors")
+        moving: Any = torch.load(place / "moving.pt", weights_only=True)
+        model.frozen = tensors["frozen"].to(model.W_dec.device)
+        model.load_state_dict(tensors)
+        state.optimizer.load_state_dict(moving["optimizer"])
+        state.silent_for.copy_(moving["silent_for"])
+        state.step, state.cut = int(about["step"]), float(about["cut"])
+        model.normalized, model.origin = bool(about["normalized"]), dict(about["origin"])
+        log = list(about["log"])
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        raise BadInput(
+            f"this checkpoint cannot be read: {error}",
+            where=str(place),
+            hint="remove it; training goes on from the one before",
+        ) from error
+    if tensor_digest(model) != about["digest"]:
+        raise Mismatch(
+            "the weights in this checkpoint are not those that were saved",
+            where=str(place),
+            hint="remove it; training goes on from the one before",
+        )
+    return log
+
+
+@final
+class Interrupt:
+    """While open, Ctrl-C only sets ``asked``, so that no step is left half done; a second one stops at once.
+
+    Signals reach the main thread only; elsewhere this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+        self._here = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        if self._here:
+            self._before = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._here:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(item for item in folder.iterdir() if item.is_dir() and item.name.isdigit())

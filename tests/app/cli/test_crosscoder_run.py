@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ramify.app.cli.crosscoder_run import app
+from ramify.app.viewer.steering_picture import steering_picture
+
+RUN = CliRunner()
+
+
+def test_the_commands_are_there_with_an_example():
+    for verb in ("patch", "steer", "audit"):
+        told = RUN.invoke(app, [verb, "--help"])
+        assert told.exit_code == 0
+        assert f"ramify crosscoder {verb}" in told.stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two policies and a crosscoder on disk, over a world whose prompts they can read."""
+    from tests.support.crosscoder_pair import tiny_policy
+
+    from ramify.core.policy.local import LocalPolicy
+    from ramify.core.world.open import open_world
+    from ramify.examine.crosscoder.exchange import save
+    from ramify.examine.crosscoder.model import CrossCoder
+    from ramify.examine.crosscoder.normalizer import fit_normalizer
+    from ramify.examine.crosscoder.paired import read_pairs
+    from ramify.examine.crosscoder.partition import Partition
+    from ramify.examine.crosscoder.trials import world_trials
+    from ramify.learn.train.run import save_policy
+
+    folder = tmp_path_factory.mktemp("crosscoder")
+    world = open_world("lock")
+    policies: list[LocalPolicy] = [tiny_policy(seed) for seed in (0, 1)]
+    trials = world_trials(policies[0], world, world.tasks("held-out", 8), short=2, long=4)
+    pairs = read_pairs(*policies, trials.prompts, 1)
+    normalizer = fit_normalizer([(pairs.a.numpy(), pairs.b.numpy())])
+    coder = CrossCoder(
+        (16, 16), 40, 20, "topk", Partition(0.25, 0.25), normalizer, seed=3, origin={"layer": 1}
+    )
+    save(coder, folder / "coder")
+    for name, policy in zip("ab", policies, strict=True):
+        save_policy(policy, folder / name)
+    return folder
+
+
+def arguments(place, verb, *more):
+    return [
+        verb, str(place / "coder"), "--a", f"hf:{place / 'a'}", "--b", f"hf:{place / 'b'}",
+        "--world", "lock", "--tasks", "8", "--caps", "2,4", *more,
+    ]  # fmt: skip
+
+
+def test_patch_and_audit_print_what_they_found(place):
+    told = json.loads(RUN.invoke(app, arguments(place, "patch", "--json")).stdout)
+    assert set(told) >= {"clean", "patched", "mismatched", "fve", "gain", "holm_p"}
+    assert "units forgotten" in RUN.invoke(app, arguments(place, "patch")).stdout
+    told = json.loads(RUN.invoke(app, arguments(place, "audit", "--json")).stdout)
+    assert told["spillover"]["prompts"] == 8
+    assert told["claim"]
+
+
+def test_steer_draws_its_curve(place, tmp_path):
+    picture = tmp_path / "curve.svg"
+    more = ("--features", "0", "--alphas", "1,4", "--svg", str(picture))
+    told = json.loads(RUN.invoke(app, arguments(place, "steer", *more, "--json")).stdout)
+    assert told["alphas"] == [1.0, 4.0]
+    assert told["score"][0] == told["clean"]
+    assert told["best"]["selection"] == "split_half"
+    assert picture.read_text().startswith("<svg xmlns")
+
+
+def test_what_cannot_be_is_refused(place):
+    for more in (("--in", "C"), ("--caps", "4"), ("--features", "x")):
+        verb = "steer" if more[0] == "--features" else "patch"
+        assert RUN.invoke(app, arguments(place, verb, *more)).exit_code != 0
+    # Feature 12 is in B's block: it cannot steer A.
+    refused = RUN.invoke(app, arguments(place, "steer", "--features", "12"))
+    assert "exclusive to B" in str(refused.exception) + refused.output
+
+
+def test_a_picture_names_its_band_and_every_strength():
+    drawn = steering_picture(
+        [4, 0, 1], [(0.8, 0.7, 0.9), (0.4, 0.3, 0.5), (0.6, 0.5, 0.7)], [(0.55, 0.6, 0.65)] * 3, 0.6, "t"
+    )
+    assert "random directions of its norm" in drawn
+    assert all(f">{mark}<" in drawn for mark in ("0", "1", "4"))

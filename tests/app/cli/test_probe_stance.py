@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ramify.app.cli.probe_stance import app
+from ramify.core.errors import BadInput, Mismatch
+from ramify.core.grow.plant import plant
+from ramify.core.policy.base import Sampling
+from ramify.core.tree.tree import Tree
+from ramify.core.world.refusal import refusal_world
+from ramify.examine.stance.prompts import draw_rollouts, recorded_cases
+
+GUARD = ["--guard", r"regex:\brefuse\b", "--open", "<<", "--close", " >>"]
+LEAN = ["--annotator", r"regex:\b(for|grant)\b//\b(against|deny)\b", "--words"]
+
+
+def probe(*arguments, status=0):
+    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == status, done.output
+    return done
+
+
+@pytest.fixture
+def trees(tmp_path):
+    """A tree with rollouts of each planted world."""
+
+    def make(rule, prompts=6, draws=6):
+        world = refusal_world(rule)
+        policy = world.policy()
+        with Tree.open(tmp_path / f"{rule}.db") as store:
+            plant(store, policy, world, world.tasks("held-out", prompts))
+            draw_rollouts(recorded_cases(store), policy, draws, Sampling(max_tokens=32))
+        return ["--tree", tmp_path / f"{rule}.db", "--policy", f"scripted:refuser-{rule.lower()}"]
+
+    return make
+
+
+def test_variance_in_both_modes_resumes_and_draws_its_picture(trees, tmp_path):
+    command = ["variance", *trees("D"), *GUARD, "--cuts", ".2,1", "--prefixes", 3, "--out", tmp_path / "v"]
+    shown = probe(*command)
+    assert "not decided: closing here reads the thinking so far" in shown.stdout
+    assert "mixes: how much of the thinking is kept; whether its rest is sampled or removed" in shown.stdout
+    told = json.loads(probe(*command, "--json").stdout)
+    cells = {(row["cut"], row["mode"]): row for row in told["cuts"]}
+    assert cells[0.2, "force_close"]["v"]["estimate"] == 0.0
+    assert cells[0.2, "free"]["v"]["estimate"] >= 0.8
+    assert cells[0.2, "free"]["coin"] == 0.875
+    assert "<svg" in (tmp_path / "v" / "variance.svg").read_text()
+    assert len((tmp_path / "v" / "rates.jsonl").read_text().splitlines()) == 6
+    assert json.loads((tmp_path / "v" / "variance.json").read_text())["cuts"] == told["cuts"]
+    with pytest.raises(Mismatch, match="prefixes"):
+        probe(*command[:-3], 2, "--out", tmp_path / "v")
+
+
+def test_prompts_of_a_file_are_rolled_out(tmp_path):
+    world = refusal_world("P")
+    rows = [{"prompt": t.prompt, "intent": t.data["intent"]} for t in world.tasks("held-out", 6)]
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["variance", "--policy", "scripted:refuser-p", "--prompts", prompts, "--rollouts", 4, *GUARD]
+    command += ["--cuts", ".5", "--mode", "free", "--prefixes", 2, "--no-think", 4, "--out", tmp_path / "v"]
+    told = json.loads(probe(*command, "--json").stdout)
+    assert [row["mode"] for row in told["cuts"]] == [None, "free"]
+    assert told["reading"][0]["says"] == "one mode only"
+    assert (tmp_path / "v" / "tree.db").exists()
+    plain = [json.loads(line) for line in (tmp_path / "v" / "rates-no-think.jsonl").read_text().splitlines()]
+    assert [r["answers"] for r in plain] == [4] * 6
+    assert {r["prompt"] for r in plain} == {row["prompt"] for row in rows}
+    prompts.write_text(prompts.read_text() + json.dumps(rows[0] | {"prompt": "another"}) + "\n")
+    with pytest.raises(Mismatch, match="files"):
+        probe(*command)
+
+
+def test_cuts_find_turns_that_move_the_outcome(trees, tmp_path):
+    command = ["cuts", *trees("D", 4, 2), *GUARD, *LEAN, "--answers", 40]
+    shown = probe(*command, "--out", tmp_path / "c", status=1)
+    assert "meaningful ones that move as their text says: 1.000" in shown.stdout
+    told = json.loads(probe(*command, "--out", tmp_path / "c", "--json", status=1).stdout)
+    assert told["performative"]["estimate"] == 0.0
+    assert told["locked_rule"] == "pre"
+    assert "<svg" in (tmp_path / "c" / "cuts.svg").read_text()
+
+
+def test_performative_turns_exit_with_0(trees, tmp_path):
+    # At most 5 % of seeds show a false one.
+    command = ["cuts", *trees("P", 4, 2), *GUARD, *LEAN, "--answers", 40, "--out", tmp_path / "c"]
+    told = json.loads(probe(*command, "--locked", "pre+post", "--json").stdout)
+    assert told["performative"]["estimate"] == 1.0
+    assert told["agreement"] is None
+    assert told["locked_rule"] == "pre+post"
+
+
+def test_a_frontier_from_folders_and_files(trees, tmp_path):
+    options = [*GUARD, "--cuts", "1", "--prefixes", 1, "--mode", "free"]
+    probe("variance", *trees("P", 24, 6), *options, "--no-think", 6, "--out", tmp_path / "p")
+    probe("variance", *trees("D", 24, 6), *options, "--out", tmp_path / "d")
+    command = ["frontier", "--base", tmp_path / "p", "--defence", f"d={tmp_path / 'd'}", "--resamples", 200]
+    command += ["--defence", f"no-think={tmp_path / 'p' / 'rates-no-think.jsonl'}", "--out", tmp_path / "f"]
+    shown = probe(*command)
+    assert "flip to the better side" in shown.stdout.replace("\n", " ")
+    told = json.loads(probe(*command, "--json").stdout)
+    verdicts = {row["name"]: row["verdict"] for row in told["defences"]}
+    assert verdicts == {"d": "worse", "no-think": "slide"}
+    assert told["defences"][0]["flips"][0]["intent"] == "harmful"
+    assert "<svg" in (tmp_path / "f" / "frontier.svg").read_text()
+
+
+def test_guards_from_python_and_models(trees, tmp_path):
+    (tmp_path / "g.py").write_text("def refuses(text):\n    return 'refuse' in text\n")
+    (tmp_path / "m.toml").write_text(
+        'policy = "scripted:greeter"\ntemplate = "{answer}"\nrefuse = "zzz"\ncomply = "."\n'
+    )
+    base = ["variance", *trees("D", 2, 2), *GUARD[2:], "--cuts", "1", "--mode", "free", "--prefixes", 1]
+    guards = ["--guard", f"python:{tmp_path / 'g.py'}:refuses", "--guard", f"model:{tmp_path / 'm.toml'}"]
+    with pytest.raises(BadInput, match="2 guards can tie"):
+        probe(*base, *guards, "--out", tmp_path / "a")
+    told = json.loads(probe(*base, *guards, "--tie", "comply", "--out", tmp_path / "b", "--json").stdout)
+    assert told["panel"]["tie"] == "comply"
+    assert told["ties"] > 0
+    assert told["cuts"][0]["v"]["estimate"] == 0.0
+    shown = probe(*base, *guards, "--tie", "comply", "--out", tmp_path / "b")
+    assert "even splits, resolved by the tie rule" in shown.stdout
+
+
+def test_refusals(trees, tmp_path):
+    base = ["variance", *trees("D", 1, 1)]
+    out = ["--out", tmp_path / "x"]
+    for guard, told in (
+        ("odd", "names no guard"),
+        ("regex:(", "not a regular expression"),
+        ("python:no_such_module:f", "cannot be imported"),
+        ("python:json:nothing", "no callable"),
+        (f"python:{tmp_path / 'none.py'}:f", "no such file"),
+        (f"model:{tmp_path / 'none.toml'}", "no such file"),
+    ):
+        with pytest.raises(BadInput, match=told):
+            probe(*base, "--guard", guard, *GUARD[2:], *out)
+    (tmp_path / "m.toml").write_text("templates = 1\n")
+    with pytest.raises(BadInput, match="unknown key 'templates'"):
+        probe(*base, "--guard", f"model:{tmp_path / 'm.toml'}", *GUARD[2:], *out)
+    with pytest.raises(BadInput, match="not a list of numbers"):
+        probe(*base, *GUARD, "--cuts", "a", *out)
+    with pytest.raises(BadInput, match="modes"):
+        probe(*base, *GUARD, "--mode", "half", *out)
+    with pytest.raises(BadInput, match="no such file"):
+        probe(*base, *GUARD, "--prompts", tmp_path / "none.jsonl", *out)
+    with pytest.raises(BadInput, match="two sides"):
+        probe("cuts", *base[1:], *GUARD, "--annotator", "regex:a", *out)
+    with pytest.raises(BadInput, match="odd number"):
+        probe("cuts", *base[1:], *GUARD, *LEAN, "--annotator", "regex:a//b", "--out", tmp_path / "y")
+    with pytest.raises(BadInput, match="no rates"):
+        probe("frontier", "--base", tmp_path, *out)
+    with pytest.raises(BadInput, match="a name of its own"):
+        probe("frontier", "--base", tmp_path, "--defence", "base=x", *out)

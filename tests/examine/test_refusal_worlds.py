@@ -1,0 +1,75 @@
+"""The planted refusal worlds seen through the instruments that they were planted for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.core.world.refusal.law import NOISE, RefusalLaw, stances
+from ramify.core.world.refusal.truth import level_weights, performative_share, prompt_chances
+from ramify.examine.probe.ceiling import auroc_ceiling, beta_ceiling
+from ramify.examine.stance.segments import oscillations
+
+
+@pytest.mark.parametrize(
+    ("spread", "limit"), [(0.1, 0.989), (0.2, 0.968), (0.5, 0.905), (1.0, 5 / 6), (2.0, 0.757)]
+)
+def test_the_ceiling_of_world_p_is_that_of_the_beta_law(spread, limit):
+    found = auroc_ceiling(prompt_chances(RefusalLaw("P"), spread))
+    assert found == pytest.approx(limit, abs=6e-4)
+    # 64 slices lose next to nothing, and never gain.
+    assert 0 <= beta_ceiling(spread) - found < 2e-4
+
+
+def test_the_prompt_tells_nothing_in_d_and_c():
+    for rule in ("D", "C"):
+        assert auroc_ceiling(prompt_chances(RefusalLaw(rule))) == 0.5
+
+
+def test_within_an_intent_the_ceiling_is_lower():
+    q = prompt_chances(RefusalLaw("P"))
+    for intent in ("harmful", "benign"):
+        within = auroc_ceiling(q, np.array(level_weights(intent)))
+        assert 0.9 < within < auroc_ceiling(q)
+
+
+def words(law, chance=0.5, thought=()):
+    """Every full thinking with its probability."""
+    if len(thought) == law.steps:
+        yield thought, 1.0
+        return
+    for word, p in law.next_word(chance, ("<<", *thought)).items():
+        for rest, q in words(law, chance, (*thought, word)):
+            yield rest, p * q
+
+
+@pytest.mark.parametrize(("rule", "commit"), [("P", 0), ("D", 0), ("C", 0), ("C", 1), ("C", 3), ("C", 5)])
+def test_the_share_of_performances_by_enumeration(rule, commit):
+    law = RefusalLaw(rule, steps=6, commit=commit)
+    turned = still = 0.0
+    for thought, p in words(law):
+        for swing in oscillations(stances(thought)):
+            before, after = (law.refusal(0.3, thought[: side.end]) for side in (swing.before, swing.after))
+            turned += p
+            still += p * (before == after)
+    assert performative_share(law) == pytest.approx(still / turned, abs=1e-12)
+
+
+def test_after_the_word_that_decides_all_is_performance():
+    law = RefusalLaw("C", steps=6, commit=2)
+    for thought, _ in itertools.islice(words(law), 500):
+        for swing in oscillations(stances(thought)):
+            if swing.before.end > law.commit:
+                sides = [thought[: side.end] for side in (swing.before, swing.after)]
+                assert law.refusal(0.5, sides[0]) == law.refusal(0.5, sides[1])
+
+
+def test_shares_that_have_no_closed_form_are_refused():
+    for law in (RefusalLaw("P", early=0.1), RefusalLaw("C", steps=1, commit=0)):
+        with pytest.raises(BadInput, match="closed form"):
+            performative_share(law)
+    assert math.fsum(NOISE.values()) == pytest.approx(1.0)
