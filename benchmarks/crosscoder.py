@@ -13,17 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.core.errors import MissingExtra
+from ramify.core.errors import CannotDo
 from ramify.examine.crosscoder.audit import exclusivity
 from ramify.examine.crosscoder.model import CrossCoder
 from ramify.examine.crosscoder.normalizer import Normalizer
@@ -178,7 +181,9 @@ def speed(quick: bool) -> float:
     try:
         import sae_lens
     except ImportError as error:
-        raise MissingExtra("sae-lens", "dev") from error
+        raise CannotDo(
+            "sae-lens is not installed", hint="`make bench` installs it, as does `pip install --group peers`"
+        ) from error
     print(f"activations a second, {torch.get_num_threads()} threads, beside SAELens {sae_lens.__version__}")
     plans = [(Size(128, 1_024, 16), 60), (Size(256, 4_096, 32), 12)]
     if not quick:
@@ -197,18 +202,37 @@ def speed(quick: bool) -> float:
     return min(ratios)
 
 
+def beside(quick: bool) -> subprocess.Popen[str]:
+    """The tool-use part, on a core of its own while the planted part runs; nothing is timed meanwhile."""
+    script = Path(__file__).with_name("crosscoder_tool_use.py")
+    command = [sys.executable, str(script), *(["--quick"] if quick else [])]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Its table, printed here, and its figures."""
+    out, _ = process.communicate()
+    if process.returncode:
+        sys.exit(process.returncode)
+    *table, last = out.splitlines()
+    print("\n".join(table))
+    figures: dict[str, float] = json.loads(last)
+    return figures
+
+
 def main() -> None:
     """Measure, print the tables, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="ends within 50 s on 2 cores")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
+    threads = torch.get_num_threads()
+    other = beside(options.quick)
+    torch.set_num_threads(1)
     dictionary = planted((SHARE,) if options.quick else (0.0, SHARE, 0.12), range(3))
+    tool_use = told(other)
+    torch.set_num_threads(threads)
     ratio = speed(options.quick)
-    # A neighbouring file, found because scripts are run by their path.
-    from crosscoder_tool_use import tool_use_part
-
-    tool_use = tool_use_part(options.quick)
     print(
         json.dumps(
             {

@@ -18,7 +18,6 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ramify.core.errors import CannotDo, InternalError
 from ramify.core.policy.decoder.plan import BLOCK
@@ -266,4 +265,7 @@ def _shape_of(query: Tensor, key: Tensor, value: Tensor) -> LayerShape:
 
 def register() -> None:
     """Make the attention known to transformers, under NAME; calling it again changes nothing."""
+    # Half the time of importing this package is this import, which commands that load no model do without.
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
     ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)

@@ -124,30 +124,37 @@ class Forest:
         self.tokens = tokens
         self.ends = ends
         self.cache = cache
-        self.seats: list[Seat] = []
+        self._seated: dict[int, Seat] = {}
         self.filled = np.zeros(len(tokens), dtype=np.int64)
         self.trunk_filled: dict[int, int] = {}
+        alone: list[int] = []
         for cluster in clusters(tokens, ends):
-            self._plant(cluster.first, cluster.last, cluster.trunk, rows)
+            members = list(range(cluster.first, cluster.last))
+            if cluster.trunk:
+                self._plant(members, cluster.trunk, rows)
+            else:
+                alone += members
+        # Traces that share nothing are still stacked with each other: one product for many short prompts.
+        self._plant(alone, 0, rows)
+        self.seats = [self._seated[index] for index in range(len(tokens))]
         for index, seat in enumerate(self.seats):
             self.filled[index] = seat.leaf.start + cache.load(tokens[index], seat.leaf, seat.item)
 
-    def _plant(self, first: int, last: int, trunk_length: int, rows: Ints) -> None:
-        """Lay out one cluster: a trunk, heavy traces alone, light ones stacked by similar length."""
+    def _plant(self, members: list[int], trunk_length: int, rows: Ints) -> None:
+        """Lay out traces with one trunk, or none: heavy ones alone, light ones stacked by length."""
         shape = self.backbone.shape
         trunk = Stack(shape, 1, 0, trunk_length) if trunk_length else None
         if trunk is not None:
-            self.trunk_filled[first] = self.cache.load(self.tokens[first][:trunk_length], trunk, 0)
+            self.trunk_filled[members[0]] = self.cache.load(self.tokens[members[0]][:trunk_length], trunk, 0)
         groups: dict[tuple[int, int], list[int]] = {}
-        for index in range(first, last):
+        for index in members:
             length = _roomy(align(len(self.tokens[index]) - trunk_length))
             groups.setdefault((length, index if rows[index] >= HEAVY else -1), []).append(index)
-        seats: dict[int, Seat] = {}
-        for (length, _), members in groups.items():
-            leaf = Stack(shape, len(members), trunk_length, length)
-            for item, index in enumerate(members):
-                seats[index] = Seat(leaf, item, trunk, first if trunk is not None else index)
-        self.seats += [seats[index] for index in range(first, last)]
+        for (length, _), stacked in groups.items():
+            leaf = Stack(shape, len(stacked), trunk_length, length)
+            for item, index in enumerate(stacked):
+                first = members[0] if trunk is not None else index
+                self._seated[index] = Seat(leaf, item, trunk, first)
 
     def rows(self, trace: Ints, position: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_], Ints]:
         """What a fill has to compute, in order.

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from ramify.core.errors import BadInput, CannotDo
 from ramify.core.policy.inside import Edit, layer_number
 
+_ROWS = 16
+"""Rows of a product from which on, in multiples, their bits no longer depend on how many there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -132,7 +135,18 @@ def _visit(look: Look, number: int, edits: Sequence[Edit]) -> Callable[[Tensor],
 
 
 def _changed(edit: Edit, states: Tensor, mask: Tensor | None) -> Tensor:
-    # All rows are handed over, so that a row's bits do not depend on how many are chosen.
+    if mask is None:
+        return _applied(edit, states)
+    chosen = torch.nonzero(mask)[:, 0]
+    if 2 * len(chosen) > len(states):
+        return torch.where(mask[:, None], _applied(edit, states), states)
+    # Few rows are padded: then a function that multiplies matrices rounds as it does for many.
+    padded = chosen[:1].repeat(-len(chosen) % _ROWS)
+    found = _applied(edit, states[torch.cat([chosen, padded])])
+    return states.index_copy(0, chosen, found[: len(chosen)])
+
+
+def _applied(edit: Edit, states: Tensor) -> Tensor:
     found = edit.function(states)
     if not isinstance(found, Tensor) or found.shape != states.shape:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
@@ -141,8 +155,7 @@ def _changed(edit: Edit, states: Tensor, mask: Tensor | None) -> Tensor:
             where=f"edit {edit.name}, layer {edit.layer}",
             hint="it must keep rows and width; does its vector have the width of the model?",
         )
-    found = found.to(states.dtype)
-    return found if mask is None else torch.where(mask[:, None], found, states)
+    return found.to(states.dtype)
 
 
 def _mask(edit: Edit, rows: Rows | None) -> Tensor | None:
