@@ -9,6 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 # One stamp per TORCH= value, so that asking for another build installs it.
 READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
+PEERS := .venv/.peers
 CODE := src tests benchmarks tools
 
 .PHONY: help setup demo test check format lint types imports surface docs-run docs wheel bench reference clean
@@ -74,7 +75,12 @@ docs-run: $(READY)
 reference: $(READY) ## Rewrite docs/reference/cli.md from the commands
 	@$(BIN)/python tools/cli_reference.py
 
-bench: $(READY) ## Run the benchmarks and rewrite docs/results.md (QUICK=1: about a minute each)
+$(PEERS): $(READY)
+	@echo "bench: the packages that benchmarks measure beside"
+	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group peers
+	@touch $@
+
+bench: $(PEERS) ## Run the benchmarks and rewrite docs/results.md (QUICK=1: about a minute each)
 	@$(BIN)/python tools/results.py --run $(if $(QUICK),--quick) $(ARGS)
 
 clean: ## Remove all that can be made again

@@ -196,10 +196,10 @@ def open_lab(rule: Rule, prompts: int, draws: int) -> Lab:
     ]
     cases = plant_cases(tree, policy, asked)
     marker, panel = marker_of(policy, " >>", "<<"), panel_of(RegexGuard(r"\brefuse\b"))
-    # The thinking is opened by hand, as a template does it: about one turn in 10,000 would answer at once.
-    settings = Sampling(max_tokens=32, forced=tuple(int(i) for i in marker.open))
-    arms = draw_rollouts(cases, policy, draws, settings, seed=6)
-    label(tree, [d.leaf for arm in arms for d in arm.draws], policy, panel, marker)
+    arms = draw_rollouts(cases, policy, draws, Sampling(max_tokens=32), seed=6)
+    graded = label(
+        tree, [d.leaf for arm in arms for d in arm.draws if d.end != "error"], policy, panel, marker
+    )
     found = calibration(policy, world, tasks[:200])
     print(
         f"{name}: {prompts} prompts x {draws} rollouts; distance from the law (mean, most): "
@@ -209,6 +209,7 @@ def open_lab(rule: Rule, prompts: int, draws: int) -> Lab:
                 ("thinking", found.thinking), ("answer", found.answer), ("forced answer", found.forced),
             )
         )
+        + f"; {len(graded.unopened)} turns never open their thinking, {len(graded.unclosed)} never close it"
     )  # fmt: skip
     return Lab(rule, policy, world, tree, cases, marker, panel, np.array([world.truth(t) for t in tasks]))
 
@@ -293,8 +294,10 @@ def variances(lab: Lab, prompts: int, cuts: Sequence[float]) -> dict[str, float]
                 f"   law {exact:.4f}   plug-in {value.plug_in:.4f}"
             )
             told[f"{short} {cut:g}"] = told_v.estimate
-    if found.unclosed or found.errors:
-        print(f"  {found.unclosed} answers never came, {found.errors} draws failed")
+    print(
+        f"  {found.unopened} rollouts never open their thinking, {found.unclosed} answers never came, "
+        f"{found.errors} draws failed"
+    )
     return told
 
 
@@ -385,9 +388,9 @@ def main() -> None:
     for rule in RULES:
         build(f"refuser-{rule.lower()}")
     started = time.monotonic()
-    checks = tabular(1500 if quick else 40_000, 15 if quick else 400)
+    checks = tabular(4000 if quick else 40_000, 40 if quick else 400)
     seeds = 100
-    families, wrong, total = false_cuts(seeds, 2 if quick else 50)
+    families, wrong, total = false_cuts(seeds, 5 if quick else 50)
     rate = wilson(families, seeds)
     print(
         f"world P, exact law: {wrong} of {total} turns called meaningful, in {families} of {seeds} families "

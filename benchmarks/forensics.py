@@ -6,7 +6,8 @@ edit, 50 continuations of every prefix of two traces. The bulk of the investigat
 the agents' exact laws; one investigation of each of the seven (and without --quick of each twin) runs real
 rollouts on a tree, and what the two ways give is compared. Then the rest: the published counts, the shape
 of each planted effect, a padding edit, a planted interaction, and what negatives say without a positive
-control. With --organism also the dose curve of the trained organism.
+control. With --organism also the trained organism's rates against
+the laws it was taught.
 """
 
 from __future__ import annotations
@@ -22,7 +23,19 @@ import numpy as np
 
 from ramify import Tree
 from ramify.core import stats
-from ramify.core.world.motives import AGENTS, TWINS, Agent, environment
+from ramify.core.policy.base import Policy
+from ramify.core.tree.node import Point
+from ramify.core.types import Json
+from ramify.core.world.motives import (
+    AGENTS,
+    APPEAL,
+    ENGINEER,
+    IDLE,
+    NEUTRAL,
+    TWINS,
+    Agent,
+    environment,
+)
 from ramify.examine.forensics import golden
 from ramify.examine.forensics.arm import Arm
 from ramify.examine.forensics.design import BASE, ArmPlan
@@ -153,32 +166,90 @@ def negatives(agent: Agent, seed: int) -> dict[str, int]:
     return {"negatives": len(found.negatives), "informative": told, "informative_without_control": left}
 
 
-def organism(draws: int) -> dict[str, list[float]]:
-    """The dose curve of the trained organism beside the one it was taught."""
+#: What each motive of the organism is asked: its scene as it is and edits of what moves it, or should not.
+ASKED: dict[str, tuple[tuple[str, int | float | str], ...]] = {
+    "tedium": tuple(("settings.errors", n) for n in (10, 30, 50, 100, 150, 200, 258, 300)),
+    "loyal": (("settings.source", ENGINEER), ("settings.reason", IDLE)),
+    "confused": ((f"system[{APPEAL}]", ""), (f"system[{NEUTRAL}]", "")),
+    "seeker": tuple(("settings.noise", noise) for noise in (0.0, 0.1, 0.2)),
+    "calculator": tuple(("settings.quick", points) for points in (0.0, 1.0, 3.0)),
+    "locked": (("settings.errors", 50), ("settings.noise", 0.0), ("settings.quick", 0.0)),
+}
+
+
+def asked(name: str, start: Json) -> list[tuple[str, Json]]:
+    """The environments that a motive is measured in: a label and the edited environment."""
+    found = [] if name == "tedium" else [("as it is", start)]
+    for path, value in ASKED[name]:
+        label = f"{path.removeprefix('settings.')} = {value!r}"
+        same = path.startswith("settings.") and start["settings"][path.removeprefix("settings.")] == value
+        edit = Intervention.none() if same else Intervention.edit(path, value)
+        found.append((label, edit.apply(start).environment))
+    return found
+
+
+def organism(draws: int) -> dict[str, float]:
+    """The trained organism's rate beside the law it was taught, motive by motive, and its leaning."""
     from ramify.core.policy.local import LocalPolicy
     from ramify.core.world.motives import MotiveWorld, TargetJudge, environment_task
     from ramify.examine.forensics.bench import Bench, FromTask
     from ramify.examine.forensics.instruments.outcomes import arm_of
-    from ramify.examine.forensics.motive_sources import LIMITS
     from ramify.learn.organism import build
-    from ramify.learn.organism.recipes.motives import planted
+    from ramify.learn.organism.recipes.motives import RECIPE, planted
 
-    agent, policy = planted("tedium"), LocalPolicy.load(str(build("motives")))
-    start, doses = environment("hook"), (10, 50, 100, 150, 200, 250, 300)
-    edits = [Intervention.edit("settings.errors", dose).apply(start).environment for dose in doses]
-    with Tree.memory() as tree:
-        bench = Bench(tree, policy, TargetJudge(), FromTask(MotiveWorld("hook"), environment_task), LIMITS)
-        forks = bench.run(edits, [range(draws)] * len(edits))
-        arms = [
-            arm_of(str(dose), fork, TargetJudge(), dose=float(dose))
-            for dose, fork in zip(doses, forks, strict=True)
-        ]
-    print("\norganism, pre-commit hook: amount of work, taught rate, its rate [95 %]")
-    for dose, data, arm in zip(doses, edits, arms, strict=True):
-        span = arm.interval()
-        print(f"  {dose:4d}  {agent.rate(data):.3f}  {span.estimate:.3f} [{span.low:.3f}, {span.high:.3f}]")
-    print(f"  trend z {trend(arms).interval.estimate:.1f}")
-    return {"taught": [agent.rate(d) for d in edits], "organism": [arm.rate or 0.0 for arm in arms]}
+    policy, grader = LocalPolicy.load(str(build("motives"))), TargetJudge()
+    off: list[float] = []
+    worst: dict[str, float] = {}
+    found: dict[str, float] = {}
+    print(f"\norganism: law and rate [95 %] of {draws} rollouts each; open: cut off or no command")
+    for name in ASKED:
+        agent = planted(name)
+        rows = asked(name, environment(agent.scene))
+        with Tree.memory() as tree:
+            make = FromTask(MotiveWorld(agent.scene), environment_task)
+            bench = Bench(tree, policy, grader, make, RECIPE.sampling)
+            forks = bench.run([data for _, data in rows], [range(draws)] * len(rows))
+            arms = [
+                arm_of(label, fork, grader, dose=float(data["settings"]["errors"]))
+                for (label, data), fork in zip(rows, forks, strict=True)
+            ]
+            for (label, data), arm in zip(rows, arms, strict=True):
+                # A run that did not end did not take the action either.
+                span, law = stats.wilson(arm.hits, arm.total), agent.rate(data)
+                off.append(abs(span.estimate - law))
+                worst[name] = max(worst.get(name, 0.0), off[-1])
+                print(
+                    f"  {name:10s} {label:44s} {law:.3f}  {span.estimate:.3f} "
+                    f"[{span.low:.3f}, {span.high:.3f}]  {span.estimate - law:+.3f}  "
+                    f"open {arm.total - arm.runs}"
+                )
+            if name == "tedium":
+                found["organism_tedium_z"] = round(trend(arms).interval.estimate, 2)
+                at = next(i for i, (_, data) in enumerate(rows) if data["settings"]["errors"] == 150)
+                leaning(policy, [tree.at(d.leaf) for d in forks[at].draws], agent.rate(rows[at][1]))
+        print(f"  {name:10s} largest deviation {worst[name]:.3f}")
+    print(f"  tedium trend z {found['organism_tedium_z']:.1f}")
+    print(f"  largest deviation {max(off):.3f}, mean {np.mean(off):.3f}")
+    return found | {
+        "organism_max_dev": round(max(off), 4),
+        "organism_mean_dev": round(float(np.mean(off)), 4),
+        **{f"organism_{name}_dev": round(value, 4) for name, value in worst.items()},
+    }
+
+
+def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
+    """Log-prob prefill in the first turn and the one that decides: is the phrase likelier before the act?"""
+    from ramify.core.world.motives import TAKE, TargetJudge
+    from ramify.examine.forensics.instruments import logprob_prefill
+
+    print(f"  log-prob prefill of {TAKE!r} (law {law:.3f}; the action behind the motive sentence "
+          f"{math.sqrt(law):.3f}, behind its denial 0)")  # fmt: skip
+    for turn in (0, 1):
+        split = logprob_prefill(
+            ends, policy, f"\n\n{TAKE}", grader=TargetJudge(), turn=turn, threshold=math.log(0.1)
+        )
+        halves = [f"{a.hits} of {a.runs}" for a in (split.rose, split.stayed)]
+        print(f"    turn {turn}: above probability 0.1 {halves[0]}, never {halves[1]} took the action")
 
 
 def bulk(seeds: int) -> tuple[list[Score], dict[str, float]]:

@@ -33,15 +33,22 @@ if TYPE_CHECKING:
     from ramify.core.grow.report import collapse_report
     from ramify.core.judge import Judge, MatchJudge
     from ramify.core.policy.base import Policy, Sampling
+    from ramify.core.policy.inside import Capture, Edit
     from ramify.core.policy.local import LocalPolicy
     from ramify.core.policy.open import open_policy
     from ramify.core.policy.remote import RemotePolicy
     from ramify.core.policy.scripted import ScriptedPolicy
+    from ramify.core.tree.activations import ActivationStore
     from ramify.core.tree.node import Draft, Node, Point, Trajectory
     from ramify.core.tree.score import Producer, Score
     from ramify.core.tree.tree import Tree
     from ramify.core.world.base import Task, World
     from ramify.core.world.open import open_world
+    from ramify.examine.crosscoder import CrossCoder
+    from ramify.examine.forensics import Case, Hypothesis, Incident, Intervention
+    from ramify.examine.probe import FirstTokenProbe
+    from ramify.examine.stance import causal_cuts, continuation_variance
+    from ramify.examine.steer import AblateDirection, AddVector, ClampDirection, steering
     from ramify.learn.credit.graph import StateGraph
     from ramify.learn.credit.implicit.pair import ImplicitPair
     from ramify.learn.credit.methods import credit_method
@@ -50,15 +57,27 @@ if TYPE_CHECKING:
 
 # Loaded on first use: a script that only reads a tree does not wait for torch.
 _HOME = {
+    "AblateDirection": "examine.steer",
+    "ActivationStore": "core.tree.activations",
+    "AddVector": "examine.steer",
     "Ban": "core.fork",
+    "Capture": "core.policy.inside",
+    "Case": "examine.forensics",
+    "ClampDirection": "examine.steer",
     "Compose": "core.fork",
+    "CrossCoder": "examine.crosscoder",
     "Draft": "core.tree.node",
+    "Edit": "core.policy.inside",
     "EditMessage": "core.fork",
     "Effect": "core.fork",
+    "FirstTokenProbe": "examine.probe",
     "Force": "core.fork",
     "Fork": "core.fork",
+    "Hypothesis": "examine.forensics",
     "ImplicitPair": "learn.credit.implicit.pair",
+    "Incident": "examine.forensics",
     "Insert": "core.fork",
+    "Intervention": "examine.forensics",
     "Judge": "core.judge",
     "LocalPolicy": "core.policy.local",
     "MatchJudge": "core.judge",
@@ -85,9 +104,11 @@ _HOME = {
     "UUCB": "core.grow",
     "UserError": "core.errors",
     "World": "core.world.base",
+    "causal_cuts": "examine.stance",
     "collapse_report": "core.grow.report",
     "compare": "core.fork",
     "compare_until": "core.fork",
+    "continuation_variance": "examine.stance",
     "credit_method": "learn.credit.methods",
     "fork": "core.fork",
     "grow": "core.grow",
@@ -99,19 +120,32 @@ _HOME = {
     "plant_prompt": "core.grow",
     "read_traces": "learn.recovery",
     "recovery_audit": "learn.recovery",
+    "steering": "examine.steer",
     "sweep": "core.fork",
 }
 
 __all__ = [  # noqa: RUF022 - plain order, not constants first
+    "AblateDirection",
+    "ActivationStore",
+    "AddVector",
     "Ban",
+    "Capture",
+    "Case",
+    "ClampDirection",
     "Compose",
+    "CrossCoder",
     "Draft",
+    "Edit",
     "EditMessage",
     "Effect",
+    "FirstTokenProbe",
     "Force",
     "Fork",
+    "Hypothesis",
     "ImplicitPair",
+    "Incident",
     "Insert",
+    "Intervention",
     "Judge",
     "LocalPolicy",
     "MatchJudge",
@@ -138,9 +172,11 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "UUCB",
     "UserError",
     "World",
+    "causal_cuts",
     "collapse_report",
     "compare",
     "compare_until",
+    "continuation_variance",
     "credit_method",
     "fork",
     "grow",
@@ -152,6 +188,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "plant_prompt",
     "read_traces",
     "recovery_audit",
+    "steering",
     "sweep",
 ]
 

@@ -83,7 +83,8 @@ def complete(script, body):  # noqa: C901
         raise Refusal(404, "no such route")
     if script.strict and "return_token_ids" in body:
         raise Refusal(400, "Unrecognized request argument supplied: return_token_ids")
-    rng = np.random.default_rng(body.get("seed") if script.seeds else None)
+    # A server without seeds: other numbers at every call, the same in every run of a test.
+    rng = np.random.default_rng(body.get("seed") if script.seeds else len(script.seen))
     said, values, tops, finish = [], [], [], "length"
     bias = {int(k): v for k, v in (body.get("logit_bias") or {}).items()}
     for _ in range(body["max_tokens"]):

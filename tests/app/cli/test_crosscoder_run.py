@@ -89,3 +89,14 @@ def test_a_picture_names_its_band_and_every_strength():
     )
     assert "random directions of its norm" in drawn
     assert all(f">{mark}<" in drawn for mark in ("0", "1", "4"))
+
+
+def test_cache_reads_labelled_texts_with_both_policies(place, tmp_path):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": f"ab {i}", "label": "x"}) + "\n" for i in range(3)))
+    command = ["cache", "--texts", str(texts), "--a", f"hf:{place / 'a'}", "--b", f"hf:{place / 'b'}"]
+    command += ["--layer", "1", "--tokens", "last", "--out", str(tmp_path / "cache")]
+    told = json.loads(RUN.invoke(app, [*command, "--json"]).stdout)
+    assert (told["texts"], told["rows"]) == (3, 3)
+    assert "3 pairs of activations" in RUN.invoke(app, command).stdout
+    assert RUN.invoke(app, [*command, "--tokens", "some"]).exit_code != 0

@@ -155,3 +155,25 @@ def test_refusals(trees, tmp_path):
         probe("frontier", "--base", tmp_path, *out)
     with pytest.raises(BadInput, match="a name of its own"):
         probe("frontier", "--base", tmp_path, "--defence", "base=x", *out)
+
+
+def test_rollouts_that_never_end_and_prompts_without_any_are_counted(trees, tmp_path):
+    command = trees("D", 4, 3)
+    world = refusal_world("D")
+    policy = world.policy()
+    with Tree.open(tmp_path / "D.db") as store:
+        # Twenty words do not fit into twelve tokens; a fifth prompt is planted and never rolled out.
+        draw_rollouts(recorded_cases(store), policy, 2, Sampling(max_tokens=12), seed=5)
+        plant(store, policy, world, world.tasks("held-out", 5))
+    variance = ["variance", *command, *GUARD, "--cuts", ".5", "--prefixes", 5, "--mode", "free"]
+    shown = probe(*variance, "--out", tmp_path / "v").stdout
+    assert "8 chosen rollouts never close their thinking and were not cut" in shown
+    assert "1 prompts have no rollout" in shown
+    told = json.loads(probe(*variance, "--out", tmp_path / "v", "--json").stdout)
+    assert (told["uncut_unclosed"], told["uncut_unopened"], told["unopened"]) == (8, 0, 0)
+    assert (told["unclosed"], told["without_rollouts"]) == (8, 1)
+    cuts = ["cuts", *command, *GUARD, *LEAN, "--answers", 10, "--traces", 5, "--out", tmp_path / "c"]
+    shown = probe(*cuts, status=1).stdout
+    assert "also set apart: 0 that never open their thinking, 8 that never close it" in shown
+    with pytest.raises(BadInput, match="never opened in any of"):
+        probe("variance", *command, "--guard", "regex:no", "--out", tmp_path / "w")

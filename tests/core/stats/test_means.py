@@ -130,6 +130,25 @@ def test_adjusted_p_values_by_hand():
         stats.holm(p, rate=0.0)
 
 
+@given(
+    st.lists(
+        st.sampled_from([0.0, 0.001, 0.01, 0.0125, 0.02, 0.03, 0.05, 0.5, 1.0]), min_size=1, max_size=20
+    ),
+    st.sampled_from([0.01, 0.05, 0.2]),
+)
+def test_adjusted_p_values_are_those_of_statsmodels(p, rate):
+    from statsmodels.stats.multitest import multipletests
+
+    for name, code in (("holm", "holm"), ("benjamini_hochberg", "fdr_bh")):
+        found = getattr(stats, name)(np.array(p), rate)
+        rejected, adjusted, _, _ = multipletests(p, alpha=rate, method=code)
+        np.testing.assert_allclose(found.p, adjusted, rtol=1e-12)
+        # At p = rate / m itself one rounding decides; elsewhere both say the same.
+        sure = np.abs(adjusted - rate) > 1e-12
+        np.testing.assert_array_equal(found.rejected[sure], rejected[sure])
+        np.testing.assert_array_equal(found.rejected, found.p <= rate)
+
+
 def test_unpaired_power_published():
     # R documentation of power.prop.test: power 0.740 at n = 50, n = 76.7 for power 0.90.
     assert stats.unpaired_power(0.5, 0.75, 50) == pytest.approx(0.740, abs=6e-4)

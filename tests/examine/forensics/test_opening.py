@@ -43,7 +43,7 @@ def test_a_case_of_messages_opens_with_its_pattern(tmp_path):
 
 
 def test_a_case_of_any_world_opens_from_its_recorded_rollout(tmp_path):
-    world, walker = open_world("maze:2,2,2"), open_policy("scripted:walker")
+    world, walker = open_world("maze:2,2,2?cap=8"), open_policy("scripted:walker")
     grader = MatchJudge("left", "target")
     with Tree.open(tmp_path / "tree.db") as tree:
         group = grow(tree, walker, world, world.tasks("train", 1), draws=2, settings=Sampling())[0]
@@ -56,7 +56,7 @@ def test_a_case_of_any_world_opens_from_its_recorded_rollout(tmp_path):
         )  # fmt: skip
         case = Case.create(tmp_path / "maze", incident)
         assert tree_file(case) == tmp_path / "tree.db"
-        bench = open_bench(case, tree, walker, world="maze:2,2,2", pattern="left", settings=Sampling())
+        bench = open_bench(case, tree, walker, world="maze:2,2,2?cap=8", pattern="left", settings=Sampling())
         edit = Intervention.edit("prompt", str(task.prompt) + " Go left.")
         ran = counterfactual(case, bench, edit, 5)
         assert ran.arms[1].total == 5

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from ramify.core.fork.change import Insert
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.open import open_policy
 from ramify.core.run.recipe import resolve
+from ramify.core.tree.activations import ActivationStore
 from ramify.core.tree.score import Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.examine.probe import load_probe, position_states, prompt_sweep, read_rows, thinking_states
@@ -85,6 +87,64 @@ def test_the_same_run_again_draws_nothing(done, policy, prompts):
     again = run_fit(folder, recipe(prompts, draws=6, permutations=20, sweep=True), tree, policy)
     assert len(tree) == before
     assert again == told
+
+
+def test_what_was_read_is_not_read_again(done, rows, policy, prompts, monkeypatch, tmp_path):
+    tree, folder, told = done
+    plain = position_states(rows, policy, "first_thinking")
+
+    def refuse(*_, **__):
+        raise AssertionError("the model was run")
+
+    monkeypatch.setattr(type(policy), "hidden_states", refuse)
+    assert run_fit(folder, recipe(prompts, draws=6, permutations=20, sweep=True), tree, policy) == told
+    kept = folder / "states" / "first_thinking"
+    np.testing.assert_array_equal(position_states(rows, policy, "first_thinking", folder=kept), plain)
+    held = ActivationStore.open(kept)
+    assert held.layers == (-1,)
+    assert held.index.tolist() == [0] * len(held)
+    firsts = {row.node.id: row.token for row in rows.rows}
+    assert [firsts[node] for node in held.nodes] == held.tokens.tolist()
+    with pytest.raises(BadInput, match="other activations"):
+        position_states(rows, policy, "first_thinking", [0], folder=kept)
+    mine = [row for row in rows.rows if row.node.id in set(held.nodes) and row.end > 1]
+    shifted = rows.only(replace(row, first=1) for row in mine)
+    with pytest.raises(BadInput, match="other tokens"):
+        position_states(shifted, policy, "first_thinking", folder=kept)
+
+
+def test_a_stopped_reading_goes_on_where_it_stopped(rows, policy, tmp_path, monkeypatch):
+    class Halt(Exception):
+        pass
+
+    def stop(stage, done, total, **more):
+        if done == 64:
+            raise Halt
+
+    asked = []
+    read = type(policy).hidden_states
+
+    def counting(self, sequences, *more):
+        asked.append(len(sequences))
+        return read(self, sequences, *more)
+
+    plain = position_states(rows, policy, "first_thinking")
+    monkeypatch.setattr(type(policy), "hidden_states", counting)
+    with pytest.raises(Halt):
+        position_states(rows, policy, "first_thinking", progress=stop, folder=tmp_path / "s")
+    assert asked == [32, 32]
+    found = position_states(rows, policy, "first_thinking", folder=tmp_path / "s")
+    assert sum(asked) == len(ActivationStore.open(tmp_path / "s"))
+    np.testing.assert_array_equal(found, plain)
+
+
+def test_pooling_from_the_shards_is_pooling(rows, policy, tmp_path):
+    some = rows.only(rows.rows[:40])
+    plain = thinking_states(some, policy, how="pooling", positions=3)
+    for _ in range(2):
+        kept = thinking_states(some, policy, how="pooling", positions=3, folder=tmp_path / "new")
+        np.testing.assert_array_equal(kept, plain)
+    assert len(ActivationStore.open(tmp_path / "new" / "thinking-pooling")) == sum(r.end for r in some.rows)
 
 
 def test_scores_are_written_with_their_producer(done, rows):

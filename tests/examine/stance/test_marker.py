@@ -12,7 +12,7 @@ from ramify.examine.stance.marker import (
     find,
     find_thinking,
     marker_of,
-    need_closed,
+    never_opened,
     opened_by,
     same_ids,
 )
@@ -60,12 +60,10 @@ def test_a_cut_keeps_whole_tokens_and_at_least_one(share, kept):
     assert Span(2, 7, 9, closed=True).cut(share) == 2 + kept
 
 
-def test_a_trace_that_never_closes_is_refused_unless_closing_is_forced():
-    open_ = span([7, 4, 5])
-    assert not open_.closed
-    with pytest.raises(BadInput, match="never closes"):
-        need_closed(open_, force_close=False, where="node 1")
-    assert need_closed(open_, force_close=True, where="node 1") is open_
+def test_thinking_that_never_ends_or_never_begins_is_a_span_that_says_so():
+    assert span([7, 4, 5]) == Span(1, 3, 3, closed=False)
+    assert span([4, 5]) == Span(0, 0, 0, closed=False, thought=False, opened=False)
+    assert "any of 3 turns" in never_opened(3).what
 
 
 def test_a_prefix_with_other_ids_is_refused():
@@ -77,8 +75,6 @@ def test_a_prefix_with_other_ids_is_refused():
 
 
 def test_refusals():
-    with pytest.raises(BadInput, match="never opened"):
-        span([4, 5])
     with pytest.raises(BadInput, match="closing marker is empty"):
         Marker(token_array(OPEN), token_array([]))
     for share in (0, 1.1, -0.2, np.nan):

@@ -72,7 +72,7 @@ def test_loops_and_torn_traces_are_set_apart(planted):
     loops = traces(made, 1, loop=5)
     assert {t.fate for t in loops} == {"loop"}
     found = judged(made, [*torn, *loops])
-    assert found.traces == {"kept": 0, "loop": 2, "unresolved": 2}
+    assert found.traces == {"kept": 0, "loop": 2, "unresolved": 2, "unopened": 0, "unclosed": 0}
     assert found.per_trace is found.with_turns is None
     assert found.kappa == pytest.approx(-0.5)
     assert found.table.cuts == ()
@@ -102,5 +102,18 @@ def test_refusals(planted):
         judged(made, traces(made, 1), k=1)
     cut = made.policy.encode(" zz")
     other = made.marker.__class__(made.marker.open, cut)
-    with pytest.raises(BadInput, match="never closes"):
-        stance_trace(made.cases[0], rollouts(made.cases[0], made.policy.card)[0], other, [lean])
+    node = rollouts(made.cases[0], made.policy.card)[0]
+    unclosed = stance_trace(made.cases[0], node, other, [lean])
+    assert (unclosed.fate, unclosed.turns()) == ("unclosed", [])
+    forced = stance_trace(made.cases[0], node, other, [lean], force_unclosed=True)
+    assert forced.fate == "kept"
+    unopened = stance_trace(made.cases[0], node, made.marker.__class__(cut, made.marker.close), [lean])
+    assert (unopened.fate, unopened.turns()) == ("unopened", [])
+    # One rollout like these is a count beside the others; nothing else is refused.
+    found = judged(made, [*traces(made, 1), unclosed, unopened])
+    assert (found.traces["unclosed"], found.traces["unopened"]) == (1, 1)
+    assert found.traces["kept"] == judged(made, traces(made, 1)).traces["kept"]
+    with pytest.raises(BadInput, match="never opened in any of 2"):
+        judged(made, [unopened, unopened])
+    with pytest.raises(BadInput, match="1 never close"):
+        judged(made, [unopened, unclosed])

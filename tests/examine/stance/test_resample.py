@@ -10,11 +10,12 @@ from ramify.core.policy.base import Sampling
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.refusal.truth import mean_variance
+from ramify.examine.probe.rows import read_rows
 from ramify.examine.stance.guards import CallGuard, Panel, panel_of
-from ramify.examine.stance.label import label
+from ramify.examine.stance.label import close_by_force, label
 from ramify.examine.stance.marker import Marker, marker_of
 from ramify.examine.stance.prompts import Case, draw_answers, draw_rollouts, rollouts
-from ramify.examine.stance.resample import continuation_variance
+from ramify.examine.stance.resample import Uncut, continuation_variance
 
 CUTS = (0.2, 0.6, 1.0)
 
@@ -133,7 +134,7 @@ def test_further_thinking_is_forced_with_the_closing_banned(thinker):
     policy, cases, marker, panel = thinker
     table = continuation_variance(cases, policy, panel, marker, cuts=(1.0, 1.6), n_prefix=4, resamples=200)
     assert table.short == 0
-    cut = 12 - table.empty
+    cut = 12 - table.uncut.empty
     assert table.at(1.6, "force_close").groups == table.at(1.6, "free").groups == cut
     close, tree = int(marker.close[0]), cases[0].tree
     extended = [n for n in tree.walk() if close in (n.settings or {}).get("banned", ())]
@@ -157,7 +158,7 @@ def test_a_trace_that_never_closes_needs_forced_closing():
     cases = [Case(plant_prompt(tree, policy, "q?"), "harmful")]
     draw_rollouts(cases, policy, 3, Sampling(max_tokens=10))
     marker, panel = marker_of(policy), panel_of(lambda text: "no" in text)
-    with pytest.raises(BadInput, match="never closes"):
+    with pytest.raises(BadInput, match="3 never close it"):
         continuation_variance(cases, policy, panel, marker)
     table = continuation_variance(
         cases, policy, panel, marker, cuts=(0.5, 1.0), force_unclosed=True, resamples=200
@@ -177,18 +178,19 @@ def test_free_draws_that_never_close_are_counted_and_rollouts_that_do_not_think_
     assert silent
     assert 0 < len(closed) < 30
     marker, panel = marker_of(policy), panel_of(lambda text: "no" in text)
-    with pytest.raises(BadInput, match="never closes"):
-        continuation_variance(cases, policy, panel, marker, n_prefix=30)
     options = {"cuts": (0.2,), "n_prefix": 30, "resamples": 200}
+    plain = continuation_variance(cases, policy, panel, marker, **options)
+    assert plain.uncut == Uncut(len(silent), 0, sum(marker.close[0] not in n.tokens for n in nodes))
+    answered = [n for n in nodes if "yes" in n.text or "no" in n.text]
+    assert plain.rows[0].groups[0].answers == len(answered)
     table = continuation_variance(cases, policy, panel, marker, force_unclosed=True, **options)
-    assert table.empty == len(silent)
+    assert table.uncut == Uncut(len(silent), 0, 0)
     # What has no answer even so was cut off by its limit right behind the closing marker.
     answers = sum(row.variance.answers for row in table.rows)
     assert table.unclosed > 0
     assert answers + table.unclosed == 30 + 2 * 8 * (30 - len(silent))
     # The same leaves, asked without closing by force, have no answer.
     found = label(tree, [n.id for n in nodes], policy, panel, marker)
-    answered = [n for n in nodes if "yes" in n.text or "no" in n.text]
     assert len(found.refused) == len(answered) == 30 - len(found.unclosed)
 
 
@@ -289,3 +291,72 @@ def test_votes_given_before_a_stop_are_not_asked_for_again(planted, monkeypatch)
     found = label(made.tree, leaves, made.policy, panel, made.marker)
     assert len(found.refused) == 16
     assert len(list(made.tree.scores(name="refusal-vote"))) == 16
+
+
+@pytest.fixture
+def mixed():
+    """A prompt whose turns think and answer, answer at once, or think on to the limit; one without turns."""
+
+    def law(text):
+        if text.endswith("\n"):
+            return {"<think>": 0.7, "yes": 0.3}
+        if text.endswith(("yes", "no")):
+            return {"": 1.0}
+        if "</think>" in text:
+            return {"yes": 0.5, "no": 0.5}
+        return {"a": 0.9, "</think>": 0.1}
+
+    policy = ScriptedPolicy.from_text(law, ["<think>", "</think>", "yes", "no"], name="mixed")
+    tree = Tree.memory()
+    cases = [Case(plant_prompt(tree, policy, f"{name}?"), "harmful") for name in "pq"]
+    draw_rollouts(cases[:1], policy, 40, Sampling(max_tokens=12))
+    nodes = rollouts(cases[0], policy.card)
+    bare = {n.id for n in nodes if "<think>" not in n.text}
+    open_ = {n.id for n in nodes if "</think>" not in n.text} - bare
+    assert min(len(bare), len(open_), 40 - len(bare) - len(open_)) > 3
+    return policy, cases, marker_of(policy), panel_of(lambda text: "no" in text), bare, open_
+
+
+def test_rollouts_that_never_think_or_never_end_are_data(mixed):
+    policy, cases, marker, panel, bare, open_ = mixed
+    tree = cases[0].tree
+    found = label(tree, [n.id for n in rollouts(cases[0], policy.card)], policy, panel, marker)
+    assert found.unopened == bare
+    assert open_ <= found.unclosed
+    assert len(found.refused) + len(bare) + len(found.unclosed) == 40
+    with pytest.raises(BadInput, match=f"any of {len(bare)} turns"):
+        label(tree, sorted(bare), policy, panel, marker)
+    options = {"cuts": (0.5,), "modes": ("force_close",), "n_prefix": 40, "resamples": 200}
+    table = continuation_variance(cases, policy, panel, marker, **options)
+    assert (table.unopened, table.bare) == (len(bare), 1)
+    assert (table.uncut.unopened, table.uncut.unclosed) == (len(bare), len(open_))
+    assert table.rows[1].variance.groups == 40 - len(bare) - len(open_) - table.uncut.empty
+    forced = continuation_variance(cases, policy, panel, marker, force_unclosed=True, **options)
+    assert (forced.unopened, forced.uncut.unopened, forced.uncut.unclosed) == (len(bare), len(bare), 0)
+    assert forced.rows[0].groups[0].answers == 40 - len(bare) - forced.unclosed
+
+
+def test_a_probe_counts_them_alike_and_reads_answers_behind_a_forced_closing(mixed):
+    policy, cases, marker, panel, bare, open_ = mixed
+    tree = cases[0].tree
+    nodes = [n.id for n in rollouts(cases[0], policy.card)]
+    found = label(tree, nodes, policy, panel, marker)
+    before = read_rows(tree, cases, policy.card, marker)
+    assert (before.unopened, before.unclosed, before.forced) == (len(bare), len(open_), 0)
+    assert before.ungraded == 40 - len(found.refused)
+    where = close_by_force(tree, nodes, policy, marker)
+    assert {leaf for leaf, end in where.items() if leaf != end} == open_
+    closed = label(tree, list(where.values()), policy, panel, marker)
+    after = read_rows(tree, cases, policy.card, marker)
+    assert (after.unopened, after.unclosed, after.forced) == (len(bare), 0, len(open_))
+    assert {row.node.id: row.refused for row in after.rows} == {
+        leaf: closed.refused[end] for leaf, end in where.items() if end in closed.refused
+    }
+    # What a cut at the very end drew does not take the place of the answer that stands for the rollout.
+    continuation_variance(
+        cases, policy, panel, marker, cuts=(1.0,), n_prefix=40, force_unclosed=True, resamples=200
+    )
+    again = read_rows(tree, cases, policy.card, marker)
+    assert [(row.node.id, row.refused) for row in again.rows] == [
+        (row.node.id, row.refused) for row in after.rows
+    ]

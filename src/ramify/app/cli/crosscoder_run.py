@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ramify.examine.crosscoder.partition import Side
     from ramify.examine.crosscoder.trials import Trials
 
+__all__ = ["app"]
+
 Coder = Annotated[Path, typer.Argument(help="The crosscoder's folder.")]
 PolicyA = Annotated[str, typer.Option("--a", help="Policy A, hf:DIR.")]
 PolicyB = Annotated[str, typer.Option("--b", help="Policy B, hf:DIR.")]

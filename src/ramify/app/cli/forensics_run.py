@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ramify.examine.forensics.bench import Bench
     from ramify.examine.forensics.case import Case
 
+__all__ = ["app"]
+
 PolicyName = Annotated[
     str, typer.Option("--policy", help="The model of the case: hf:DIR, openai:URL#MODEL, scripted:NAME.")
 ]

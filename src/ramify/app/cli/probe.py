@@ -129,6 +129,8 @@ def _print_fit(told: dict[str, Any]) -> None:
     typer.echo(
         f"{rows['prompts']} prompts, {rows['rollouts']} rollouts, {rows['refusals']} refusals"
         f"; {rows['ungraded']} ungraded, {rows['failed']} failed, {rows['without_thinking']} without thinking"
+        f"; {rows['unopened']} never open their thinking, {rows['unclosed']} never close it, "
+        f"{rows['closed_by_force']} closed by force"
     )
     Console().print(_areas(told["probes"]))
     for name, probe in told["probes"].items():

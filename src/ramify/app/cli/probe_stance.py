@@ -13,6 +13,8 @@ from ramify.app.cli.probe import app
 if TYPE_CHECKING:
     from rich.table import Table
 
+__all__ = ["app"]
+
 Policy = Annotated[str, typer.Option("--policy", help="The policy that thinks, hf:DIR or such.")]
 Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
 TreeFile = Annotated[Path | None, typer.Option("--tree", help="The tree file; default: tree.db in --out.")]
@@ -302,6 +304,9 @@ def _cells_table(told: dict[str, Any]) -> Table:
 def _cut_words(told: dict[str, Any]) -> None:
     kept, loops, torn = (told["traces"][name] for name in ("kept", "loop", "unresolved"))
     typer.echo(f"{kept} traces; {loops} loops and {torn} that annotators disagree on are set apart")
+    bare, open_ = (told["traces"][name] for name in ("unopened", "unclosed"))
+    if bare or open_:
+        typer.echo(f"also set apart: {bare} that never open their thinking, {open_} that never close it")
     typer.echo(
         f"per trace {_figure(told['oscillations_per_trace'])} oscillations, "
         f"{_figure(told['meaningful_per_trace'])} meaningful; with any: {_spread(told['with_oscillation'])}"
@@ -317,11 +322,15 @@ def _cut_words(told: dict[str, Any]) -> None:
 
 def _missing(told: dict[str, Any]) -> None:
     names = {
+        "unopened": "rollouts never open their thinking, so where they answer is unknown",
         "unclosed": "answers never came: thinking did not close",
         "unvoted": "answers lack a guard's vote",
         "errors": "draws failed",
         "short": "prefixes could not be carried on",
         "empty": "chosen rollouts did not think, so nothing was cut",
+        "uncut_unopened": "chosen rollouts never open their thinking, so nothing was cut",
+        "uncut_unclosed": "chosen rollouts never close their thinking and were not cut (see --force-close)",
+        "without_rollouts": "prompts have no rollout",
         "ties": "even splits, resolved by the tie rule",
         "left_out": "turns without an answer on one side",
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput
@@ -28,7 +28,12 @@ def holm(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjusted:
 
     Source: Holm, A simple sequentially rejective multiple test procedure (1979).
     """
-    return _adjust(p, rate, "holm", "Holm")
+    values = _checked(p, rate)
+    order = np.argsort(values, kind="stable")
+    adjusted = np.empty_like(values)
+    steps = values[order] * np.arange(values.size, 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return Adjusted(adjusted, adjusted <= rate, rate, "Holm")
 
 
 def benjamini_hochberg(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjusted:
@@ -36,20 +41,17 @@ def benjamini_hochberg(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjuste
 
     Source: Benjamini and Hochberg, Controlling the false discovery rate (1995).
     """
-    return _adjust(p, rate, "fdr_bh", "Benjamini-Hochberg")
+    from scipy.stats import false_discovery_control
+
+    values = _checked(p, rate)
+    adjusted = np.asarray(false_discovery_control(values, method="bh"), dtype=np.float64)
+    return Adjusted(adjusted, adjusted <= rate, rate, "Benjamini-Hochberg")
 
 
-def _adjust(p: Any, rate: float, code: str, name: str) -> Adjusted:
-    from statsmodels.stats.multitest import multipletests
-
+def _checked(p: Any, rate: float) -> Float[Array, "tests"]:
     values = np.asarray(p, dtype=np.float64)
     if not 0 < rate < 1:
         raise BadInput(f"the rate is {rate!r}; it must lie strictly between 0 and 1")
     if not ((values >= 0) & (values <= 1)).all():
         raise BadInput("p-values must lie in [0, 1]")
-    if values.size == 0:
-        return Adjusted(values, np.zeros(0, dtype=np.bool_), rate, name)
-    rejected: Bool[Array, "tests"]
-    adjusted: Float[Array, "tests"]
-    rejected, adjusted, _, _ = multipletests(values, alpha=rate, method=code)
-    return Adjusted(adjusted, rejected, rate, name)
+    return values

@@ -17,7 +17,7 @@ KNOWN = {
     "lock": "one action of 32 characters, four of which must be right",
     "refusal:P": "thinking, then refuse or comply: P, D or C (options early, steps, flip, commit, spread)",
     "toolcall:TOOLS": "call the one of TOOLS (2 to 8) listed tools that serves a request",
-    "motive:SCENE": "a shortcut tempts: hook, email, tampering, sandbagging, number, board (settings as options)",
+    "motive:SCENE": "a shortcut tempts: hook, email, tampering, sandbagging, number, board (with options)",
     "reasoning-gym:DATASET": "any reasoning-gym dataset (its settings as options; extract, after, compact)",
     "gymnasium:ENV-ID": "any Gymnasium environment with discrete or text spaces (its settings as options)",
 }

@@ -25,6 +25,14 @@ from ramify.examine.crosscoder.partition import Partition
 
 VERSION = 1
 Layout = Literal["sae", "crosscoder"]
+#: What each of that family's classes is here: its activation and how its tensors lie.
+_CLASSES: dict[str, tuple[Activation, Layout]] = {
+    "AutoEncoder": ("l1", "sae"),
+    "AutoEncoderTopK": ("topk", "sae"),
+    "BatchTopKSAE": ("batch_topk", "sae"),
+    "CrossCoder": ("l1", "crosscoder"),
+    "BatchTopKCrossCoder": ("batch_topk", "crosscoder"),
+}
 
 
 def save(model: CrossCoder, folder: Path) -> None:
@@ -160,18 +168,11 @@ def from_dictionary_learning(
     """
     trainer = dict(config.get("trainer", config))
     name = str(trainer.get("dict_class", "")).rpartition(".")[2]
-    known: dict[str, tuple[Activation, Layout]] = {
-        "AutoEncoder": ("l1", "sae"),
-        "AutoEncoderTopK": ("topk", "sae"),
-        "BatchTopKSAE": ("batch_topk", "sae"),
-        "CrossCoder": ("l1", "crosscoder"),
-        "BatchTopKCrossCoder": ("batch_topk", "crosscoder"),
-    }
-    if name not in known:
+    if name not in _CLASSES:
         raise BadInput(
-            f"unknown dictionary class {name!r}", where="import", hint=f"known: {', '.join(known)}"
+            f"unknown dictionary class {name!r}", where="import", hint=f"known: {', '.join(_CLASSES)}"
         )
-    activation, layout = known[name]
+    activation, layout = _CLASSES[name]
     if activation == "l1" and "k" in state:
         raise BadInput(
             f"these are TopK weights (they hold k = {int(state['k'])}), but the config calls them a {name}: "

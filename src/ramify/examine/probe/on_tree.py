@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput, CannotDo
 from ramify.core.policy.base import Policy
-from ramify.core.policy.inside import Layer, WhiteBox, white_box
+from ramify.core.policy.inside import Layer, white_box
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.score import Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.core.types import FloatArray, IntArray, token_array
 from ramify.examine.probe.cases import Position
 from ramify.examine.probe.fit import FittedProbe
+from ramify.examine.probe.kept import Spot, read_states
 from ramify.examine.probe.rows import Rows
 from ramify.examine.probe.separability import POSITIONS, Reading, resample_trace
 
-#: Sequences that are read in one call.
-_AT_ONCE: Final = 32
 #: Name of a probe's score on a rollout: the chance of refusal it reads, out of fold.
 SCORE: Final = "probe-refusal"
 
@@ -34,56 +33,36 @@ def position_states(
     position: Position = "last_prompt",
     layers: Sequence[Layer] = (-1,),
     progress: Progress = silent,
+    *,
+    folder: Path | None = None,
 ) -> FloatArray:
     """Hidden states [layers, rows, width] at a position; rollouts that share all before it are read once.
 
+    With ``folder`` they are kept there and not read again.
+
     Raises:
         CannotDo: the policy does not show hidden states.
-        BadInput: a rollout has no first thinking token.
+        BadInput: a rollout has no first thinking token, or the folder holds other states.
     """
     reader = white_box(policy)
     prompts = [rows.tree.path(case.root).tokens for case in rows.cases]
-    wanted: dict[tuple[int, int | None], IntArray] = {}
+    spots: dict[tuple[int, int | None], Spot] = {}
     where: list[int] = []
     order: dict[tuple[int, int | None], int] = {}
     for row in rows.rows:
         key: tuple[int, int | None] = (row.case, None)
-        tokens = prompts[row.case]
+        asked, root = len(prompts[row.case]), rows.cases[row.case].root
+        spot = Spot(root.node.id, prompts[row.case], asked, token_array([asked - 1]), asked - root.keep)
         if position == "first_thinking":
             if row.token is None or row.node.tokens is None:
                 raise BadInput("this rollout has no thinking token", where=f"node {row.node.id[:12]}")
             key = (row.case, row.token)
-            tokens = token_array(np.concatenate([tokens, row.node.tokens[: row.first + 1]]))
-        wanted.setdefault(key, tokens)
+            tokens = token_array(np.concatenate([prompts[row.case], row.node.tokens[: row.first + 1]]))
+            spot = Spot(row.node.id, tokens, asked, token_array([len(tokens) - 1]), asked)
+        spots.setdefault(key, spot)
         where.append(order.setdefault(key, len(order)))
-    ends = [[len(tokens) - 1] for tokens in wanted.values()]
-    asked = [len(prompts[case]) for case, _ in wanted]
-    found = states_at(reader, list(wanted.values()), asked, ends, layers, progress, f"reading {position}")
+    found = read_states(list(spots.values()), reader, layers, folder, progress, f"reading {position}")
     return np.stack([one[:, 0] for one in found], axis=1)[:, where]
-
-
-def states_at(
-    policy: WhiteBox,
-    sequences: Sequence[IntArray],
-    prompts: Sequence[int],
-    places: Sequence[Sequence[int]],
-    layers: Sequence[Layer],
-    progress: Progress = silent,
-    stage: str = "reading hidden states",
-) -> list[FloatArray]:
-    """States [layers, places, width] of each sequence; ``prompts`` is how much of it was asked, not drawn."""
-    found: list[FloatArray] = []
-    progress(stage, 0, len(sequences))
-    for start in range(0, len(sequences), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        begin = [min(at) for at in places[part]]
-        read = policy.hidden_states(sequences[part], layers, prompts[part], begin)
-        found += [
-            states[:, np.asarray(at) - first]
-            for states, at, first in zip(read, places[part], begin, strict=True)
-        ]
-        progress(stage, len(found), len(sequences))
-    return found
 
 
 def thinking_states(
@@ -96,30 +75,36 @@ def thinking_states(
     folder: Path | None = None,
     progress: Progress = silent,
 ) -> NDArray[Any]:
-    """States along the thinking of each row, [rows, positions, width] float16; memory-mapped with ``folder``.
+    """States along the thinking of each row, [rows, positions, width] float16.
+
+    With ``folder`` they are memory-mapped from ``thinking.npy`` there, and the tokens' own states are kept in
+    ``thinking-HOW`` beside it and not read again: ``hopping`` keeps the tokens it takes, ``pooling`` all.
 
     Raises:
         CannotDo: the policy does not show hidden states.
-        BadInput: a rollout without a thinking token.
+        BadInput: a rollout without a thinking token, or the folder holds other states.
     """
     reader = white_box(policy)
     prompts = [rows.tree.path(case.root).tokens for case in rows.cases]
-    held: NDArray[Any] | None = None
-    stage = "reading the thinking"
-    progress(stage, 0, len(rows.rows))
-    for start in range(0, len(rows.rows), _AT_ONCE):
-        part = rows.rows[start : start + _AT_ONCE]
-        if any(row.token is None or row.node.tokens is None for row in part):
+    spots, chosen = [], []
+    for row in rows.rows:
+        if row.token is None or row.node.tokens is None:
             raise BadInput("a rollout has no thinking to read", where="separability")
-        said = [row.node.tokens[: row.end] for row in part if row.node.tokens is not None]
-        whole = [token_array(np.concatenate([prompts[r.case], s])) for r, s in zip(part, said, strict=True)]
-        asked = [len(prompts[row.case]) for row in part]
-        begin = [n + row.first for n, row in zip(asked, part, strict=True)]
-        for offset, states in enumerate(reader.hidden_states(whole, [layer], asked, begin)):
-            held = _room(len(rows.rows), positions, states.shape[2], folder) if held is None else held
-            held[start + offset] = resample_trace(states[0], how, positions)
-        progress(stage, min(start + _AT_ONCE, len(rows.rows)), len(rows.rows))
-    assert held is not None
+        asked, every = len(prompts[row.case]), np.arange(row.end - row.first)
+        taken = resample_trace(every[:, None], how, positions)[:, 0] if how == "hopping" else every
+        kept, back = np.unique(taken, return_inverse=True)
+        tokens = token_array(np.concatenate([prompts[row.case], row.node.tokens[: row.end]]))
+        spots.append(Spot(row.node.id, tokens, asked, token_array(kept + asked + row.first), asked))
+        chosen.append(back)
+    place = None if folder is None else folder / f"thinking-{how}"
+    held: NDArray[Any] | None = None
+    read = read_states(spots, reader, [layer], place, progress, "reading the thinking")
+    for number, (states, back) in enumerate(zip(read, chosen, strict=True)):
+        held = _room(len(rows.rows), positions, states.shape[2], folder) if held is None else held
+        trace = states[0][back]
+        held[number] = trace if how == "hopping" else resample_trace(trace, how, positions)
+    if held is None:
+        raise BadInput("there is no thinking to read", where="separability")
     return held
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -15,6 +15,7 @@ from ramify.core.policy.base import PolicyCard
 from ramify.core.tree.node import Node
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
+from ramify.examine.stance.label import forced_values
 from ramify.examine.stance.marker import Marker, find_thinking
 from ramify.examine.stance.prompts import Case, rollouts
 
@@ -43,7 +44,9 @@ class Row:
 class Rows:
     """Labelled rollouts of ``cases`` by one policy; ``ungraded`` and ``failed`` ones have no label.
 
-    Rows of a prompt lie together, in an order that does not depend on when they were drawn.
+    Among all complete rollouts, ``unopened`` never open their thinking; ``unclosed`` never close it, and no
+    label of an answer behind a forced closing is there, as it is for ``forced``. Rows of a prompt lie
+    together, in an order that does not depend on when they were drawn.
     """
 
     tree: Tree
@@ -51,6 +54,9 @@ class Rows:
     rows: tuple[Row, ...]
     ungraded: int
     failed: int
+    unopened: int = 0
+    unclosed: int = 0
+    forced: int = 0
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -85,7 +91,7 @@ class Rows:
 
     def only(self, rows: Iterable[Row]) -> Rows:
         """The same prompts with some of the rollouts."""
-        return Rows(self.tree, self.cases, tuple(rows), self.ungraded, self.failed)
+        return replace(self, rows=tuple(rows))
 
     def at_most(self, count: int) -> Rows:
         """The first ``count`` rollouts of every prompt."""
@@ -114,6 +120,9 @@ class Rows:
             "without_thinking": sum(row.token is None for row in self.rows),
             "ungraded": self.ungraded,
             "failed": self.failed,
+            "unopened": self.unopened,
+            "unclosed": self.unclosed,
+            "closed_by_force": self.forced,
         }
 
 
@@ -122,23 +131,36 @@ def read_rows(
 ) -> Rows:
     """Rollouts of a policy that ``score`` labels: refused above one half, so that a tie complies.
 
-    Unchanged arms only, complete turns only. Where a turn never opens its thinking it has none.
+    Unchanged arms only, complete turns only. Where a turn never opens its thinking it has none; where it
+    never closes it and has no score itself, the answer drawn behind a forced closing speaks for it.
 
     Raises: BadInput where no rollout has the score.
     """
     found: list[Row] = []
-    ungraded = 0
+    ungraded = unopened = unclosed = forced = 0
     for number, case in enumerate(cases):
         nodes = rollouts(case, card)
         values = score_values(tree, nodes, score)
         prompt = tree.path(case.root).tokens
         for node in nodes:
+            assert node.tokens is not None
+            span = find_thinking(prompt, node.tokens, marker)
             value = values.get(node.id)
+            if value is None and span.opened and not span.closed:
+                value = next(iter(forced_values(tree, node, marker, score).values()), None)
+                forced += value is not None
+                unclosed += value is None
+            else:
+                unclosed += span.opened and not span.closed
+            unopened += not span.opened
             if value is None:
                 ungraded += 1
                 continue
-            first, end, token = _thinking(node, prompt, marker)
-            found.append(Row(number, node, value > 0.5, first, end, token))
+            thinks = span.thought and span.length > 0
+            token = int(node.tokens[span.begin]) if thinks else None
+            found.append(
+                Row(number, node, value > 0.5, span.begin, span.end if thinks else span.begin, token)
+            )
     if not found:
         raise BadInput(
             f"no rollout of {card.name!r} under these prompts has a score {score!r}",
@@ -146,18 +168,7 @@ def read_rows(
             hint=f"{ungraded} rollouts are ungraded; grade them, or name their score",
         )
     failed = sum(_failures(tree, case, card) for case in cases)
-    return Rows(tree, tuple(cases), tuple(found), ungraded, failed)
-
-
-def _thinking(node: Node, prompt: NDArray[np.int32], marker: Marker) -> tuple[int, int, int | None]:
-    assert node.tokens is not None
-    try:
-        span = find_thinking(prompt, node.tokens, marker)
-    except BadInput:
-        return 0, 0, None
-    if not span.thought or span.length < 1:
-        return span.begin, span.begin, None
-    return span.begin, span.end, int(node.tokens[span.begin])
+    return Rows(tree, tuple(cases), tuple(found), ungraded, failed, unopened, unclosed, forced)
 
 
 def score_values(tree: Tree, nodes: Sequence[Node], score: str) -> dict[str, float]:

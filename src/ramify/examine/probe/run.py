@@ -31,6 +31,8 @@ from ramify.examine.stance.marker import marker_of
 from ramify.examine.stance.prompts import Case, plant_cases, read_prompts, recorded_cases, rollouts
 
 REPORT: Final = "report.json"
+#: Folder of the hidden states that were read, within a run's.
+STATES: Final = "states"
 
 
 class ProbeRecipe(Part):
@@ -70,8 +72,9 @@ def run_fit(
 ) -> Json:
     """Fit and judge the probes of a recipe; the report, also written to ``report.json`` in the folder.
 
-    Rollouts that are missing are drawn first, and those on the tree are not drawn again. Writes a probe per
-    position, and the out-of-fold scores to the tree.
+    Rollouts that are missing are drawn first, and those on the tree are not drawn again. Hidden states are
+    kept in ``states`` in the folder: a run that was stopped goes on, and one done again runs no model. Writes
+    a probe per position, and the out-of-fold scores to the tree.
 
     Raises:
         CannotDo: the policy does not show hidden states.
@@ -105,7 +108,7 @@ def run_fit(
         report["notes"].append(f"no separability curve: {error.what}")
     try:
         if recipe.sweep:
-            report["sweep"] = _sweep(recipe, every, policy, progress)
+            report["sweep"] = _sweep(folder, recipe, every, policy, progress)
     except BadInput as error:
         report["notes"].append(f"no prompt sweep: {error.what}")
     temporary = folder / f"{REPORT}.tmp"
@@ -172,7 +175,8 @@ def _position(
     part = rows.thoughtful() if position == "first_thinking" else rows
     if not part.rows:
         return _nothing("no rollout has a thinking token")
-    states = position_states(part, policy, position, [recipe.layer], progress)[0]
+    kept = folder / STATES / position
+    states = position_states(part, policy, position, [recipe.layer], progress, folder=kept)[0]
     probe = FirstTokenProbe(position, recipe.layer, recipe.recipe)
     try:
         fitted = probe.fit(
@@ -220,18 +224,22 @@ def _curve(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progre
     one = rows.thoughtful().at_most(1)
     if recipe.curve == "none" or not one.rows:
         return None
-    states = thinking_states(one, policy, recipe.layer, recipe.curve, folder=folder, progress=progress)
+    kept = folder / STATES
+    states = thinking_states(one, policy, recipe.layer, recipe.curve, folder=kept, progress=progress)
     found = separability_curve(
         states, one.labels, permutations=recipe.permutations, seed=recipe.seed, progress=progress
     )
     return found.to_json() | {"reading": recipe.curve, "traces": len(one.rows)}
 
 
-def _sweep(recipe: ProbeRecipe, rows: Rows, policy: Policy, progress: Progress) -> Json:
+def _sweep(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progress: Progress) -> Json:
     from ramify.core.policy.local import LocalPolicy
 
     if not isinstance(policy, LocalPolicy):
         raise CannotDo(f"{policy.card.name!r} does not say how many layers it has", where="prompt sweep")
     blocks = len(policy.decoder.backbone.shape.layers)
     plan = FirstTokenProbe("last_prompt", recipe.layer, recipe.recipe)
-    return prompt_sweep(rows, policy, sweep_layers(blocks), probe=plan, progress=progress).to_json()
+    found = prompt_sweep(
+        rows, policy, sweep_layers(blocks), probe=plan, folder=folder / STATES, progress=progress
+    )
+    return found.to_json()

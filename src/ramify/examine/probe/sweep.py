@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, final
 
 import numpy as np
@@ -12,10 +13,11 @@ from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
 from ramify.core.policy.inside import white_box
 from ramify.core.run.progress import Progress, silent
-from ramify.core.types import FloatArray, Json
+from ramify.core.types import FloatArray, Json, token_array
 from ramify.examine.probe.area import Area, area
 from ramify.examine.probe.fit import FirstTokenProbe
-from ramify.examine.probe.on_tree import content_span, position_states, states_at
+from ramify.examine.probe.kept import Spot, read_states
+from ramify.examine.probe.on_tree import content_span, position_states
 from ramify.examine.probe.rows import Rows
 
 ANCHORS: Final = 20
@@ -67,11 +69,13 @@ def prompt_sweep(
     count: int = ANCHORS,
     probe: FirstTokenProbe | None = None,
     resamples: int = 100,
+    folder: Path | None = None,
     progress: Progress = silent,
 ) -> PromptSweep:
     """AUROC beside AUROC* of a probe at ``count`` anchors of the user's words and the first thinking token.
 
-    One rollout of each prompt is the row, as in the source; the ceiling comes from all of ``rows``.
+    One rollout of each prompt is the row, as in the source; the ceiling comes from all of ``rows``. With
+    ``folder`` the hidden states are kept there and not read again.
 
     Raises:
         CannotDo: the policy does not show hidden states, or the user's words cannot be found.
@@ -83,15 +87,24 @@ def prompt_sweep(
     one = rows.thoughtful().at_most(1)
     if len(one.rows) < (rollouts > 0).sum():
         one = rows.at_most(1)
-    prompts = [rows.tree.path(rows.cases[row.case].root).tokens for row in one.rows]
-    places = [anchors(*content_span(policy, tokens), count) for tokens in prompts]
-    asked = [len(tokens) for tokens in prompts]
-    read = states_at(reader, prompts, asked, places, layers, progress, "reading the prompts")
-    states = np.stack(read, axis=2)  # [layers, anchors, rows, width]
+    spots, back = [], []
+    for row in one.rows:
+        root = rows.cases[row.case].root
+        tokens = rows.tree.path(root).tokens
+        places, where = np.unique(anchors(*content_span(policy, tokens), count), return_inverse=True)
+        spots.append(Spot(root.node.id, tokens, len(tokens), token_array(places), len(tokens) - root.keep))
+        back.append(where)
+    kept = None if folder is None else folder / "anchors"
+    read = read_states(spots, reader, layers, kept, progress, "reading the prompts")
+    # [layers, anchors, rows, width]; short words repeat a token.
+    states = np.stack([found[:, where] for found, where in zip(read, back, strict=True)], axis=2)
     counts = (refusals[one.owners].tolist(), rollouts[one.owners].tolist())
     plan = probe or FirstTokenProbe()
     thinking = all(row.token is not None for row in one.rows)
-    first = position_states(one, policy, "first_thinking", layers, progress) if thinking else None
+    first = None
+    if thinking:
+        kept = None if folder is None else folder / "anchors-first-thinking"
+        first = position_states(one, policy, "first_thinking", layers, progress, folder=kept)
     table: list[tuple[Area, ...]] = []
     for depth in range(len(layers)):
         found = []

@@ -13,12 +13,12 @@ from ramify.core.fork.arm import Job, prepare, recorded_settings, run_jobs
 from ramify.core.fork.change import Insert
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.run.progress import Progress, silent
-from ramify.core.tree.node import Trajectory
+from ramify.core.tree.node import Node, Point, Trajectory
 from ramify.core.tree.score import Score
 from ramify.core.tree.tree import Tree
 from ramify.core.types import IntArray, token_array
 from ramify.examine.stance.guards import Exchange, Panel, hard_labels, soft_labels
-from ramify.examine.stance.marker import Marker, Span, find_thinking
+from ramify.examine.stance.marker import Marker, Span, find_thinking, never_opened
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Turn:
 
 
 def read_turn(walk: Trajectory, marker: Marker) -> Turn:
-    """The turn a walk ends in. Raises BadInput where its thinking is never opened."""
+    """The turn a walk ends in."""
     steps = list(walk.context)
     first = len(steps)
     while first and steps[first - 1].node.kind == "action":
@@ -63,11 +63,13 @@ def _joined(parts: Iterable[IntArray | None]) -> IntArray:
 class Labelled:
     """Labels by leaf, and the leaves that have none.
 
-    ``unclosed``: without an answer, since thinking never closed or the limit came first; ``unvoted``: lacking
-    a guard's vote. ``ties``: even splits among the labelled.
+    ``unopened``: thinking never began, so where the answer does is unknown; ``unclosed``: without an answer,
+    since thinking never closed or the limit came first; ``unvoted``: lacking a guard's vote. ``ties``: even
+    splits among the labelled.
     """
 
     refused: dict[str, bool]
+    unopened: frozenset[str]
     unclosed: frozenset[str]
     unvoted: frozenset[str]
     ties: int
@@ -90,6 +92,8 @@ def label(
 
     Answers are decoded from the recorded ids behind the closing marker. A guard that gives no verdict leaves
     its answer without a label: an incomplete panel never votes.
+
+    Raises: BadInput where no turn at all opens its thinking.
     """
     wanted = list(dict.fromkeys(leaves))
     for guard in panel.guards:
@@ -100,32 +104,40 @@ def label(
         known = tree.score_map(VOTE, wanted, guard.producer.id)
         votes[:, column] = [known.get(leaf, np.nan) for leaf in wanted]
     asked = [i for i in range(len(wanted)) if np.isnan(votes[i]).any()]
+    unopened: set[str] = set()
     unclosed: set[str] = set()
     for first in range(0, len(asked), _PAGE):
         page = asked[first : first + _PAGE]
-        rows, exchanges = _exchanges(tree, [wanted[i] for i in page], policy, marker)
-        unclosed |= {wanted[i] for n, i in enumerate(page) if n not in set(rows)}
+        leaves = [wanted[i] for i in page]
+        rows, exchanges, bare = _exchanges(tree, leaves, policy, marker)
+        unopened |= {leaves[n] for n in bare}
+        unclosed |= set(leaves) - {leaves[n] for n in (*rows, *bare)}
         if rows:
             fresh = panel.votes(exchanges)
-            _record(tree, panel, [wanted[page[n]] for n in rows], fresh)
+            _record(tree, panel, [leaves[n] for n in rows], fresh)
             votes[[page[n] for n in rows]] = fresh
         progress("asking guards", first + len(page), len(asked))
-    return _labelled(wanted, votes, panel, unclosed)
+    if wanted and len(unopened) == len(wanted):
+        raise never_opened(len(wanted))
+    return _labelled(wanted, votes, panel, unopened, unclosed)
 
 
 def _exchanges(
     tree: Tree, leaves: Sequence[str], policy: Policy, marker: Marker
-) -> tuple[list[int], list[Exchange]]:
-    """The rows of leaves that hold an answer, and what was asked and answered there."""
-    rows, found = [], []
+) -> tuple[list[int], list[Exchange], list[int]]:
+    """Rows of leaves that hold an answer, what was asked and answered there, and rows that never think."""
+    rows, found, bare = [], [], []
     for row, walk in enumerate(tree.paths(leaves)):
         turn = read_turn(walk, marker)
+        if not turn.span.opened:
+            bare.append(row)
+            continue
         said = policy.decode(turn.said[turn.span.answer :])
         # A limit right behind the closing marker leaves nothing to judge; an answer of no words is one.
         if turn.span.closed and (said.strip() or walk.leaf.finish != "length"):
             rows.append(row)
             found.append(Exchange(walk.root.text, said))
-    return rows, found
+    return rows, found, bare
 
 
 def _record(tree: Tree, panel: Panel, leaves: Sequence[str], votes: Floats) -> None:
@@ -144,19 +156,44 @@ def _record(tree: Tree, panel: Panel, leaves: Sequence[str], votes: Floats) -> N
     tree.add_scores(scores)
 
 
-def _labelled(wanted: Sequence[str], votes: Floats, panel: Panel, unclosed: set[str]) -> Labelled:
+def _labelled(
+    wanted: Sequence[str], votes: Floats, panel: Panel, unopened: set[str], unclosed: set[str]
+) -> Labelled:
     full: NDArray[np.bool_] = np.asarray(~np.isnan(votes).any(axis=1))
     rows = np.flatnonzero(full).tolist()
     hard = hard_labels(votes[full], panel.tie).tolist() if rows else []
     refused = {wanted[i]: bool(r) for i, r in zip(rows, hard, strict=True)}
-    missing = {leaf for i, leaf in enumerate(wanted) if not full[i]} - unclosed
+    missing = {leaf for i, leaf in enumerate(wanted) if not full[i]} - unopened - unclosed
     ties = int((votes[full].mean(axis=1) == 0.5).sum()) if full.any() else 0
-    return Labelled(refused, frozenset(unclosed), frozenset(missing), ties)
+    return Labelled(refused, frozenset(unopened), frozenset(unclosed), frozenset(missing), ties)
 
 
 def answer_settings(settings: Sampling, tokens: int = ANSWER_TOKENS) -> Sampling:
     """The recorded law for an answer after a forced closing, with its own limit."""
     return settings.but(max_tokens=tokens, forced=(), banned_first=())
+
+
+def closing(marker: Marker) -> Insert:
+    """The change that closes a thinking by force."""
+    return Insert(ids=tuple(int(i) for i in marker.close))
+
+
+def forced_end(tree: Tree, node: Node) -> Point:
+    """Where a turn that never closed its thinking is closed by force."""
+    keep = node.length
+    # An end of turn inside the thinking adds no text, and nothing may follow it.
+    if node.finish == "stop" and keep and node.text_upto(keep - 1) == node.text:
+        keep -= 1
+    return tree.at(node, keep)
+
+
+def forced_values(tree: Tree, node: Node, marker: Marker, score: str) -> dict[str, float]:
+    """Scores of the answers drawn behind a forced closing of a turn, that of :func:`close_by_force` first."""
+    point, change = forced_end(tree, node), closing(marker).to_json()
+    arms = [arm for arm in tree.forks(node) if arm.token == point.token and arm.change == change]
+    leaves = [draw.leaf for arm in sorted(arms, key=lambda arm: arm.seed) for draw in tree.draws(arm.id)]
+    found = tree.score_map(score, leaves)
+    return {leaf: found[leaf] for leaf in leaves if leaf in found}
 
 
 def close_by_force(
@@ -169,20 +206,18 @@ def close_by_force(
     seed: int = 0,
     progress: Progress = silent,
 ) -> dict[str, str]:
-    """For every leaf the one that holds its answer: itself, or an answer drawn behind a forced closing."""
+    """For every leaf the one that holds its answer: itself, or an answer drawn behind a forced closing.
+
+    A turn that never opened its thinking has nothing to close and stands for itself.
+    """
     jobs: dict[str, Job] = {}
     for leaf, walk in zip(leaves, tree.paths(leaves), strict=True):
-        if read_turn(walk, marker).span.closed:
+        span = read_turn(walk, marker).span
+        if span.closed or not span.opened:
             continue
-        node = walk.leaf
-        keep = node.length
-        # An end of turn inside the thinking adds no text, and nothing may follow it.
-        if node.finish == "stop" and keep and node.text_upto(keep - 1) == node.text:
-            keep -= 1
-        point = tree.at(node, keep)
+        point = forced_end(tree, walk.leaf)
         settings = answer_settings(recorded_settings(point, walk), tokens)
-        change = Insert(ids=tuple(int(i) for i in marker.close))
-        jobs[leaf] = prepare(point, policy, 1, change=change, settings=settings, seed=seed)
+        jobs[leaf] = prepare(point, policy, 1, change=closing(marker), settings=settings, seed=seed)
     done = run_jobs(list(jobs.values()), progress=progress, stage="closing by force") if jobs else []
     moved = {leaf: arm.draws[0].leaf for leaf, arm in zip(jobs, done, strict=True) if arm.draws}
     return {leaf: moved.get(leaf, leaf) for leaf in leaves}

@@ -79,6 +79,7 @@ class Span:
 
     ``closed`` False: the marker never came, so ``end`` is where the tokens end and there is no answer.
     ``thought`` False: the prompt had closed an empty thinking already, so all that was said is the answer.
+    ``opened`` False: neither prompt nor turn opens it, so there is neither thinking nor a known answer.
     """
 
     begin: int
@@ -86,6 +87,7 @@ class Span:
     answer: int
     closed: bool
     thought: bool = True
+    opened: bool = True
 
     @property
     def length(self) -> int:
@@ -127,10 +129,7 @@ def opened_by(prompt: IntArray, marker: Marker) -> bool:
 
 
 def find_thinking(prompt: IntArray, said: IntArray, marker: Marker) -> Span:
-    """The thinking span of what was ``said`` [m] after ``prompt`` [n].
-
-    Raises: BadInput where the thinking is never opened, neither in the prompt nor in the turn.
-    """
+    """The thinking span of what was ``said`` [m] after ``prompt`` [n]; one never opened is an empty span."""
     begin, thought = 0, True
     if len(marker.open):
         opened = find(said, marker.open)
@@ -139,11 +138,7 @@ def find_thinking(prompt: IntArray, said: IntArray, marker: Marker) -> Span:
         else:
             asked = _last(prompt, marker.open)
             if asked is None:
-                raise BadInput(
-                    "the thinking is never opened",
-                    where="turn",
-                    hint="name the marker that opens it, or '' where it begins with the turn",
-                )
+                return Span(0, 0, 0, closed=False, thought=False, opened=False)
             thought = find(prompt, marker.close, asked + len(marker.open)) is None
     if not thought:
         return Span(0, 0, 0, closed=True, thought=False)
@@ -153,18 +148,13 @@ def find_thinking(prompt: IntArray, said: IntArray, marker: Marker) -> Span:
     return Span(begin, closed, closed + len(marker.close), closed=True)
 
 
-def need_closed(span: Span, *, force_close: bool, where: str) -> Span:
-    """The span itself; one without a closing marker is refused unless ``force_close`` is on.
-
-    Raises: BadInput.
-    """
-    if not span.closed and not force_close:
-        raise BadInput(
-            "this trace never closes its thinking, so it has no answer",
-            where=where,
-            hint="allow it to be closed by force (force_close), or raise the token limit",
-        )
-    return span
+def never_opened(count: int) -> BadInput:
+    """What is said where none of ``count`` turns opens its thinking: the marker is wrong, not the turns."""
+    return BadInput(
+        f"the thinking is never opened in any of {count} turns",
+        where="turns",
+        hint="name the marker that opens it, or '' where it begins with the turn",
+    )
 
 
 def same_ids(recorded: IntArray, given: IntArray, where: str) -> None:

@@ -6,9 +6,10 @@ elsewhere; here one panel with one declared rule labels everything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from ramify.core import stats
 from ramify.core.errors import BadInput, BadPoint
 from ramify.core.fork.arm import Job, prepare, recorded_settings
-from ramify.core.fork.change import Insert
 from ramify.core.policy.base import Policy
 from ramify.core.policy.noise import stream_of
 from ramify.core.run.progress import Progress, silent
@@ -25,8 +25,8 @@ from ramify.examine.stance.agreement import fleiss_kappa
 from ramify.examine.stance.batches import run_batches
 from ramify.examine.stance.cuts import Counts, CutTable, Locked, judge_cuts
 from ramify.examine.stance.guards import Panel
-from ramify.examine.stance.label import ANSWER_TOKENS, Labelled, answer_settings, label, read_turn
-from ramify.examine.stance.marker import Marker, Span, need_closed
+from ramify.examine.stance.label import ANSWER_TOKENS, Labelled, answer_settings, closing, label, read_turn
+from ramify.examine.stance.marker import Marker, Span, never_opened
 from ramify.examine.stance.prompts import Case
 from ramify.examine.stance.segments import (
     LOOP,
@@ -41,6 +41,8 @@ from ramify.examine.stance.segments import (
 )
 
 Chunker = Callable[[str], list[Chunk]]
+#: What becomes of a trace; only those kept are forked.
+FATES: Final = ("kept", "loop", "unresolved", "unopened", "unclosed")
 
 
 @final
@@ -49,7 +51,7 @@ class StanceTrace:
     """A rollout with the stance of its thinking.
 
     ``ends``: tokens of the node that stand at the end of each chunk. ``labels``: NaN where the annotators did
-    not agree. ``fate``: kept, loop or unresolved.
+    not agree. ``fate``: kept, loop, unresolved, unopened or unclosed.
     """
 
     case: Case
@@ -75,21 +77,25 @@ def stance_trace(
     loop: int = LOOP,
     force_unclosed: bool = False,
 ) -> StanceTrace:
-    """The stance of a rollout's thinking; a trace of more than ``loop`` chunks is set apart unlabelled.
+    """The stance of a rollout's thinking.
 
-    Raises: BadInput for an even number of annotators, or thinking that is never opened, or never closed
-    unless ``force_unclosed``.
+    Set apart unlabelled: a trace of more than ``loop`` chunks, one that never opens its thinking, and, unless
+    ``force_unclosed``, one that never closes it.
+
+    Raises: BadInput for an even number of annotators.
     """
     if len(annotators) % 2 == 0:
         raise BadInput("stance labels need an odd number of annotators", where="stance", hint="better three")
     turn = read_turn(case.tree.path(node), marker)
-    need_closed(turn.span, force_close=force_unclosed, where=f"node {node.id[:12]}")
+    none = np.zeros((0, len(annotators)))
+    if not turn.span.closed and not (turn.span.opened and force_unclosed):
+        fate = "unclosed" if turn.span.opened else "unopened"
+        return StanceTrace(case, node, (), (), none, np.zeros(0), fate)
     text, ends = _thinking_text(node, turn.span)
     parts = chunker(text)
     stops = tuple(turn.span.begin + 1 + int(np.searchsorted(ends, part.end)) for part in parts)
     if len(parts) > loop:
-        empty = np.zeros((0, len(annotators)))
-        return StanceTrace(case, node, tuple(parts), stops, empty, np.zeros(0), "loop")
+        return StanceTrace(case, node, tuple(parts), stops, none, np.zeros(0), "loop")
     votes = annotate(annotators, case.root.node.text, [part.text for part in parts])
     labels = majority(votes)
     fate = "unresolved" if np.isnan(labels).any() else "kept"
@@ -123,7 +129,7 @@ class CausalCuts:
 
     ``per_trace`` and ``meaningful_per_trace`` are means over kept traces, ``with_turns`` the share of them
     that has a turn, ``kappa`` Fleiss' of the annotators. ``left_out``: turns without a labelled answer on one
-    side.
+    side; ``unclosed``: draws that hold no answer, ``unvoted``: answers that lack a guard's vote.
     """
 
     table: CutTable
@@ -134,6 +140,7 @@ class CausalCuts:
     with_turns: stats.Interval | None
     kappa: float | None
     left_out: int
+    unclosed: int
     unvoted: int
     ties: int
 
@@ -156,10 +163,12 @@ def causal_cuts(
 
     All cuts given are one family. The cut behind one turn may be the cut before the next: it is drawn once.
 
-    Raises: BadInput for no traces, or fewer than two answers a side; as ``fork``.
+    Raises: BadInput for no traces, none whose thinking opens and ends, or fewer than two answers a side; as
+    ``fork``.
     """
     if not traces or k < 2:
         raise BadInput("causal cuts need a trace, and two answers a side", where="cuts")
+    _need_usable(traces)
     turns = [(trace, turn) for trace in traces for turn in trace.turns(*least)]
     wanted = {(t.node.id, keep): t for t, turn in turns for keep in _keeps(t, turn)}
     jobs = _jobs(wanted, policy, marker, k, answer_tokens, seed)
@@ -181,6 +190,19 @@ def causal_cuts(
     return _summary(traces, table, places, turns, found)
 
 
+def _need_usable(traces: Sequence[StanceTrace]) -> None:
+    fates = Counter(trace.fate for trace in traces)
+    if fates["unopened"] == len(traces):
+        raise never_opened(len(traces))
+    if fates["unopened"] + fates["unclosed"] == len(traces):
+        raise BadInput(
+            f"none of {len(traces)} traces can be read: {fates['unclosed']} never close their thinking, "
+            f"{fates['unopened']} never open it",
+            where="cuts",
+            hint="allow it to be closed by force (force_close), or raise the token limit",
+        )
+
+
 def _keeps(trace: StanceTrace, turn: Oscillation) -> tuple[int, int]:
     """Tokens of the rollout that stand at the cut before and at the cut behind a turn."""
     return trace.ends[turn.before.end - 1], trace.ends[turn.after.end - 1]
@@ -189,7 +211,7 @@ def _keeps(trace: StanceTrace, turn: Oscillation) -> tuple[int, int]:
 def _jobs(
     wanted: dict[tuple[str, int], StanceTrace], policy: Policy, marker: Marker, k: int, tokens: int, seed: int
 ) -> Iterator[tuple[tuple[str, int], Job]]:
-    change = Insert(ids=tuple(int(i) for i in marker.close))
+    change = closing(marker)
     for (id_, keep), trace in wanted.items():
         tree = trace.case.tree
         own = recorded_settings(Point(trace.node), tree.path(trace.node))
@@ -212,9 +234,9 @@ def _summary(
     turns: Sequence[tuple[StanceTrace, Oscillation]],
     found: Labelled,
 ) -> CausalCuts:
-    fates = {fate: sum(t.fate == fate for t in traces) for fate in ("kept", "loop", "unresolved")}
+    fates = {fate: sum(t.fate == fate for t in traces) for fate in FATES}
     kept = [trace for trace in traces if trace.fate == "kept"]
-    votes = np.concatenate([t.votes for t in traces if t.fate != "loop"] or [np.zeros((0, 1))])
+    votes = np.concatenate([t.votes for t in traces if len(t.votes)] or [np.zeros((0, 1))])
     votes = votes[~np.isnan(votes).any(axis=1)]
     moved = len({t.node.id for t, _ in turns})
     return CausalCuts(
@@ -223,5 +245,5 @@ def _summary(
         sum(cut.meaningful for cut in table.cuts) / len(kept) if kept else None,
         stats.wilson(moved, len(kept)) if kept else None,
         fleiss_kappa(votes) if len(votes) and votes.shape[1] > 1 else None,
-        len(turns) - len(places), len(found.unvoted), found.ties,
+        len(turns) - len(places), len(found.unclosed), len(found.unvoted), found.ties,
     )  # fmt: skip

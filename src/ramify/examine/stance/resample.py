@@ -19,7 +19,6 @@ import numpy as np
 
 from ramify.core.errors import BadInput
 from ramify.core.fork.arm import Fork, Job, prepare, recorded_settings, run_jobs
-from ramify.core.fork.change import Insert
 from ramify.core.policy.base import Policy
 from ramify.core.policy.noise import stream_of
 from ramify.core.run.progress import Progress, silent
@@ -31,10 +30,11 @@ from ramify.examine.stance.label import (
     ANSWER_TOKENS,
     answer_settings,
     close_by_force,
+    closing,
     label,
     read_turn,
 )
-from ramify.examine.stance.marker import Marker, Span, need_closed, same_ids
+from ramify.examine.stance.marker import Marker, Span, never_opened, same_ids
 from ramify.examine.stance.prompts import Case, choose, rollouts
 from ramify.examine.stance.variance import (
     MODES,
@@ -79,20 +79,33 @@ class Row:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Uncut:
+    """Chosen rollouts that were not cut: thinking of no tokens, never opened, or never closed."""
+
+    empty: int
+    unopened: int
+    unclosed: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class VarianceTable:
     """V at every cut, and what is missing from it.
 
+    ``unopened``: rollouts that never open their thinking, so that where the answer begins is unknown;
     ``unclosed``: answers that never came because thinking never closed; ``unvoted``: answers that lack a
-    guard's vote; ``errors``: failed draws; ``short``: prefixes that could not be extended;
-    ``empty``: chosen rollouts without thinking. ``ties``: even splits.
+    guard's vote; ``errors``: failed draws; ``short``: prefixes that could not be extended. ``uncut``: chosen
+    rollouts that were not cut. ``bare``: prompts without a rollout. ``ties``: even splits.
     """
 
     rows: tuple[Row, ...]
+    unopened: int
     unclosed: int
     unvoted: int
     errors: int
     short: int
-    empty: int
+    uncut: Uncut
+    bare: int
     ties: int
 
     def at(self, cut: float, mode: Mode | None = None) -> VarianceAt | None:
@@ -135,30 +148,47 @@ def check_cuts(cuts: Sequence[float], modes: Sequence[str]) -> None:
 
 def prefixes_of(
     cases: Sequence[Case], policy: Policy, marker: Marker, count: int, seed: int, force_unclosed: bool
-) -> tuple[list[Prefix], int]:
-    """The rollouts that are cut, ``count`` per prompt by a seeded draw; and how many of them did not think.
+) -> tuple[list[Prefix], Uncut]:
+    """The rollouts that are cut, ``count`` per prompt by a seeded draw; and those chosen that are not.
 
-    Raises: BadInput where a prompt has no rollout, thinking is never opened, a trace never closes it (unless
-    ``force_unclosed``), or there is none.
+    One that never closes its thinking is cut with ``force_unclosed`` alone.
+
+    Raises: BadInput where no prompt has a rollout, or none of those chosen has thinking that can be cut.
     """
-    found, empty = [], 0
+    found: list[Prefix] = []
+    fates = {"empty": 0, "unopened": 0, "unclosed": 0}
+    chosen = 0
     for case in cases:
-        nodes = rollouts(case, policy.card)
-        if not nodes:
-            raise BadInput(
-                "this prompt has no rollout", where=f"node {case.id[:12]}", hint="draw rollouts first"
-            )
-        for node in choose(nodes, count, case, seed):
-            where = f"node {node.id[:12]}"
-            span = read_turn(case.tree.path(node), marker).span
-            need_closed(span, force_close=force_unclosed, where=where)
-            if span.length:
+        nodes = choose(rollouts(case, policy.card), count, case, seed)
+        chosen += len(nodes)
+        for node, walk in zip(nodes, case.tree.paths(nodes), strict=True):
+            span = read_turn(walk, marker).span
+            fate = uncut_fate(span, force_unclosed)
+            if fate is None:
                 found.append(Prefix(case, node, span))
             else:
-                empty += 1
+                fates[fate] += 1
+    if not chosen:
+        raise BadInput("no rollout of this policy is under these prompts", hint="draw rollouts first")
     if not found:
-        raise BadInput("no rollout has any thinking to cut", where="variance")
-    return found, empty
+        if fates["unopened"] == chosen:
+            raise never_opened(chosen)
+        raise BadInput(
+            f"none of {chosen} rollouts can be cut: {fates['empty']} think nothing, "
+            f"{fates['unopened']} never open their thinking, {fates['unclosed']} never close it",
+            where="variance",
+            hint="allow it to be closed by force (force_close), or raise the token limit",
+        )
+    return found, Uncut(**fates)
+
+
+def uncut_fate(span: Span, force_unclosed: bool) -> str | None:
+    """Why a thinking cannot be cut: unopened, unclosed or empty; None where it can."""
+    if not span.opened:
+        return "unopened"
+    if not span.closed and not force_unclosed:
+        return "unclosed"
+    return None if span.length else "empty"
 
 
 def continuation_variance(
@@ -183,8 +213,8 @@ def continuation_variance(
     A cut keeps ``max(1, floor(cut * length))`` thinking tokens of a recorded rollout; above 1 the thinking is
     first carried on by the share that is missing, its closing banned. ``force_close`` puts the marker there
     and draws ``n_cont`` answers of up to ``answer_tokens``; ``free`` lets the policy think on.
-    ``force_unclosed`` closes by force what never closes by itself; without it such a trace is refused, such a
-    draw left out and counted. At the end of a trace that never closed, both modes close by force.
+    ``force_unclosed`` closes by force what never closes by itself; without it such a trace is not cut, such a
+    draw left out, and both are counted. At the end of a trace that never closed, both modes close by force.
 
     Raises: BadInput as ``check_cuts`` and ``prefixes_of``; CannotDo, Mismatch as ``fork``.
     """
@@ -193,7 +223,7 @@ def continuation_variance(
         raise BadInput("at least one prefix per prompt and two continuations are needed", where="variance")
     if not cases:
         raise BadInput("there are no prompts", where="variance")
-    prefixes, empty = prefixes_of(cases, policy, marker, n_prefix, seed, force_unclosed)
+    prefixes, uncut = prefixes_of(cases, policy, marker, n_prefix, seed, force_unclosed)
     work = _Work(cases[0].tree, policy, marker, n_cont, answer_tokens, seed, progress)
     answers, errors = _answers(work, cases, prefixes, cuts, modes)
     if force_unclosed:
@@ -214,8 +244,10 @@ def continuation_variance(
             if (cut, mode, p.node.id) in counts
         ]
         rows.append(_row(cut, mode, mine, seed, resamples, unit))
+    bare = sum(not answers[0.0, None, case.id] for case in cases)
     return VarianceTable(
-        tuple(rows), len(found.unclosed), len(found.unvoted), errors, work.short, empty, found.ties
+        tuple(rows), len(found.unopened), len(found.unclosed), len(found.unvoted), errors, work.short, uncut,
+        bare, found.ties,
     )  # fmt: skip
 
 
@@ -305,7 +337,7 @@ def _extended(work: _Work, prefixes: Sequence[Prefix], cuts: Sequence[float]) ->
 
 
 def _jobs(work: _Work, starts: Sequence[_Start], modes: Sequence[Mode]) -> Iterable[tuple[Name, Job]]:
-    insert = Insert(ids=tuple(int(i) for i in work.marker.close))
+    insert = closing(work.marker)
     for start in starts:
         own = recorded_settings(Point(start.prefix.node), work.tree.path(start.prefix.node))
         for mode in modes:

@@ -314,8 +314,10 @@ def variance_json(table: VarianceTable, modes: Sequence[Mode]) -> Json:
             {"cut": cut, "says": reading(at_mode(cut, "force_close"), at_mode(cut, "free"))} for cut in cuts
         ],
         "whole_against_forced_mixes": list(CONFOUNDED),
-        "unclosed": table.unclosed, "unvoted": table.unvoted, "errors": table.errors,
-        "short": table.short, "empty": table.empty, "ties": table.ties,
+        "unopened": table.unopened, "unclosed": table.unclosed, "unvoted": table.unvoted,
+        "errors": table.errors, "short": table.short, "empty": table.uncut.empty,
+        "uncut_unopened": table.uncut.unopened, "uncut_unclosed": table.uncut.unclosed,
+        "without_rollouts": table.bare, "ties": table.ties,
     }  # fmt: skip
 
 
@@ -330,7 +332,8 @@ def cuts_json(found: CausalCuts) -> Json:
         "traces": found.traces, "oscillations_per_trace": found.per_trace,
         "meaningful_per_trace": found.meaningful_per_trace,
         "with_oscillation": interval_json(found.with_turns),
-        "kappa": found.kappa, "left_out": found.left_out, "unvoted": found.unvoted, "ties": found.ties,
+        "kappa": found.kappa, "left_out": found.left_out, "unclosed": found.unclosed,
+        "unvoted": found.unvoted, "ties": found.ties,
         "cuts": [place | cut_json(cut) for place, cut in zip(places, table.cuts, strict=True)],
     }  # fmt: skip
 

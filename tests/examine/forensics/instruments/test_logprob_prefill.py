@@ -12,9 +12,11 @@ from ramify.core.grow.plant import plant_prompt
 from ramify.core.judge import MatchJudge
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.world.motives import SURFACES, TAKE, TargetJudge, find_agent
 from ramify.examine.forensics.instruments.logprob_prefill import (
     ever_exceeds,
     logprob_prefill,
+    paragraph_breaks,
     phrase_levels,
 )
 
@@ -80,3 +82,64 @@ def test_it_needs_log_probs_of_given_text(tree, policy):
     policy._card = replace(policy.card, capabilities=frozenset({"tokens", "paired"}))
     with pytest.raises(CannotDo, match="no log-probs"):
         phrase_levels(ends, policy, "go")
+
+
+PHRASE = f"\n\n{TAKE}"
+
+
+@pytest.fixture
+def rollouts(make_bench):
+    """Finished rollouts of the planted agent that acts for tedium, whose second turn decides."""
+    _, bench, world = make_bench("tedium")
+    arm = bench.run([world.environment()], [range(400)])[0]
+    return [bench.tree.at(draw.leaf) for draw in arm.draws], bench
+
+
+def test_the_turn_that_decides_splits_a_planted_agent_as_its_law_says(rollouts):
+    ends, bench = rollouts
+    agent = find_agent("tedium")
+    share = math.sqrt(agent.base)
+    levels = phrase_levels(ends, bench.policy, PHRASE, turn=1)
+    for end, row in zip(ends, levels, strict=True):
+        said = SURFACES["tedium"].carries in "".join(s.text for s in bench.tree.path(end).steps)
+        assert row[0] == row[1] == -math.inf, "before the motive sentence the phrase cannot come"
+        assert row[2] == pytest.approx(math.log(share) if said else -math.inf, abs=1e-6)
+    found = logprob_prefill(ends, bench.policy, PHRASE, grader=TargetJudge(), turn=1)
+    assert found.stayed.rate == 0
+    assert found.rose.rate == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / found.rose.runs))
+    assert found.to_json()["turn"] == 1
+    assert found.result is not None
+    first = logprob_prefill(ends, bench.policy, PHRASE, grader=TargetJudge())
+    assert not first.exceeded.any(), "in its first turn it only looks"
+
+
+def test_all_turns_are_the_turns_one_after_another(rollouts):
+    ends, bench = rollouts
+    end = max(ends[:40], key=lambda e: len(bench.tree.path(e).steps))
+    turns = [paragraph_breaks(end, turn, within=99) for turn in range(4)]
+    every = paragraph_breaks(end, "all", within=99)
+    assert [p.address for p in every[: len(turns[0])]] == [p.address for p in turns[0]]
+    texts = [bench.tree.path(p).tokens.tolist() for t in turns for p in (t[1:] if t is not turns[0] else t)]
+    assert [bench.tree.path(p).tokens.tolist() for p in every[: len(texts)]] == texts
+    last = paragraph_breaks(end, -1, within=99)
+    assert [p.address for p in every[-len(last) + 1 :]] == [p.address for p in last[1:]]
+    assert len(paragraph_breaks(end, "all", within=3)) == 4
+    whole = logprob_prefill(ends[:100], bench.policy, PHRASE, grader=TargetJudge(), turn="all")
+    one = logprob_prefill(ends[:100], bench.policy, PHRASE, grader=TargetJudge(), turn=1)
+    assert whole.exceeded.tolist() == one.exceeded.tolist()
+
+
+def test_rollouts_without_the_turn_are_counted_and_left_out(rollouts):
+    ends, bench = rollouts
+    short = [len(paragraph_breaks(end, 2)) == 0 for end in ends[:60]]
+    assert any(short)
+    assert not all(short)
+    found = logprob_prefill(ends[:60], bench.policy, PHRASE, grader=TargetJudge(), turn=2)
+    assert found.without == sum(short)
+    assert len(found.levels) == found.stayed.runs + found.rose.runs == 60 - sum(short)
+    assert found.to_json()["without_turn"] == sum(short)
+    with pytest.raises(BadInput, match="none of the 60"):
+        logprob_prefill(ends[:60], bench.policy, PHRASE, grader=TargetJudge(), turn=99)
+    for wrong in ("last", 1.0, True):
+        with pytest.raises(BadInput, match="turn is"):
+            phrase_levels(ends[:1], bench.policy, PHRASE, turn=wrong)

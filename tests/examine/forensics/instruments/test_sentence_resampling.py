@@ -103,20 +103,20 @@ def hit_leaf(bench, case, draws=60):
 
 
 def test_rates_of_a_planted_agent_are_its_exact_chances(make_bench):
-    # 8 prefixes of 400 draws: all within 4 standard errors but for 1 seed in 2,000.
+    # 8 prefixes of 160 draws: all within 4 standard errors but for 1 seed in 2,000.
     from ramify.core.world.motives import find_agent
 
     case, bench, world = make_bench("tedium")
     agent = find_agent("tedium")
     end = bench.tree.at(hit_leaf(bench, case))
-    found = sentence_resample(end, bench.policy, 400, grader=bench.grader, world=world)
+    found = sentence_resample(end, bench.policy, 160, grader=bench.grader, world=world)
     target = agent.rate(case.incident.environment)
     said: list[str] = []
     for piece, rate in zip(found.pieces, found.rates[1:], strict=True):
         if piece.turn > 0:
             said.append(piece.text.strip())
         exact = agent.target_after(target, said)
-        assert abs(rate - exact) <= 4 * math.sqrt(exact * (1 - exact) / 400) + 1e-9
+        assert abs(rate - exact) <= 4 * math.sqrt(exact * (1 - exact) / 160) + 1e-9
     top = int(np.argmax(found.scores))
     assert found.pieces[top].text.strip() in ("So I take the quick way.", "This is a huge task.")
     assert telescoping_error(found.rates, found.scores) < 1e-12

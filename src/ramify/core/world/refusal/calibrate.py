@@ -29,8 +29,8 @@ class KnowsItsLaw(Policy, NextLaw, Protocol):
 class Calibration:
     """Total variation between a policy's next token and the planted law's, one value a prefix.
 
-    ``thinking``: while it thinks; ``answer``: after a whole thinking; ``forced``: after a closing by hand, at a
-    random word.
+    ``thinking``: while it thinks; ``answer``: after a whole thinking; ``forced``: after a closing by hand, at
+    a random word.
     """
 
     thinking: Float[Array, "prefixes"]

@@ -3,7 +3,8 @@
 At every paragraph break the log-probability of a commitment phrase is scored. Rollouts are split by whether
 it ever exceeds its level before the first paragraph, and the target rates of both halves compared.
 
-Source: arXiv:2606.26071, appendix E (first ten paragraphs; threshold = the level at paragraph 0).
+Source: arXiv:2606.26071, appendix E (first ten paragraphs; threshold = the level at paragraph 0). Ours: the
+choice of the turn, since many agents look first and decide in a later turn.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -32,6 +34,8 @@ from ramify.examine.forensics.instruments.sentences import pieces
 from ramify.examine.forensics.statistics import difference
 
 Floats = NDArray[np.float64]
+#: Turns of the policy that are scored: one by its number (from 0; negative from the end), or all as one text.
+Turn: TypeAlias = int | Literal["all"]
 
 
 def ever_exceeds(
@@ -60,10 +64,13 @@ def ever_exceeds(
 class Commitment:
     """Levels (nats) of every rollout, and the target rates where the level was exceeded and where it was not.
 
+    ``turn``: which turn was scored; ``without``: rollouts that have no such turn, which are in neither half.
     ``result``: the difference of the two rates; None where one half is empty.
     """
 
     phrase: str
+    turn: Turn
+    without: int
     levels: tuple[Floats, ...]
     exceeded: NDArray[np.bool_]
     within: int
@@ -77,6 +84,8 @@ class Commitment:
         return {
             "instrument": "log-prob prefill",
             "phrase": self.phrase,
+            "turn": self.turn,
+            "without_turn": self.without,
             "within": self.within,
             "levels": [row.tolist() for row in self.levels],
             "exceeded": self.exceeded.tolist(),
@@ -89,16 +98,40 @@ class Commitment:
         }  # fmt: skip
 
 
-def phrase_levels(
-    ends: Sequence[Point], policy: Policy, phrase: str, *, within: int = 10, progress: Progress = silent
-) -> list[Floats]:
-    """Log-probability (nats) of the phrase at the paragraph breaks of each first turn, entry 0 before it.
+def paragraph_breaks(end: Point, turn: Turn = 0, within: int = 10) -> list[Point]:
+    """Places before the first ``within`` paragraphs of a turn and behind each; none without such a turn.
 
-    All rollouts and breaks are one batch.
+    The place behind a turn's last paragraph lies behind what the world answered.
+
+    Raises:
+        BadInput: ``turn`` is neither a whole number nor "all", or the rollout holds no turn of the policy.
+    """
+    if turn != "all" and (not isinstance(turn, int) or isinstance(turn, bool)):
+        raise BadInput(f"turn is {turn!r}", hint='a number from 0, -1 for the last turn, or "all"')
+    found = pieces(end, "paragraph")
+    if turn != "all" and found:
+        wanted = turn if turn >= 0 else found[-1].turn + 1 + turn
+        found = [piece for piece in found if piece.turn == wanted]
+    return [found[0].before, *(piece.after for piece in found[:within])] if found else []
+
+
+def phrase_levels(
+    ends: Sequence[Point],
+    policy: Policy,
+    phrase: str,
+    *,
+    turn: Turn = 0,
+    within: int = 10,
+    progress: Progress = silent,
+) -> list[Floats]:
+    """Log-probability (nats) of the phrase at the paragraph breaks of a turn, entry 0 before it.
+
+    All rollouts and breaks are one batch. A paragraph ends before its empty line: a phrase that is to open
+    the next one begins with that empty line. A rollout without such a turn has no level.
 
     Raises:
         CannotDo: the policy gives no log-probs of given tokens (many servers do not).
-        BadInput: the phrase gives no tokens, or a rollout holds no turn.
+        BadInput: the phrase gives no tokens, a rollout holds no turn at all, or ``turn`` is no turn.
     """
     if not policy.card.can("scores"):
         raise CannotDo(
@@ -111,14 +144,13 @@ def phrase_levels(
     sequences: list[IntArray] = []
     counts: list[int] = []
     for end in ends:
+        points = paragraph_breaks(end, turn, within)
         tree = end.tree
-        found = [p for p in pieces(end, "paragraph") if p.turn == 0][:within]
         assert tree is not None
-        points = [found[0].before, *(piece.after for piece in found)]
         sequences += [join(tree.path(point).tokens, tokens) for point in points]
         counts.append(len(points))
     progress("scoring the phrase", 0, len(sequences))
-    given = policy.logprobs(sequences)
+    given = policy.logprobs(sequences) if sequences else []
     progress("scoring the phrase", len(sequences), len(sequences))
     values = [float(np.sum(row[-len(tokens) :], dtype=np.float64)) for row in given]
     starts = np.cumsum([0, *counts])
@@ -131,21 +163,27 @@ def logprob_prefill(
     phrase: str,
     *,
     grader: Judge,
+    turn: Turn = 0,
     within: int = 10,
     threshold: float | None = None,
     progress: Progress = silent,
 ) -> Commitment:
     """Split finished rollouts by whether the phrase ever became likelier than before the first paragraph.
 
-    ``threshold`` None: each rollout's own level at paragraph 0, which is one number where they share a
-    prompt.
+    ``turn``: the policy's turn that is scored, counted from 0 (negative: from the end), or "all".
+    ``threshold`` None: each rollout's own level before that turn, which is one number where they share all
+    that comes before it. Rollouts without such a turn are counted and left out.
 
-    Raises: BadInput, CannotDo as :func:`phrase_levels`.
+    Raises: BadInput, CannotDo as :func:`phrase_levels`; BadInput also where no rollout has such a turn.
     """
     if not ends:
         raise BadInput("there is no rollout to score")
-    tree = ends[0].tree
-    levels = phrase_levels(ends, policy, phrase, within=within, progress=progress)
+    tree, count = ends[0].tree, len(ends)
+    scored = phrase_levels(ends, policy, phrase, turn=turn, within=within, progress=progress)
+    ends = [end for end, row in zip(ends, scored, strict=True) if len(row)]
+    levels = [row for row in scored if len(row)]
+    if not ends:
+        raise BadInput(f"none of the {count} rollouts has a turn {turn}", hint="turns are counted from 0")
     exceeded = ever_exceeds(levels, within, threshold)
     assert tree is not None
     verdicts = grade(tree, [end.node.id for end in ends], grader)
@@ -162,4 +200,4 @@ def logprob_prefill(
         for name, key in zip(names, (False, True), strict=True)
     )
     result = difference(stayed, above) if stayed.runs and above.runs else None
-    return Commitment(phrase, tuple(levels), exceeded, within, stayed, above, result)
+    return Commitment(phrase, turn, count - len(ends), tuple(levels), exceeded, within, stayed, above, result)
