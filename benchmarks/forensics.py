@@ -303,7 +303,7 @@ def main() -> None:
     print(f"{time.monotonic() - started:.0f} s so far")
     shape = shapes(by_name, {a.name: Plans.of(environment(a.scene)) for a in agents})
     told = negatives(AGENTS["tedium"], 5)
-    trained = organism(400) if options.organism else {}
+    trained = organism(200) if options.organism else {}
     deviation = golden.max_deviation()
     telescoping = max(found.telescoping_error for found in every)
     print(f"\npublished counts: largest deviation {deviation:.3f} points")
