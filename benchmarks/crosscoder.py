@@ -204,7 +204,7 @@ def speed(quick: bool) -> float:
 
 def beside(quick: bool) -> subprocess.Popen[str]:
     """The tool-use part, on a core of its own while the planted part runs; nothing is timed meanwhile."""
-    script = Path(__file__).with_name("crosscoder_tool_use.py")
+    script = Path(__file__).parent / "parts" / "crosscoder_tool_use.py"
     command = [sys.executable, str(script), *(["--quick"] if quick else [])]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
