@@ -101,7 +101,7 @@ def tool_use_part(quick: bool) -> dict[str, float]:
     """``feature_minus_random95_low`` and ``shuffled_spill_z`` on toolbase and toolrl."""
     torch.set_num_threads(1)
     bench = opened(1_000 if quick else 3_000)
-    steps, half = (500, 100) if quick else (3_000, 300)
+    steps, half = (400, 100) if quick else (3_000, 300)
     model = bench.coder(steps)
     world = ToolCallWorld(4)
     tasks = world.tasks("held-out", 2 * half, PROMPTS)
@@ -164,7 +164,7 @@ def feature(steering: Steering, ranked: list[FeatureRow], half: int, quick: bool
     model, choose, held = steering.model, slice(0, half), slice(half, 2 * half)
     able = [row for row in ranked if row.d > 0 and row.block != "B" and row.relative_norm > 0.05]
     candidates = able[: 3 if quick else 8]
-    alphas = (4.0, 16.0, 32.0) if quick else (0.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    alphas = (16.0, 32.0) if quick else (0.0, 2.0, 4.0, 8.0, 16.0, 32.0)
     cells = [(f"{r.feature} ({r.block}, d {r.d:.1f})", (r.feature,), x) for r in candidates for x in alphas]
     sweep = steering.sweep(cells, choose)
     best = sweep.cells[int(np.argmax([cell.scores.mean() for cell in sweep.cells]))]
