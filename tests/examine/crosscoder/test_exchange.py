@@ -144,6 +144,9 @@ def test_a_saved_crosscoder_comes_back_whole(tmp_path):
     save(model.folded(), tmp_path / "folded")
     folded = load(tmp_path / "folded")
     assert torch.equal(folded.encode(a, b), model.folded().encode(a, b))
+    # A run keeps its crosscoder in a folder of that name; naming the run is enough.
+    save(model, tmp_path / "run" / "model")
+    assert torch.equal(load(tmp_path / "run").encode(a, b), model.encode(a, b))
 
 
 def test_a_crosscoder_without_statistics_is_neither_saved_nor_loaded(tmp_path):

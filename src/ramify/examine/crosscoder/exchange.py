@@ -59,12 +59,14 @@ def save(model: CrossCoder, folder: Path) -> None:
 
 
 def load(folder: Path, device: str = "cpu") -> CrossCoder:
-    """A crosscoder from its folder.
+    """A crosscoder from its folder, or from that of the run that trained it.
 
     Raises:
         BadInput: not a crosscoder, written by a later version, or without statistics.
         Mismatch: the tensors are not those that were saved.
     """
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
+        folder = folder / "model"
     try:
         about = json.loads((folder / "config.json").read_text())
         if about["format"] != "ramify-crosscoder" or int(about["version"]) > VERSION:
