@@ -260,7 +260,9 @@ def _arms_table(row: dict[str, Any]) -> Table:
     for arm in row["arms"]:
         span = "-" if arm["low"] is None else f"{arm['low']:.1%} to {arm['high']:.1%}"
         counts = [str(arm[key]) for key in ("asked", "unfinished", "failed")]
-        grid.add_row(arm["name"], str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), span, *counts)
+        # Spaces let a narrow terminal break before the value rather than cut it off.
+        name = " = ".join(part.strip() for part in arm["name"].split("=", 1))
+        grid.add_row(name, str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), span, *counts)
     return grid
 
 
