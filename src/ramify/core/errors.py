@@ -15,7 +15,9 @@ RamifyError
 │   │   ├── WrongTokenizer token ids would mean other text
 │   │   ├── WrongWeights   the policy is not the one that is named
 │   │   ├── DrawConflict   the same draw, done again, gave another result
-│   │   └── ReplayDiverged the world answered differently on replay
+│   │   ├── ReplayDiverged the world answered differently on replay
+│   │   ├── PinBroken      a pinned rule is missing, altered or doubled in a model's input
+│   │   └── NotSigned      a change of pinned rules that the operator's key does not prove
 │   ├── CannotDo           this policy, server or world lacks what was asked
 │   │   └── MissingExtra   an optional package is not installed
 │   └── ServerError        a remote endpoint failed, refused or contradicted itself
@@ -100,6 +102,14 @@ class DrawConflict(Mismatch):
 
 class ReplayDiverged(Mismatch):
     """Replaying recorded actions gave another observation."""
+
+
+class PinBroken(Mismatch):
+    """A pinned rule is missing, altered or doubled in a model's input."""
+
+
+class NotSigned(Mismatch):
+    """A change of pinned rules that the operator's key does not prove."""
 
 
 class CannotDo(UserError):

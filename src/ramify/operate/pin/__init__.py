@@ -1,0 +1,41 @@
+"""Constraint pinning: rules that survive whatever compacts the conversation. Source: arXiv:2606.22528."""
+
+from ramify.operate.pin.buffer import MessageDicts, MessageShape, PinCheck, PinnedBuffer, parts_with_text
+from ramify.operate.pin.channel import OperatorChannel, SignedChange, changed, next_version
+from ramify.operate.pin.compactor import PinnedCompactor, require
+from ramify.operate.pin.constraint import Constraint, RuleKind
+from ramify.operate.pin.policy_file import change_line, check_unique, read_changes, read_policy
+from ramify.operate.pin.strategies import (
+    HeadTail,
+    Hierarchical,
+    Summarise,
+    Truncate,
+    approximate_tokens,
+    policy_tokens,
+)
+
+__all__ = [
+    "Constraint",
+    "HeadTail",
+    "Hierarchical",
+    "MessageDicts",
+    "MessageShape",
+    "OperatorChannel",
+    "PinCheck",
+    "PinnedBuffer",
+    "PinnedCompactor",
+    "RuleKind",
+    "SignedChange",
+    "Summarise",
+    "Truncate",
+    "approximate_tokens",
+    "change_line",
+    "changed",
+    "check_unique",
+    "next_version",
+    "parts_with_text",
+    "policy_tokens",
+    "read_changes",
+    "read_policy",
+    "require",
+]
