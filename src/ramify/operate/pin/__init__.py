@@ -1,7 +1,7 @@
 """Constraint pinning: rules that survive whatever compacts the conversation. Source: arXiv:2606.22528."""
 
 from ramify.operate.pin.buffer import MessageDicts, MessageShape, PinCheck, PinnedBuffer, parts_with_text
-from ramify.operate.pin.channel import OperatorChannel, SignedChange, changed, next_version
+from ramify.operate.pin.channel import OperatorChannel, SignedChange, changed, next_version, signed_change
 from ramify.operate.pin.compactor import PinnedCompactor, require
 from ramify.operate.pin.constraint import Constraint, RuleKind
 from ramify.operate.pin.policy_file import change_line, check_unique, read_changes, read_policy
@@ -38,4 +38,5 @@ __all__ = [
     "read_changes",
     "read_policy",
     "require",
+    "signed_change",
 ]

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias, final
 
 from ramify.core.errors import BadInput, NotSigned
@@ -85,6 +85,28 @@ class OperatorChannel:
 def next_version(buffer: PinnedBuffer, rule: str) -> int:
     """The version that the next change of a rule must carry."""
     return buffer.last.get(rule, 0) + 1
+
+
+def signed_change(
+    buffer: PinnedBuffer, action: Action, rule: str, text: str | None, channel: OperatorChannel
+) -> SignedChange:
+    """The next change of one rule, signed; kind, tool and checker stay those of the rule it changes.
+
+    Raises:
+        BadInput: the text is missing (or given to a removal), or the buffer would not take the change.
+    """
+    held = next((c for c in buffer.constraints if c.id == rule), None)
+    if (text is None) != (action == "remove"):
+        wanted = "no text" if action == "remove" else "a text"
+        raise BadInput(f"{action} takes {wanted}", where=f"rule {rule!r}")
+    version = next_version(buffer, rule)
+    if held is None:
+        new = Constraint(rule, text or "removed", version=version)
+    else:
+        new = replace(held, text=text or held.text, version=version)
+    change = channel.sign(action, new)
+    changed(buffer, [change], channel)
+    return change
 
 
 def changed(buffer: PinnedBuffer, changes: Iterable[SignedChange], channel: OperatorChannel) -> PinnedBuffer:
