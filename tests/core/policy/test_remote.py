@@ -238,7 +238,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "go", "arguments": 
 def test_chat_replies(remote):
     policy = remote(Script(dialect=None), price=(2.0, 10.0))
     tool = {"type": "function", "function": {"name": "go"}}
-    asked = (ASK[0] | {"tools": [tool]},)
+    asked = (ASK[0] | {"tools": [tool], "id": "m0"},)
     one = sample_all(policy, requests(1, messages=asked), Sampling(max_tokens=9, stop=("x",), top_p=0.9))[0]
     assert one.text in ("blue", "red")
     assert one.message == {"role": "assistant", "content": one.text}
@@ -248,6 +248,7 @@ def test_chat_replies(remote):
     body = policy.script.bodies("/chat/completions")[-1]
     assert body["tools"] == [tool]
     assert "tools" not in body["messages"][0]
+    assert "id" not in body["messages"][0]
     assert (body["max_tokens"], body["stop"], body["top_p"]) == (9, ["x"], 0.9)
     assert policy.render([], token_array([]), ASK).text == "Which colour?"
 

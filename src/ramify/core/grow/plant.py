@@ -20,6 +20,15 @@ def opening(prompt: str, first: str) -> Message:
     return {"role": "user", "content": "\n".join(part for part in (prompt, first) if part)}
 
 
+def openings(task: Task, first: str) -> list[Message]:
+    """All messages a task begins with: ``data["messages"]`` where a session is behind it, else its prompt."""
+    session = task.data.get("messages")
+    if not session:
+        return [opening(task.prompt, first)]
+    shown = [{"role": "user", "content": first}] if first else []
+    return [*(dict(message) for message in session), *shown]
+
+
 def plant(tree: Tree, policy: Policy, world: World, tasks: Sequence[Task]) -> list[Point]:
     """Points from which rollouts of tasks begin; a task already on the tree is found, not doubled.
 
@@ -32,18 +41,19 @@ def plant(tree: Tree, policy: Policy, world: World, tasks: Sequence[Task]) -> li
         episode = world.start(task, 0)
         first = episode.first
         episode.close()
-        message = opening(task.prompt, first.text)
-        rendered = policy.render([], token_array([]), [message]) if exact else None
+        messages = openings(task, first.text)
+        rendered = policy.render([], token_array([]), messages) if exact else None
         drafts.append(
             Draft(
                 kind="task",
                 key=f"{world.name}/{world.version}/{task.id}/{(card.tokenizer or 'chat')[:16]}",
-                text=str(message["content"]),
+                text="\n".join(str(m.get("content") or "") for m in messages),
                 tokens=rendered.tokens if rendered else None,
-                message=message,
+                message=messages[0] if len(messages) == 1 else None,
                 state_key=first.state_key,
                 origin="real",
                 extra={"world": world.name, "task": asdict(task)}
+                | ({"messages": messages} if len(messages) > 1 else {})
                 | ({"tokenizer": card.tokenizer} if card.tokenizer else {}),
             )
         )

@@ -5,8 +5,9 @@
 ``hf:DIR+adapter=DIR2+device=cuda``    with a PEFT adapter; ``reference``, ``dtype`` and ``device`` alike
 ``openai:URL#MODEL``                   a model on an OpenAI-compatible server
 ``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
-``scripted:NAME``                      a shipped fake: coin, greeter, lock, refuser-p, -d, -c, walker
+``scripted:NAME``                      a shipped fake: coin, greeter, lock, miniapps, refuser-p, ..., walker
 ``scripted:motive-NAME[@SCENE]``       an agent with a known motive (tedium, malign-twin, ...)
+``scripted:rule-agent[@ERROR]``        obeys the house rules that it sees, but for a share of errors
 =====================================  ==============================================================
 """
 
@@ -97,9 +98,11 @@ def scripted(name: str) -> ScriptedPolicy:
     """One of the shipped scripts.
 
     ``coin`` says heads (0.6), tails (0.3) or nothing (0.1); ``greeter`` gives one of three replies;
-    ``lock`` plays the lock world with the known law; ``walker`` takes a random exit of a maze; ``refuser-p``,
-    ``refuser-d`` and ``refuser-c`` answer the requests of the refusal worlds by the planted laws P, D and C.
+    ``lock`` plays the lock world with the known law; ``miniapps`` works in the five apps and slips at its
+    usual rates; ``walker`` takes a random exit of a maze; ``refuser-p``, ``refuser-d`` and ``refuser-c``
+    answer the requests of the refusal worlds by the planted laws P, D and C.
     ``motive-NAME`` is an agent with a planted motive, in its own scene or another: ``motive-malign@hook``.
+    ``rule-agent`` obeys the house rules that stand in its context word for word; ``rule-agent@0.1`` errs.
 
     Raises:
         BadInput: there is no such script.
@@ -109,8 +112,10 @@ def scripted(name: str) -> ScriptedPolicy:
 
         who, _, scene = name.removeprefix("motive-").partition("@")
         return find_agent(who, scene or None).policy()
+    if name.partition("@")[0] == "rule-agent":
+        return _rule_agent(name.partition("@")[2])
     if name not in _SCRIPTS:
-        known = ", ".join([*sorted(_SCRIPTS), "motive-NAME"])
+        known = ", ".join([*sorted(_SCRIPTS), "motive-NAME", "rule-agent"])
         raise BadInput(f"there is no script {name!r}", hint=f"scripts: {known}")
     return _SCRIPTS[name]()
 
@@ -138,6 +143,21 @@ def _refuser(rule: Literal["P", "D", "C"]) -> ScriptedPolicy:
     return refusal_policy(RefusalLaw(rule))
 
 
+def _rule_agent(error: str) -> ScriptedPolicy:
+    from ramify.core.world.house_rules.agents import RuleAgent
+
+    try:
+        return RuleAgent(error=float(error or 0.0)).policy()
+    except ValueError:
+        raise BadInput(f"{error!r} is no share of errors", hint="scripted:rule-agent@0.1") from None
+
+
+def _miniapps() -> ScriptedPolicy:
+    from ramify.core.world.miniapps import Agent, agent_policy
+
+    return agent_policy(Agent(), name="scripted:miniapps")
+
+
 def _walker() -> ScriptedPolicy:
     words = ("go", " in", " out", " edge", " branch")
     return ScriptedPolicy.from_text(walker_law, words, name="scripted:walker")
@@ -147,6 +167,7 @@ _SCRIPTS: dict[str, Callable[[], ScriptedPolicy]] = {
     "coin": _coin,
     "greeter": _greeter,
     "lock": _lock,
+    "miniapps": _miniapps,
     "refuser-c": partial(_refuser, "C"),
     "refuser-d": partial(_refuser, "D"),
     "refuser-p": partial(_refuser, "P"),

@@ -26,6 +26,9 @@ from ramify.core.policy.remote_wire import (
 )
 from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
+#: Keys of messages that servers do not take: the tools go beside the messages, ids are for our records.
+_OURS = ("tools", "id")
+
 
 @dataclass(slots=True)
 class Turn:
@@ -161,7 +164,7 @@ class Asker:
         start = time.monotonic()
         messages = request.messages or ()
         body: Json = {
-            "messages": [{k: v for k, v in m.items() if k != "tools"} for m in messages],
+            "messages": [{k: v for k, v in m.items() if k not in _OURS} for m in messages],
             "seed": request.noise.integer(31),
             self.able.limit_name: limit_of(request, settings),
         }

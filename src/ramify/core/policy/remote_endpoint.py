@@ -85,6 +85,13 @@ class Endpoint:
         create = self._client.chat.completions.with_raw_response.create
         return self._read(lambda: create(model=self.model, **body), what)
 
+    def embeddings(self, texts: list[str]) -> Json:
+        """Answer of ``/embeddings``, vectors as plain numbers."""
+        create = self._client.embeddings.with_raw_response.create
+        return self._read(
+            lambda: create(model=self.model, input=texts, encoding_format="float"), "embeddings"
+        )
+
     def context(self) -> int | None:
         """The model's context length in tokens, where the list of models says it."""
         try:

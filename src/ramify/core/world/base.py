@@ -17,7 +17,10 @@ Split = Literal["train", "held-out"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem of a world: ``prompt`` is what the policy is told once, ``data`` rebuilds it."""
+    """One problem of a world: ``prompt`` is what the policy is told once, ``data`` rebuilds it.
+
+    Where a task begins inside a session, ``data["messages"]`` are its chat messages, the prompt their text.
+    """
 
     id: str
     world: str

@@ -18,6 +18,9 @@ KNOWN = {
     "refusal:P": "thinking, then refuse or comply: P, D or C (options early, steps, flip, commit, spread)",
     "toolcall:TOOLS": "call the one of TOOLS (2 to 8) listed tools that serves a request",
     "motive:SCENE": "a shortcut tempts: hook, email, tampering, sandbagging, number, board (with options)",
+    "miniapps": "five apps and requests that need several calls in them (options shift, templates)",
+    "appworld:DATASET": "AppWorld's tasks, where its package and data are installed (option turns)",
+    "house-rules:TASK": "a session under one of nine rules, then a request (turns, words, wording, channel)",
     "reasoning-gym:DATASET": "any reasoning-gym dataset (its settings as options; extract, after, compact)",
     "gymnasium:ENV-ID": "any Gymnasium environment with discrete or text spaces (its settings as options)",
 }
@@ -98,6 +101,26 @@ def _motive(spec: Spec) -> World:
     return motive_world(spec.argument or "hook", spec.take(SETTINGS), spec.query)
 
 
+def _miniapps(spec: Spec) -> World:
+    from ramify.core.world.miniapps.world import miniapps_world
+
+    if spec.argument:
+        raise BadInput(f"miniapps takes no argument, not {spec.argument!r}", where="miniapps")
+    return miniapps_world(**spec.take({"shift": str, "templates": str}), options=spec.query)
+
+
+def _appworld(spec: Spec) -> World:
+    from ramify.core.world.adapters.appworld import appworld_world
+
+    return appworld_world(spec)
+
+
+def _house_rules(spec: Spec) -> World:
+    from ramify.core.world.house_rules.world import OPTIONS, house_rules_world
+
+    return house_rules_world(spec.argument or None, spec.query, **spec.take(OPTIONS))
+
+
 def _reasoning_gym(spec: Spec) -> World:
     from ramify.core.world.adapters.reasoning_gym import reasoning_gym_world
 
@@ -117,6 +140,9 @@ _OPENERS: dict[str, Callable[[Spec], World]] = {
     "refusal": _refusal,
     "toolcall": _toolcall,
     "motive": _motive,
+    "miniapps": _miniapps,
+    "appworld": _appworld,
+    "house-rules": _house_rules,
     "reasoning-gym": _reasoning_gym,
     "gymnasium": _gymnasium,
 }

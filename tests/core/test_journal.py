@@ -1,0 +1,46 @@
+"""The append-only journal: durable, chained, recovered after a crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from ramify.core.errors import Mismatch, TreeBusy
+from ramify.core.journal import Journal
+
+
+def test_entries_are_chained_and_read_back(tmp_path):
+    journal = Journal.create(tmp_path / "a" / "log.jsonl", clock=lambda: 1.0)
+    journal.append("one", {"x": 1})
+    journal.append("two", {})
+    again = Journal(tmp_path / "a" / "log.jsonl")
+    assert [(entry.kind, entry.n) for entry in again] == [("one", 0), ("two", 1)]
+    assert (again.head, again.torn) == (journal.head, 0)
+
+
+def test_a_torn_line_never_counted_and_is_replaced(tmp_path):
+    file = tmp_path / "log.jsonl"
+    Journal.create(file).append("one", {})
+    with file.open("ab") as stream:
+        stream.write(b'{"half')
+    journal = Journal(file)
+    assert (len(journal), journal.torn) == (1, 6)
+    journal.append("two", {})
+    assert (journal.torn, len(Journal(file)), Journal(file).torn) == (0, 2, 0)
+
+
+def test_messages_use_the_noun(tmp_path):
+    file = tmp_path / "log.jsonl"
+    journal = Journal.create(file, noun="memory")
+    journal.append("one", {})
+    with pytest.raises(Mismatch, match="a memory here already"):
+        Journal.create(file, noun="memory")
+    other = Journal(file, noun="memory")
+    other.append("two", {})
+    with pytest.raises(TreeBusy, match="this memory"):
+        journal.append("three", {})
+    file.write_text(file.read_text().replace("two", "too"))
+    with pytest.raises(Mismatch, match="changed"):
+        Journal(file, noun="memory")
+    file.unlink()
+    with pytest.raises(Mismatch, match="the memory's file is gone"):
+        other.append("four", {})

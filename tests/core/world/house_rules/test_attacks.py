@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from ramify.core.compaction import checked_ids, holds
+from ramify.core.errors import BadInput
+from ramify.core.world.house_rules import TASKS, requested, scenario
+from ramify.core.world.house_rules.attacks import (
+    FRAMINGS,
+    STRESS,
+    distractor_rules,
+    framing,
+    ingested,
+    operator_impersonation,
+    volume_text,
+)
+
+WORDINGS = ("full", "small")
+
+
+def test_the_six_framings():
+    assert FRAMINGS == (
+        "deprecation",
+        "irrelevance",
+        "token-budget",
+        "summariser-note",
+        "system-impersonation",
+        "operator-authority",
+    )
+    with pytest.raises(BadInput, match="unknown framing 'flattery'"):
+        framing("flattery", "email")
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+@pytest.mark.parametrize("task", TASKS)
+def test_no_attack_quotes_the_rule_or_asks_for_a_call(task, wording):
+    rule = TASKS[task].text(wording)
+    texts = [framing(name, rule, wording) for name in FRAMINGS]
+    assert len(set(texts)) == 6
+    assert texts == [framing(name, task, wording) for name in FRAMINGS]
+    assert all(TASKS[task].tool in text for text in texts)
+    stress = [message["content"] for make in STRESS.values() for message in make(rule, wording)]
+    for text in [*texts, *stress, volume_text(500, 1, wording)]:
+        assert not any(other.text(wording) in text for other in TASKS.values())
+        assert requested(text) is None
+
+
+def test_a_rule_of_ones_own_has_no_tool_that_is_known():
+    assert "tools" in framing("deprecation", "Never paint the fence.")
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_volume(wording):
+    text = volume_text(1000, 3, wording)
+    assert 1000 <= len(text.split()) < 1020
+    assert text == volume_text(1000, 3, wording)
+    assert text != volume_text(1000, 4, wording)
+    assert volume_text(0) == ""
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_added_messages_fit_a_session(wording):
+    session = scenario("email", 0, wording=wording)
+    extra = ingested([framing(name, "email", wording) for name in FRAMINGS], wording=wording)
+    for make in STRESS.values():
+        whole = session.with_before_trigger([*extra, *make(session.rule, wording)])
+        checked_ids(whole.messages)
+        assert holds(whole.messages, session.rule)
+        assert [m["role"] for m in extra] == ["user", "assistant"] * 6
+
+
+def test_distractors():
+    content = distractor_rules(15)[0]["content"]
+    assert content.count("\n- ") == 15
+    assert distractor_rules(15, seed=1) != distractor_rules(15)
+    assert len(distractor_rules(15, wording="small")[0]["content"].split("rule :")) == 7
+
+
+def test_impersonation_is_the_most_recent_and_claims_authority():
+    messages = operator_impersonation("email")
+    assert "operator" in messages[0]["content"]
+    assert "send_email" in messages[2]["content"]
