@@ -13,13 +13,50 @@ _HOME = {
     "AutoGenChatClient": "autogen_client",
     "AutoGenContextCompactor": "autogen",
     "FrameworkChatClient": "agent_framework_client",
+    "LangChainChat": "langchain_messages",
+    "LangChainMiddlewareCompactor": "langchain",
+    "LangGraphNodeCompactor": "langgraph",
+    "LangMemCompactor": "langmem",
     "PinnedCompaction": "agent_framework",
     "PinnedContext": "autogen",
+    "PinningMiddleware": "langchain",
     "RecordedCall": "autogen_state",
+    "checkpoint_calls": "langgraph",
+    "from_langchain": "langchain_messages",
+    "pinned_hook": "langgraph",
+    "pinned_messages": "langchain_messages",
+    "pinned_model": "langgraph",
+    "pinned_node": "langmem",
+    "pinned_summarize": "langmem",
     "read_autogen_state": "autogen_state",
+    "summary_graph": "langgraph",
+    "to_langchain": "langchain_messages",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "AgentFrameworkCompactor",
+    "AutoGenChatClient",
+    "AutoGenContextCompactor",
+    "FrameworkChatClient",
+    "LangChainChat",
+    "LangChainMiddlewareCompactor",
+    "LangGraphNodeCompactor",
+    "LangMemCompactor",
+    "PinnedCompaction",
+    "PinnedContext",
+    "PinningMiddleware",
+    "RecordedCall",
+    "checkpoint_calls",
+    "from_langchain",
+    "pinned_hook",
+    "pinned_messages",
+    "pinned_model",
+    "pinned_node",
+    "pinned_summarize",
+    "read_autogen_state",
+    "summary_graph",
+    "to_langchain",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

@@ -3,15 +3,17 @@
 An AutoGen context keeps the whole history and shows the model a view of it; no context summarises.
 The agent's ``system_message`` stands outside the context and is never evicted.
 
-Source: arXiv:2606.22528 (the buffered context is its only harness cell of 100 %); the exact rules of what each
-context shows were read in autogen-core 0.7.5 and stand in :mod:`ramify.operate.pin.frameworks.rules_autogen`.
+Source: arXiv:2606.22528 (the buffered context is its only harness cell of 100 %). What each context
+shows, exactly, was read in autogen-core 0.7.5 and stands in
+:mod:`ramify.operate.pin.frameworks.rules_autogen`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, final
+from threading import Lock
+from typing import Any, Self, final
 
 from ramify.core.chat import ScriptedChat
 from ramify.core.compaction import CompactionResult, Counter, account, untouched
@@ -32,12 +34,21 @@ try:
         ChatCompletionContext,
         HeadAndTailChatCompletionContext,
         TokenLimitedChatCompletionContext,
+        UnboundedChatCompletionContext,
     )
     from autogen_core.models import LLMMessage
     from pydantic import BaseModel, Field
-    from typing_extensions import Self
 except ImportError as error:
     raise MissingExtra("autogen-core", "harness") from error
+
+
+#: Contexts that return the very messages that they were given, never copies.
+KNOWN = (
+    BufferedChatCompletionContext,
+    HeadAndTailChatCompletionContext,
+    TokenLimitedChatCompletionContext,
+    UnboundedChatCompletionContext,
+)
 
 
 @final
@@ -51,6 +62,7 @@ class AutoGenContextCompactor:
     def __init__(self, context: ChatCompletionContext, name: str | None = None) -> None:
         self.context = context
         self._name = name or type(context).__name__
+        self._lock = Lock()  # the context holds the history for a moment
 
     @classmethod
     def buffered(cls, size: int) -> AutoGenContextCompactor:
@@ -65,7 +77,7 @@ class AutoGenContextCompactor:
 
     @classmethod
     def token_limited(cls, limit: int, counter: Counter = approximate_tokens) -> AutoGenContextCompactor:
-        """What is left of ``limit`` tokens as the counter counts them. Raises BadInput for a limit under 1."""
+        """What fits ``limit`` tokens as the counter counts. Raises BadInput for a limit under 1."""
         client = AutoGenChatClient(ScriptedChat([]), counter)
         context = _made(lambda: TokenLimitedChatCompletionContext(client, token_limit=limit))
         return cls(context, f"autogen token limited({limit})")
@@ -83,8 +95,10 @@ class AutoGenContextCompactor:
             CannotDo: the context returned a copy of one of several equal messages.
         """
         history = History[LLMMessage](messages, item_of)
-        shown = finish(self._view(history.items))
-        after = history.back(shown, messages_of, SKIPPED)
+        with self._lock:
+            shown = finish(self._view(history.items))
+        own = type(self.context) in KNOWN
+        after = history.back(shown, messages_of, SKIPPED, copies=not own)
         kept = [m for m in after if m["id"] in set(history.ids)]
         if [m["id"] for m in after] == history.ids:
             return untouched(messages, f"{self._name} shows all {len(messages)} messages")
@@ -126,7 +140,7 @@ class PinnedContext(ChatCompletionContext, Component[PinnedContextConfig]):
     ``AssistantAgent(..., model_context=PinnedContext(BufferedChatCompletionContext(20), buffer))``. Messages
     and state are the wrapped context's, and never hold the pin: a state saved with or without it loads
     into both, and no saved state can change a rule. The wrapped context does not count the pin: where it
-    limits tokens, leave room. ``buffer`` may be replaced while the agent runs, by an operator's signed change.
+    limits tokens, leave room. ``buffer`` may be replaced while the agent runs (an operator's signed change).
 
     Source: arXiv:2606.22528.
     """
@@ -171,11 +185,20 @@ class PinnedContext(ChatCompletionContext, Component[PinnedContextConfig]):
 
     @classmethod
     def _from_config(cls, config: PinnedContextConfig) -> Self:
+        return cls.of(config.model_dump(), ChatCompletionContext.load_component(config.context))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], context: ChatCompletionContext) -> Self:
+        """A context with the buffer of a dumped configuration.
+
+        Raises: BadInput for rules that no buffer takes, pydantic's ValidationError for other faults.
+        """
+        made = PinnedContextConfig.model_validate(dict(config))
         buffer = PinnedBuffer(
-            tuple(Constraint(**rule) for rule in config.constraints),
-            placement="tail" if config.placement == "tail" else "head",
-            role=config.role,
-            provenance=config.provenance,
-            last=config.last,
+            tuple(Constraint(**rule) for rule in made.constraints),
+            placement="tail" if made.placement == "tail" else "head",
+            role=made.role,
+            provenance=made.provenance,
+            last=made.last,
         )
-        return cls(ChatCompletionContext.load_component(config.context), buffer)
+        return cls(context, buffer)

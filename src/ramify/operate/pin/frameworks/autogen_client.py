@@ -37,7 +37,8 @@ class AutoGenChatClient(ChatCompletionClient):
 
     ``counter`` counts the tokens of its window of ``window`` tokens; tool schemas count as one message. The
     model is asked in a thread, so the agents' loop goes on. It cannot be dumped as a component: a
-    model is an object, not a configuration.
+    model is an object, not a configuration. A named ``tool_choice`` offers that tool alone; no
+    chat model can be forced to call.
 
     Raises: BadInput for a window under 1.
     """
@@ -67,13 +68,13 @@ class AutoGenChatClient(ChatCompletionClient):
         tools: Sequence[Tool | ToolSchema] = (),
         tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
         json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},  # noqa: B006 - the signature is AutoGen's; never written to
+        extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
     ) -> CreateResult:
         """The model's answer. Raises BadInput for structured output, which a chat model does not promise."""
         if json_output not in (None, False):
             raise BadInput("this client gives plain text and tool calls, no structured output")
-        offered = () if tool_choice == "none" else tuple(_schema(tool) for tool in tools)
+        offered = _offered(tools, tool_choice)
         asked = asyncio.ensure_future(
             asyncio.to_thread(self._model.reply, from_autogen(messages), tools=offered, draw=self._draw)
         )
@@ -88,7 +89,7 @@ class AutoGenChatClient(ChatCompletionClient):
         tools: Sequence[Tool | ToolSchema] = (),
         tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
         json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},  # noqa: B006 - the signature is AutoGen's; never written to
+        extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
     ) -> AsyncGenerator[str | CreateResult, None]:
         """The answer's text in one piece, then the result."""
@@ -105,7 +106,8 @@ class AutoGenChatClient(ChatCompletionClient):
         yield result
 
     def _result(self, reply: Reply) -> CreateResult:
-        used = RequestUsage(prompt_tokens=reply.cost.tokens_in, completion_tokens=reply.cost.tokens_out)
+        cost = reply.cost
+        used = RequestUsage(prompt_tokens=cost.tokens_in or 0, completion_tokens=cost.tokens_out or 0)
         self._last = used
         self._total = RequestUsage(
             prompt_tokens=self._total.prompt_tokens + used.prompt_tokens,
@@ -147,7 +149,7 @@ class AutoGenChatClient(ChatCompletionClient):
         return self._window - self.count_tokens(messages, tools=tools)
 
     @property
-    def capabilities(self) -> ModelInfo:  # type: ignore[override]  # AutoGen's own type for it is deprecated
+    def capabilities(self) -> ModelInfo:
         """The older name of model_info."""
         return self.model_info
 
@@ -162,6 +164,16 @@ class AutoGenChatClient(ChatCompletionClient):
             structured_output=False,
             multiple_system_messages=True,
         )
+
+
+def _offered(
+    tools: Sequence[Tool | ToolSchema], choice: Tool | Literal["auto", "required", "none"]
+) -> tuple[Json, ...]:
+    if choice == "none":
+        return ()
+    named = None if isinstance(choice, str) else choice.name
+    schemas = [_schema(tool) for tool in tools]
+    return tuple(one for one in schemas if named in (None, one["function"]["name"]))
 
 
 def _schema(tool: Tool | ToolSchema) -> Json:

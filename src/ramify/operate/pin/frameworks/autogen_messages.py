@@ -33,6 +33,7 @@ except ImportError as error:
     raise MissingExtra("autogen-core", "harness") from error
 
 SKIPPED = "skipped"
+OPERATOR = "operator"
 
 
 def to_autogen(messages: Sequence[Message]) -> list[LLMMessage]:
@@ -129,7 +130,7 @@ def _result_back(result: FunctionExecutionResult) -> Message:
 
 @final
 class AutoGenShape:
-    """What a pinned buffer must know of AutoGen's messages. ``role``: "system", or "user" for models without it."""
+    """What a pinned buffer must know of AutoGen's messages. ``role``: of the block, "system" or "user"."""
 
     def __init__(self, role: str = "system") -> None:
         self._role = role
@@ -150,6 +151,12 @@ class AutoGenShape:
     def is_system(self, item: LLMMessage) -> bool:
         """Whether it is a SystemMessage."""
         return isinstance(item, SystemMessage)
+
+    def is_pin(self, item: LLMMessage) -> bool:
+        """Whether it is of the kind that carries the block."""
+        if self._role == "system":
+            return isinstance(item, SystemMessage)
+        return isinstance(item, UserMessage) and item.source == OPERATOR
 
     def with_text(self, item: LLMMessage, text: str) -> LLMMessage:
         """A copy with another text; calls, images and ids are kept."""
@@ -174,7 +181,7 @@ class AutoGenShape:
         """The message of a pinned block."""
         if self._role == "system":
             return SystemMessage(content=text)
-        return UserMessage(content=text, source="operator")
+        return UserMessage(content=text, source=OPERATOR)
 
 
 def _text(part: object) -> str | None:

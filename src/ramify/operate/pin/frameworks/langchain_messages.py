@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -16,18 +17,19 @@ from pydantic import Field, PrivateAttr, SkipValidation
 
 from ramify.core.chat import ChatModel
 from ramify.core.compaction import Counter, SummaryCall
-from ramify.core.errors import BadInput, MissingExtra
+from ramify.core.errors import BadInput, MissingExtra, ServerError, UserError
 from ramify.core.types import Json, Message
-from ramify.operate.pin.buffer import parts_with_text
+from ramify.operate.pin.buffer import PinnedBuffer, parts_with_text
 from ramify.operate.pin.constraint import MARK
+from ramify.operate.pin.frameworks.turns import placed
 
 try:
     from langchain_core.callbacks import CallbackManagerForLLMRun
+    from langchain_core.exceptions import ModelInvalidRequestError
     from langchain_core.language_models import BaseChatModel, LanguageModelInput
     from langchain_core.messages import (
         AIMessage,
         BaseMessage,
-        HumanMessage,
         InvalidToolCall,
         SystemMessage,
         convert_to_messages,
@@ -201,6 +203,20 @@ class Question:
 
 
 @final
+class Refused(ModelInvalidRequestError):
+    """A chat model of ours refuses the question; langchain would ask any other error's question again."""
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise a chat model's own error in place of :class:`Refused`."""
+    try:
+        yield
+    except Refused as error:
+        raise (error.__cause__ or error) from None
+
+
+@final
 class LangChainChat(BaseChatModel):
     """A :class:`~ramify.core.chat.ChatModel` as a langchain chat model; ``asked`` keeps every question.
 
@@ -231,9 +247,15 @@ class LangChainChat(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         bare = [{k: v for k, v in m.items() if k != "id"} for m in from_langchain(messages)]
-        reply = self.chat.reply(bare, tools=kwargs.get("tools") or (), draw=self.draw)
+        try:
+            reply = self.chat.reply(bare, tools=kwargs.get("tools") or (), draw=self.draw)
+        except ServerError:
+            raise
+        except UserError as error:
+            raise Refused(str(error)) from error
         self._asked.append(Question(tuple(messages), reply.text))
         answer = _to_one({"content": "", **reply.message, "role": "assistant"}, self.chat.name)
+        del answer.additional_kwargs[_SOURCE]  # the agent's own state takes this message: leave nothing in it
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
     def bind_tools(
@@ -246,11 +268,22 @@ class LangChainChat(BaseChatModel):
 def require_summary(asked: Sequence[Question], name: str) -> None:
     """Raise BadInput where a summariser answered with an empty text."""
     if any(not question.answer.strip() for question in asked):
-        raise BadInput(
-            "the summariser answered with an empty text", where=name, hint="nothing was compacted"
-        )
+        raise BadInput("the summariser answered with an empty text", where=name, hint="nothing was compacted")
 
 
-def is_human(message: BaseMessage) -> bool:
-    """Whether it is a HumanMessage: where the packages let a trimmed window begin."""
-    return isinstance(message, HumanMessage)
+def with_messages(
+    state: Any, key: str, change: Callable[[Sequence[BaseMessage]], Sequence[BaseMessage]]
+) -> Any:
+    """A graph's state, a mapping or a pydantic model, with other messages; as it is where it has none."""
+    if isinstance(state, Mapping):
+        return {**state, key: change(state[key])} if state.get(key) else state
+    given = getattr(state, key, None)
+    return state.model_copy(update={key: change(given)}) if given else state
+
+
+def pinned_messages(messages: Sequence[BaseMessage], buffer: PinnedBuffer) -> list[BaseMessage]:
+    """Messages of langchain with the pinned rules exactly once: for a node that calls the model itself.
+
+    Raises: PinBroken where they cannot be put there once, byte for byte.
+    """
+    return placed(messages, buffer, LangChainShape(buffer.role))

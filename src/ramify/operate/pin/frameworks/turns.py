@@ -10,6 +10,7 @@ from ramify.core.compaction import checked_ids
 from ramify.core.errors import BadInput, CannotDo, PinBroken
 from ramify.core.types import Json, Message
 from ramify.operate.pin.buffer import MessageShape, PinnedBuffer
+from ramify.operate.pin.constraint import MARK
 
 T = TypeVar("T")
 #: Messages of the OpenAI form that are one message of the framework: the results of one round of calls.
@@ -21,7 +22,7 @@ SEAM = "\u2063"
 
 
 def turns(messages: Sequence[Message]) -> list[Turn]:
-    """The messages, consecutive tool results together: the frameworks hold a round's results in one message."""
+    """The messages, consecutive tool results together: frameworks hold a round's in one message."""
     found: list[Turn] = []
     for message in messages:
         if message.get("role") == "tool" and found and found[-1][0].get("role") == "tool":
@@ -68,6 +69,10 @@ def fresh_id(wish: str, taken: Iterable[str]) -> str:
     return f"{wish}.{number}"
 
 
+def _pinned(message: Message) -> bool:
+    return content_text(message.get("content")).startswith(f"<{MARK} ")
+
+
 @final
 class History(Generic[T]):
     """A history in a framework's messages, and the way back to ours with every id.
@@ -83,14 +88,14 @@ class History(Generic[T]):
         self._place = {id(item): place for place, item in enumerate(self.items)}
 
     def place(self, item: T) -> int | None:
-        """Which turn a framework's message is; None where it is new.
+        """Which turn a framework's message is, by identity; None where it is new."""
+        return self._place.get(id(item))
 
-        By identity; a copy is known by its content where that stands only once.
+    def copied(self, item: T) -> int | None:
+        """Which turn a copy of a message is, by content; None where it is new.
 
         Raises: CannotDo for a copy of one of several equal messages.
         """
-        if id(item) in self._place:
-            return self._place[id(item)]
         equal = [place for place, old in enumerate(self.items) if old == item]
         if len(equal) > 1:
             raise CannotDo(
@@ -99,17 +104,29 @@ class History(Generic[T]):
             )
         return equal[0] if equal else None
 
-    def back(self, items: Sequence[T], restore: Callable[[T], list[Message]], prefix: str) -> list[Message]:
-        """Our messages again: kept ones as they were given, new ones with a fresh id."""
+    def back(
+        self,
+        items: Sequence[T],
+        restore: Callable[[T], list[Message]],
+        prefix: str,
+        *,
+        copies: bool = False,
+    ) -> list[Message]:
+        """Our messages again: kept ones as they were given, new ones with an id that none had.
+
+        ``copies``: whether the framework may return copies. Content tells then, unless one message is known
+        by identity: who returns a message itself does not copy, and what merely looks like one is new.
+        """
+        by_content = copies and not any(id(item) in self._place for item in items)
         out: list[Message] = []
         taken = set(self.ids)
         for item in items:
-            place = self.place(item)
+            place = self.copied(item) if by_content else self.place(item)
             if place is not None:
                 out.extend(self.turns[place])
                 continue
             for message in restore(item):
-                name = fresh_id(str(message.get("id") or prefix), taken)
+                name = fresh_id(str(message.get("id") or (MARK if _pinned(message) else prefix)), taken)
                 taken.add(name)
                 out.append({**message, "id": name})
         return out

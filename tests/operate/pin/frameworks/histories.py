@@ -1,0 +1,61 @@
+"""Histories that the tests of the framework adapters share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramify.core.compaction import with_ids
+from ramify.operate.pin import Constraint, PinnedBuffer
+
+RULE = "Deploy only to region us-west-2."
+BUFFER = PinnedBuffer((Constraint("region", RULE), Constraint("spend", "Buy nothing above 100 USD.")))
+
+
+def call(*keys, name="look"):
+    calls = [
+        {"id": key, "type": "function", "function": {"name": name, "arguments": '{"x": 1}'}} for key in keys
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(key, text="found it"):
+    return {"role": "tool", "tool_call_id": key, "content": text}
+
+
+def chat(length, rule_at=0, prefix="m"):
+    """User and assistant in turn, the rule at one index."""
+    roles = ("user", "assistant")
+    said = [{"role": roles[i % 2], "content": f"message {i} of the task"} for i in range(length)]
+    if 0 <= rule_at < length:
+        said[rule_at] = {"role": "user", "content": f"House rule: {RULE}"}
+    return with_ids(said, prefix)
+
+
+def drawn(seed, length, system=0.1, stray=0.0):
+    """A history drawn at random: text, calls with one to three results, system messages, late results."""
+    rng = np.random.default_rng(seed)
+    said, late, number = [], [], 0
+    while len(said) < length:
+        kind = rng.random()
+        if kind < system:
+            said.append({"role": "system", "content": f"note {number} " + "s " * int(rng.integers(1, 6))})
+        elif kind < 0.4:
+            keys = [f"c{number}.{k}" for k in range(int(rng.integers(1, 4)))]
+            said.append(call(*keys))
+            for key in keys:
+                if rng.random() < stray:
+                    late.append(key)
+                else:
+                    said.append(result(key, "r " * int(rng.integers(1, 9)) + str(number)))
+        elif late and kind < 0.5:
+            said.append(result(late.pop(0), f"late {number}"))
+        else:
+            role = "user" if rng.random() < 0.5 else "assistant"
+            said.append({"role": role, "content": f"text {number} " + "w " * int(rng.integers(1, 12))})
+        number += 1
+    return with_ids(said)
+
+
+def words(messages):
+    """A count of tokens that adds up over messages."""
+    return sum(len(str(m.get("content") or "").split()) + 2 for m in messages)

@@ -1,0 +1,68 @@
+"""The names of the folder, and what is said where a package is missing."""
+
+import sys
+from importlib import import_module
+
+import pytest
+
+from ramify.core.chat import ScriptedChat
+from ramify.core.errors import BadInput, MissingExtra
+from ramify.operate.pin import frameworks
+from support.chat_histories import plain
+
+MODULES = {
+    "langchain_messages": "langchain_core.callbacks",
+    "langmem": "langmem.short_term",
+    "langgraph": "langgraph.graph",
+    "langchain": "langchain.agents.middleware",
+}
+
+
+@pytest.mark.parametrize("name", frameworks.__all__)
+def test_every_name_is_there(name):
+    assert getattr(frameworks, name).__name__ == name
+    assert name in dir(frameworks)
+
+
+def test_no_other_name():
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        getattr(frameworks, "Nonsense")  # noqa: B009
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_missing_package_is_named_with_its_extra(module, monkeypatch):
+    whole = f"ramify.operate.pin.frameworks.{module}"
+    import_module(whole)
+    monkeypatch.delitem(sys.modules, whole)
+    monkeypatch.setitem(sys.modules, MODULES[module], None)
+    with pytest.raises(MissingExtra, match="is not installed") as caught:
+        import_module(whole)
+    assert caught.value.hint == "pip install 'ramify[harness]'"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("LangMemCompactor", {"max_tokens": 300}),
+        ("LangGraphNodeCompactor", {}),
+        ("LangChainMiddlewareCompactor", {"trigger": ("messages", 6), "keep": ("messages", 2)}),
+    ],
+)
+def test_a_refusal_of_the_chat_model_comes_through_and_is_not_asked_again(name, settings):
+    summariser = ScriptedChat([])
+    with pytest.raises(BadInput, match="no reply number 1"):
+        getattr(frameworks, name)(summariser, **settings).compact(plain(20))
+    assert len(summariser.asked) == 1
+
+
+def test_nothing_to_compact():
+    prompt = [{"role": "system", "content": "Be kind.", "id": "s"}]
+    for messages in ([], prompt):
+        for compactor in (
+            frameworks.LangMemCompactor(ScriptedChat([]), 300),
+            frameworks.LangGraphNodeCompactor(ScriptedChat([])),
+            frameworks.LangChainMiddlewareCompactor(ScriptedChat([]), ("messages", 1), ("messages", 1)),
+        ):
+            result = compactor.compact(messages)
+            assert not result.fired
+            assert list(result.messages) == messages

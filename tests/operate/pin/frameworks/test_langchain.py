@@ -1,0 +1,271 @@
+import asyncio
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ClearToolUsesEdit,
+    ContextEditingMiddleware,
+    SummarizationMiddleware,
+)
+from langchain_core.messages import HumanMessage, SystemMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from ramify.core.chat import ScriptedChat
+from ramify.core.compaction import Compactor, fate
+from ramify.core.errors import BadInput
+from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
+from ramify.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor, PinningMiddleware
+from ramify.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+from ramify.operate.pin.frameworks.langgraph import checkpoint_calls
+from support.chat_histories import RULE, adversaries, plain, tokens
+
+BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))
+THREAD = {"configurable": {"thread_id": "1"}}
+SIX, TWO = ("messages", 6), ("messages", 2)
+
+
+def numbering():
+    count = iter(range(1, 1000))
+    return ScriptedChat(lambda messages: f"summary {next(count)}")
+
+
+def talker():
+    return LangChainChat(ScriptedChat(lambda messages: "answer"))
+
+
+def talk(agent, count):
+    for number, text in enumerate([RULE, *(f"turn {n} " + "word " * 20 for n in range(1, count))]):
+        asked = to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])
+        agent.invoke({"messages": asked}, THREAD)
+
+
+def bodies(messages):
+    return [(m["role"], m["content"]) for m in messages]
+
+
+# -- the compactor ------------------------------------------------------------------------------------
+
+
+def test_the_summary_takes_the_place_of_the_span():
+    messages = plain(12)
+    result = LangChainMiddlewareCompactor(numbering(), SIX, TWO).compact(messages)
+    assert isinstance(LangChainMiddlewareCompactor(numbering(), SIX), Compactor)
+    assert result.messages[0] == {
+        "role": "user",
+        "content": "Here is a summary of the conversation to date:\n\nsummary 1",
+        "id": result.inserted[0],
+    }
+    assert list(result.messages[1:]) == messages[-2:]
+    assert result.seen == tuple(m["id"] for m in messages[:-2])
+    assert result == LangChainMiddlewareCompactor(numbering(), SIX, TWO).compact(messages)
+
+
+def test_a_rule_with_xml_in_it_counts_as_shown():
+    """The package sends the history escaped; a text is found in the question all the same."""
+    summariser = numbering()
+    messages = plain(12)
+    result = LangChainMiddlewareCompactor(summariser, SIX, TWO).compact(messages)
+    assert RULE not in summariser.asked[0][0]["content"]
+    assert "send mail &lt;only&gt; to acme.com &amp; nobody" in summariser.asked[0][0]["content"]
+    assert fate(RULE, messages, result) == "omitted"
+
+
+def test_rounds_are_those_of_a_real_agent():
+    """The contexts of an agent that talks all the way, by a compactor that is only shown contexts."""
+    model = talker()
+    settings = {"trigger": ("tokens", 200), "keep": ("messages", 3), "trim_tokens_to_summarize": 120}
+    middleware = SummarizationMiddleware(LangChainChat(numbering()), **settings)
+    agent = create_agent(
+        model, system_prompt="Be kind.", middleware=[middleware], checkpointer=InMemorySaver()
+    )
+    talk(agent, 20)
+    compactor = LangChainMiddlewareCompactor(numbering(), ("tokens", 200), ("messages", 3), 120)
+    context, fired = [{"role": "system", "content": "Be kind.", "id": "p"}], 0
+    for number, question in enumerate(model.asked):
+        asked = {"role": "user", "content": question.shown[-1].text, "id": f"u{number}"}
+        result = compactor.compact([*context, asked])
+        fired += result.fired
+        assert bodies(result.messages) == bodies(from_langchain(question.shown))
+        context = [*result.messages, {"role": "assistant", "content": "answer", "id": f"a{number}"}]
+    assert fired > 3
+
+
+def test_triggers_that_are_not_reached():
+    messages = plain(12)
+    for trigger, keep in [
+        (None, TWO),
+        (("tokens", 100000), TWO),
+        (("messages", 13), TWO),
+        (SIX, ("messages", 12)),
+    ]:
+        result = LangChainMiddlewareCompactor(ScriptedChat([]), trigger, keep).compact(messages)
+        assert not result.fired
+        assert list(result.messages) == messages
+
+
+def test_only_the_agents_own_prompt_is_protected():
+    head = {"role": "system", "content": RULE, "id": "policy"}
+    messages = [head, *plain(12)[1:]]
+    slot = LangChainMiddlewareCompactor(numbering(), SIX, TWO).compact(messages)
+    assert fate(RULE, messages, slot) == "visible"
+    assert slot.messages[0] == head
+    state = LangChainMiddlewareCompactor(numbering(), SIX, TWO, protected=False).compact(messages)
+    assert fate(RULE, messages, state) == "omitted"
+
+
+def test_what_is_refused():
+    with pytest.raises(BadInput, match="empty text"):
+        LangChainMiddlewareCompactor(ScriptedChat([" "]), SIX, TWO).compact(plain(12))
+    with pytest.raises(BadInput, match="no id"):
+        LangChainMiddlewareCompactor(ScriptedChat([]), SIX).compact([{"role": "user", "content": "x"}])
+    with pytest.raises(BadInput, match="greater than 0"):
+        LangChainMiddlewareCompactor(ScriptedChat([]), ("messages", 0)).compact(plain(12))
+    with pytest.raises(BadInput, match="profile information"):
+        LangChainMiddlewareCompactor(ScriptedChat([]), ("fraction", 0.5)).compact(plain(12))
+
+
+def test_a_counter_of_ours():
+    compactor = LangChainMiddlewareCompactor(numbering(), ("tokens", 8), TWO, counter=len)
+    assert not compactor.compact(plain(7)).fired
+    assert compactor.compact(plain(8)).fired
+
+
+@pytest.mark.parametrize("trim", [4000, 150])
+@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
+def test_a_pin_outlives_twenty_rounds(name, trim):
+    inner = LangChainMiddlewareCompactor(ScriptedChat(adversaries(BUFFER)[name]), SIX, TWO, trim)
+    compactor = PinnedCompactor(inner, BUFFER)
+    context, fired = [], 0
+    for round_ in range(20):
+        result = compactor.compact(
+            [*context, *({**m, "id": f"{round_}.{i}"} for i, m in enumerate(plain(8)))]
+        )
+        fired += result.fired
+        assert BUFFER.check(result.messages).ok
+        assert sum(m["content"] == BUFFER.text for m in result.messages) == 1
+        context = list(result.messages)
+    assert fired == 20
+
+
+# -- adoption -----------------------------------------------------------------------------------------
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something."""
+    return f"{at} is there. {BUFFER.text}"
+
+
+def caller():
+    """An agent that calls its tool once a turn."""
+
+    def say(messages):
+        if [m for m in messages if m["role"] != "system"][-1]["role"] == "tool":
+            return "answer"
+        call = {
+            "id": f"c{len(messages)}",
+            "type": "function",
+            "function": {"name": "look", "arguments": '{"at": "x"}'},
+        }
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+    return LangChainChat(ScriptedChat(say))
+
+
+@pytest.mark.parametrize("placement", ["head", "tail"])
+@pytest.mark.parametrize("prompt", [None, "Be kind."])
+@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
+def test_the_middleware_pins_every_input(name, prompt, placement):
+    buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
+    model, summariser = caller(), ScriptedChat(adversaries(buffer)[name])
+    shorten = SummarizationMiddleware(LangChainChat(summariser), trigger=SIX, keep=TWO)
+    edit = ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=10, keep=0)])
+    agent = create_agent(
+        model,
+        [look],
+        system_prompt=prompt,
+        middleware=[shorten, edit, PinningMiddleware(buffer)],
+        checkpointer=InMemorySaver(),
+    )
+    talk(agent, 20)
+    assert len(model.asked) == 40
+    assert len(summariser.asked) > 10
+    for question in model.asked:
+        shown = from_langchain(question.shown)
+        assert buffer.check(shown).ok
+        assert (shown[0]["content"] == prompt) == (prompt is not None)
+    state = from_langchain(agent.get_state(THREAD).values["messages"])
+    assert not any(m["content"] == buffer.text for m in state)
+
+
+def test_the_block_in_the_prompt_itself_is_not_doubled():
+    model = talker()
+    agent = create_agent(model, system_prompt=BUFFER.text, middleware=[PinningMiddleware(BUFFER)])
+    agent.invoke({"messages": "hi"})
+    assert bodies(from_langchain(model.asked[0].shown)) == [("system", BUFFER.text), ("user", "hi")]
+
+
+def test_a_pin_in_the_user_role():
+    buffer = PinnedBuffer(BUFFER.constraints, role="user")
+    model = talker()
+    create_agent(model, middleware=[PinningMiddleware(buffer)]).invoke({"messages": "hi"})
+    assert bodies(from_langchain(model.asked[0].shown)) == [("user", buffer.text), ("user", "hi")]
+
+
+def test_an_asynchronous_agent():
+    model = talker()
+    agent = create_agent(model, middleware=[PinningMiddleware(BUFFER)])
+    asyncio.run(agent.ainvoke({"messages": "hi"}))
+    assert BUFFER.check(from_langchain(model.asked[0].shown)).ok
+
+
+class Appends(AgentMiddleware):
+    """A middleware that quotes the rules in the model's input."""
+
+    def wrap_model_call(self, request, handler):
+        return handler(request.override(messages=[*request.messages, HumanMessage(BUFFER.text)]))
+
+
+def test_the_last_middleware_has_the_last_word():
+    last, first = talker(), talker()
+    create_agent(last, middleware=[Appends(), PinningMiddleware(BUFFER)]).invoke({"messages": "hi"})
+    create_agent(first, middleware=[PinningMiddleware(BUFFER), Appends()]).invoke({"messages": "hi"})
+    assert BUFFER.check(from_langchain(last.asked[0].shown)).ok
+    assert BUFFER.check(from_langchain(first.asked[0].shown)).doubled == ("mail", "spend")
+
+
+def test_without_the_pin_the_rule_is_gone():
+    model = talker()
+    shorten = SummarizationMiddleware(LangChainChat(numbering()), trigger=SIX, keep=TWO)
+    agent = create_agent(model, middleware=[shorten], checkpointer=InMemorySaver())
+    talk(agent, 20)
+    assert RULE in model.asked[0].shown[0].text
+    assert not any(RULE in m.text for m in model.asked[-1].shown)
+
+
+def test_the_calls_of_an_agent_are_read_back():
+    model = caller()
+    shorten = SummarizationMiddleware(LangChainChat(numbering()), trigger=SIX, keep=TWO)
+    agent = create_agent(
+        model,
+        [look],
+        system_prompt="Be kind.",
+        middleware=[shorten, PinningMiddleware(BUFFER)],
+        checkpointer=InMemorySaver(),
+    )
+    talk(agent, 6)
+    # The prompt and the pin are put in inside the model's node, so the reader is told of them.
+    calls = checkpoint_calls(agent, THREAD, lambda values: [SystemMessage("Be kind."), *values["messages"]])
+    pinned = [BUFFER.apply(shown) for shown, _ in calls]
+    assert [bodies(m) for m in pinned] == [bodies(from_langchain(q.shown)) for q in model.asked]
+
+
+def test_a_pin_costs_its_own_tokens_and_no_call():
+    messages = plain(12)
+    bare = LangChainMiddlewareCompactor(numbering(), SIX, TWO).compact(messages)
+    pinned = PinnedCompactor(LangChainMiddlewareCompactor(numbering(), SIX, TWO), BUFFER).compact(messages)
+    assert len(bare.calls) == len(pinned.calls) == 1
+    block = [{"role": "system", "content": BUFFER.text}]
+    assert tokens(pinned.messages) == tokens(bare.messages) + tokens(block)

@@ -1,0 +1,262 @@
+import asyncio
+from typing import Any
+
+import pytest
+from langchain_core.messages import AnyMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import BaseModel
+
+from ramify.core.chat import ScriptedChat
+from ramify.core.compaction import Compactor, fate
+from ramify.core.errors import BadInput
+from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
+from ramify.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+
+# langmem's own import warns of names that langgraph moved; the adapter imports it without that.
+from ramify.operate.pin.frameworks.langmem import (
+    LangMemCompactor,
+    SummarizationNode,
+    pinned_node,
+    pinned_summarize,
+    summarize_messages,
+)
+from ramify.operate.pin.frameworks.rules_langchain import langmem_window, sized
+from support.chat_histories import RULE, adversaries, plain, tokens
+
+BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))
+
+
+class Apart(MessagesState):
+    summarized_messages: list[AnyMessage]
+    context: dict[str, Any]
+
+
+class Over(MessagesState):
+    context: dict[str, Any]
+
+
+def numbering():
+    """A summariser that says which summary this is."""
+    count = iter(range(1, 1000))
+    return ScriptedChat(lambda messages: f"summary {next(count)}")
+
+
+def node(model, overwrite=False, budget=350):
+    keys = {"output_messages_key": "messages"} if overwrite else {}
+    return SummarizationNode(model=LangChainChat(model), max_tokens=budget, max_summary_tokens=60, **keys)
+
+
+def agent_graph(shorten, agent, overwrite):
+    """The package's own example: a summary before every turn of the agent."""
+    key = "messages" if overwrite else "summarized_messages"
+    graph = StateGraph(Over if overwrite else Apart)
+    graph.add_node("shorten", shorten)
+    graph.add_node("talk", lambda state: {"messages": [agent.invoke(state[key])]})
+    graph.add_edge(START, "shorten")
+    graph.add_edge("shorten", "talk")
+    return graph.compile(checkpointer=InMemorySaver())
+
+
+def talk(graph, turns):
+    config = {"configurable": {"thread_id": "1"}}
+    for number, text in enumerate(turns):
+        graph.invoke(
+            {"messages": to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])}, config
+        )
+
+
+def turns(count):
+    return [RULE, *(f"turn {n} " + "word " * 40 for n in range(1, count))]
+
+
+def test_it_is_a_compactor_and_answers_once_a_round():
+    messages = plain(12)
+    summariser = numbering()
+    compactor = LangMemCompactor(summariser, 200, None, 60)
+    assert isinstance(compactor, Compactor)
+    result = compactor.compact(messages)
+    assert result.summary == "summary 1"
+    assert result.messages[0] == {
+        "role": "system",
+        "content": "Summary of the conversation so far: summary 1",
+        "id": result.inserted[0],
+    }
+    assert [m["id"] for m in result.messages[1:]] == [m["id"] for m in messages[len(result.dropped) :]]
+    assert result.calls[0].prompt[-1]["content"] == "Create a summary of the conversation above:"
+    assert len(summariser.asked) == 1
+    again = LangMemCompactor(numbering(), 200, None, 60).compact(messages)
+    assert again == result
+
+
+def test_rounds_are_those_of_a_graph_that_keeps_the_whole_history():
+    """The compactor has no memory of its own, yet gives the contexts that the real node gives."""
+    said = ScriptedChat(lambda messages: "answer " + "word " * 30)
+    agent = LangChainChat(said)
+    talk(agent_graph(node(numbering()), agent, overwrite=False), turns(20))
+    compactor = LangMemCompactor(numbering(), 350, None, 60)
+    context, fired = [], 0
+    for number, text in enumerate(turns(20)):
+        question = agent.asked[number]
+        result = compactor.compact([*context, {"role": "user", "content": text, "id": f"u{number}"}])
+        fired += result.fired
+        real = from_langchain(question.shown)
+        assert [(m["role"], m["content"]) for m in result.messages] == [
+            (m["role"], m["content"]) for m in real
+        ]
+        answer = {"role": "assistant", "content": question.answer, "id": f"a{number}"}
+        context = [*result.messages, answer]
+    assert fired > 3
+
+
+def test_the_second_summariser_is_shown_the_first_summary():
+    compactor = LangMemCompactor(numbering(), 200, None, 60)
+    one = compactor.compact(plain(12))
+    two = compactor.compact([*one.messages, *({**m, "id": f"n{i}"} for i, m in enumerate(plain(12)[1:]))])
+    assert "summary 1" in two.calls[0].prompt[-1]["content"]
+    assert one.inserted[0] in two.seen
+    assert one.inserted[0] in two.dropped
+    assert two.inserted != one.inserted
+    assert sum(str(m["content"]).startswith("Summary of") for m in two.messages) == 1
+
+
+def test_a_trigger_that_is_not_reached():
+    messages = plain(6)
+    result = LangMemCompactor(ScriptedChat([]), 5000).compact(messages)
+    assert not result.fired
+    assert list(result.messages) == messages
+    assert result.calls == ()
+
+
+def test_the_protected_slot_survives_every_round():
+    head = {"role": "system", "content": RULE, "id": "policy"}
+    compactor = LangMemCompactor(numbering(), 200, None, 60)
+    context = [head]
+    for round_ in range(6):
+        result = compactor.compact(
+            [*context, *({**m, "id": f"{round_}.{i}"} for i, m in enumerate(plain(12)[1:]))]
+        )
+        assert result.fired
+        assert result.messages[0] == head
+        context = list(result.messages)
+
+
+def test_what_is_refused():
+    compactor = LangMemCompactor(ScriptedChat(["   "]), 200, None, 60)
+    with pytest.raises(BadInput, match="empty text"):
+        compactor.compact(plain(12))
+    with pytest.raises(BadInput, match="no id"):
+        compactor.compact([{"role": "user", "content": "x"}])
+    with pytest.raises(BadInput, match="must be less than"):
+        LangMemCompactor(ScriptedChat([]), 100).compact(plain(12))
+
+
+def test_a_counter_of_ours():
+    compactor = LangMemCompactor(numbering(), 8, None, 1, counter=len)
+    assert not compactor.compact(plain(7)).fired
+    assert compactor.compact(plain(8)).fired
+
+
+# -- pinned -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
+def test_a_pin_outlives_twenty_rounds_of_the_compactor(name):
+    compactor = PinnedCompactor(
+        LangMemCompactor(ScriptedChat(adversaries(BUFFER)[name]), 400, None, 60), BUFFER
+    )
+    context, fired = [], 0
+    for round_ in range(20):
+        result = compactor.compact(
+            [*context, *({**m, "id": f"{round_}.{i}"} for i, m in enumerate(plain(20)))]
+        )
+        fired += result.fired
+        assert BUFFER.check(result.messages).ok
+        assert sum(m["content"] == BUFFER.text for m in result.messages) == 1
+        assert not any(BUFFER.text in str(m["content"]) for call in result.calls for m in call.prompt)
+        context = list(result.messages)
+    assert fired == 20
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("placement", ["head", "tail"])
+@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
+def test_a_pinned_node_in_a_graph(name, placement, overwrite):
+    buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
+    summariser = ScriptedChat(adversaries(buffer)[name])
+    agent = LangChainChat(ScriptedChat(lambda messages: "answer " + "word " * 30))
+    graph = agent_graph(pinned_node(node(summariser, overwrite), buffer), agent, overwrite)
+    talk(graph, turns(20))
+    assert len(agent.asked) == 20
+    assert len(summariser.asked) > 3
+    for question in agent.asked:
+        assert buffer.check(from_langchain(question.shown)).ok
+    assert not any(buffer.text in str(m) for asked in summariser.asked for m in asked)
+
+
+def test_without_the_pin_the_rule_is_gone():
+    agent = LangChainChat(ScriptedChat(lambda messages: "answer"))
+    talk(agent_graph(node(numbering()), agent, overwrite=False), turns(20))
+    assert RULE in agent.asked[0].shown[0].text
+    assert not any(RULE in m.text for m in agent.asked[-1].shown)
+
+
+class Typed(BaseModel):
+    messages: list[AnyMessage]
+    context: dict[str, Any] = {}
+
+
+def test_a_pinned_node_of_a_pydantic_state():
+    out = pinned_node(node(numbering(), budget=200), BUFFER).invoke(Typed(messages=to_langchain(plain(12))))
+    assert BUFFER.check(from_langchain(out["summarized_messages"])).ok
+    assert out["context"]["running_summary"].summary == "summary 1"
+
+
+def test_a_pinned_node_leaves_a_state_without_messages_to_the_package():
+    with pytest.raises(ValueError, match="Missing required field"):
+        pinned_node(node(numbering()), BUFFER).invoke({"context": {}})
+
+
+def test_a_pinned_node_runs_asynchronously():
+    pinned = pinned_node(node(numbering()), BUFFER)
+    out = asyncio.run(pinned.ainvoke({"messages": to_langchain(plain(12)), "context": {}}))
+    assert BUFFER.check(from_langchain(out["summarized_messages"])).ok
+    assert out["context"]["running_summary"].summary == "summary 1"
+
+
+@pytest.mark.filterwarnings("ignore:Failed to trim messages:RuntimeWarning")
+def test_a_summary_over_the_budget():
+    """langmem then has no room for messages: shown uncut as long as it keeps them apart, else never again."""
+    apart, over = (ScriptedChat(lambda messages: "long " * 400) for _ in range(2))
+    agent = LangChainChat(ScriptedChat(lambda messages: "answer " + "word " * 30))
+    talk(agent_graph(node(apart), agent, overwrite=False), turns(20))
+    talk(agent_graph(node(over, overwrite=True), agent, overwrite=True), turns(20))
+    assert len(apart.asked) > 3
+    assert len(over.asked) == 1
+    messages = plain(20)
+    window = langmem_window(sized(messages, tokens), max_tokens=350, max_summary_tokens=60, summary=400)
+    assert (window.start, window.stop) == (0, window.kept)
+
+
+def test_pinned_summarize_is_the_function_with_a_pin():
+    settings = {"running_summary": None, "max_tokens": 200, "max_summary_tokens": 60}
+    bare = summarize_messages(to_langchain(plain(12)), model=LangChainChat(numbering()), **settings)
+    pinned = pinned_summarize(BUFFER)(to_langchain(plain(12)), model=LangChainChat(numbering()), **settings)
+    assert BUFFER.check(from_langchain(pinned.messages)).ok
+    assert pinned.running_summary == bare.running_summary
+    assert [m.text for m in pinned.messages if m.text != BUFFER.text] == [m.text for m in bare.messages]
+    once_more = pinned_summarize(BUFFER)(
+        pinned.messages, model=LangChainChat(numbering()), **{**settings, "max_tokens": 5000}
+    )
+    assert BUFFER.check(from_langchain(once_more.messages)).ok
+
+
+def test_a_pin_costs_its_own_tokens_and_nothing_else():
+    messages = plain(12)
+    bare = LangMemCompactor(numbering(), 200, None, 60).compact(messages)
+    pinned = PinnedCompactor(LangMemCompactor(numbering(), 200, None, 60), BUFFER).compact(messages)
+    assert fate(RULE, messages, bare) == "trimmed"
+    block = [{"role": "system", "content": BUFFER.text}]
+    assert len(pinned.calls) == len(bare.calls)
+    # The user's own copy of the rule may go: the operator's is counted apart.
+    assert tokens(pinned.messages) == tokens(bare.messages) + tokens(block)
