@@ -26,6 +26,7 @@ from ramify.operate.pin.frameworks.langgraph import (
     checkpoint_calls,
     pinned_hook,
     pinned_model,
+    summary_context,
     summary_graph,
 )
 from support.chat_histories import RULE, adversaries, plain
@@ -86,6 +87,16 @@ def test_rounds_are_those_of_the_whole_graph():
         fired += result.fired
         context = list(result.messages)
     assert fired == 6
+
+
+def test_the_second_summariser_is_shown_the_first_summary():
+    compactor = LangGraphNodeCompactor(numbering())
+    one = compactor.compact(plain(9))
+    two = compactor.compact([*one.messages, *({**m, "id": f"n{i}"} for i, m in enumerate(plain(9)[1:]))])
+    assert "summary of the conversation to date: summary 1" in two.calls[0].prompt[-1]["content"]
+    assert one.inserted[0] in two.seen
+    assert one.inserted[0] in two.dropped
+    assert two.inserted != one.inserted
 
 
 def test_a_trigger_that_is_not_reached():
@@ -316,6 +327,20 @@ def test_a_context_that_the_node_makes_is_given():
     compiled = graph.compile(checkpointer=InMemorySaver())
     talk(compiled, 3)
     assert read(checkpoint_calls(compiled, THREAD, context)) == contexts(model)
+
+
+def test_a_pin_inside_the_node_is_read_back_by_a_context():
+    agent = talker()
+    graph = summary_graph(
+        pinned_model(agent, BUFFER), LangChainChat(numbering()), checkpointer=InMemorySaver()
+    )
+    talk(graph, 12)
+
+    def context(values):
+        return pinned_messages(summary_context(values), BUFFER)
+
+    assert read(checkpoint_calls(graph, THREAD, context)) == contexts(agent)
+    assert read(checkpoint_calls(graph, THREAD)) != contexts(agent)
 
 
 def test_a_forked_thread_is_read_along_its_own_branch():

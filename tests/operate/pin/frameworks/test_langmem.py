@@ -12,6 +12,7 @@ from ramify.core.compaction import Compactor, fate
 from ramify.core.errors import BadInput
 from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
 from ramify.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+from ramify.operate.pin.frameworks.langgraph import checkpoint_calls
 
 # langmem's own import warns of names that langgraph moved; the adapter imports it without that.
 from ramify.operate.pin.frameworks.langmem import (
@@ -260,3 +261,26 @@ def test_a_pin_costs_its_own_tokens_and_nothing_else():
     assert len(pinned.calls) == len(bare.calls)
     # The user's own copy of the rule may go: the operator's is counted apart.
     assert tokens(pinned.messages) == tokens(bare.messages) + tokens(block)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_calls_of_a_pinned_thread_are_read_back(overwrite):
+    agent = LangChainChat(ScriptedChat(lambda messages: "answer " + "word " * 30))
+    graph = agent_graph(pinned_node(node(numbering(), overwrite), BUFFER), agent, overwrite)
+    talk(graph, turns(12))
+    calls = checkpoint_calls(graph, {"configurable": {"thread_id": "1"}})
+    read = [[m["content"] for m in shown] for shown, _ in calls]
+    assert read == [[m.text for m in question.shown] for question in agent.asked]
+
+
+def test_parallel_results_may_be_parted():
+    calls = [{"id": k, "type": "function", "function": {"name": "f", "arguments": "{}"}} for k in "ab"]
+    messages = [
+        {"role": "user", "content": "go", "id": "u"},
+        {"role": "assistant", "content": "", "tool_calls": calls, "id": "c"},
+        *({"role": "tool", "content": "r", "tool_call_id": k, "id": k} for k in "ab"),
+    ]
+    count = LangMemCompactor(numbering(), 4, 3, 1, counter=len).compact(messages)
+    assert [m["role"] for m in count.messages] == ["system", "tool"]
+    call = LangMemCompactor(numbering(), 4, 2, 1, counter=len).compact(messages)
+    assert [m["role"] for m in call.messages] == ["system"]

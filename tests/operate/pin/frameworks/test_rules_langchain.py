@@ -89,12 +89,12 @@ def test_langmem_second_round_with_a_running_summary_and_a_system_message(first,
         assert two.messages[0] == head[0]
 
 
-@settings(max_examples=150)
+@settings(max_examples=250)
 @given(
     histories(system=True),
     st.sampled_from([("messages", 1), ("messages", 5), ("tokens", 1), ("tokens", 60), ("tokens", 400), None]),
     st.sampled_from([("messages", 1), ("messages", 3), ("tokens", 1), ("tokens", 40), ("tokens", 90)]),
-    st.sampled_from([None, 10, 40, 80, 4000]),
+    st.none() | st.integers(5, 150),
 )
 def test_the_middleware_does_what_the_rule_says(messages, trigger, keep, trim):
     compactor = LangChainMiddlewareCompactor(quiet(), trigger, keep, trim, protected=False)
@@ -173,6 +173,19 @@ def test_the_last_lines_of_a_cut_message_are_shown():
     assert (window.start, window.lines, window.seen(0), window.touched(0)) == (1, 1, False, True)
     assert fate(RULE, messages, result) == "omitted"
     assert "m0" in result.seen
+
+
+def test_the_middleware_shows_the_last_lines_of_a_cut_message():
+    messages = plain(9)
+    messages[0] = {**messages[0], "content": "\n".join(["word " * 60, RULE])}
+    trim = tokens(messages[:-2]) - 20
+    settings = {"keep": ("messages", 2), "trim_tokens_to_summarize": trim}
+    result = LangChainMiddlewareCompactor(quiet(), ("messages", 5), **settings).compact(messages)
+    window = middleware_window(sized(messages, tokens), trigger=("messages", 5), **settings)
+    assert (window.start, window.lines, window.seen(0), window.touched(0)) == (1, 1, False, True)
+    agree(window, messages, result)
+    assert result.seen[0] == "m0"
+    assert fate(RULE, messages, result) == "omitted"
 
 
 def test_no_user_turn_in_the_cut():

@@ -29,6 +29,7 @@ _HOME = {
     "pinned_node": "langmem",
     "pinned_summarize": "langmem",
     "read_autogen_state": "autogen_state",
+    "summary_context": "langgraph",
     "summary_graph": "langgraph",
     "to_langchain": "langchain_messages",
 }
@@ -54,6 +55,7 @@ __all__ = [
     "pinned_node",
     "pinned_summarize",
     "read_autogen_state",
+    "summary_context",
     "summary_graph",
     "to_langchain",
 ]
