@@ -1,0 +1,48 @@
+"""A tool's run on a real or replayed environment, kept so that an export can be tested without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ramify.core.errors import BadInput
+from ramify.core.types import Json
+from ramify.operate.memory.registry import ToolRegistry, invoke
+from ramify.operate.memory.sandbox import Call, Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One run: which tool, its arguments, each call of the environment with its answer, and the value."""
+
+    tool: str
+    arguments: Json
+    calls: tuple[tuple[str, Json, Any], ...]
+    value: Any
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        calls = [{"name": name, "arguments": given, "answer": answer} for name, given, answer in self.calls]
+        return {"tool": self.tool, "arguments": self.arguments, "calls": calls, "value": self.value}
+
+
+def record(
+    registry: ToolRegistry, sandbox: Sandbox, name: str, arguments: Mapping[str, Any], call: Call
+) -> Recording:
+    """Run a tool in the sandbox and keep what it asked the environment and what it gave.
+
+    Raises:
+        BadInput: the run gave no value.
+    """
+    calls: list[tuple[str, Json, Any]] = []
+
+    def kept(asked: str, given: Json) -> Any:
+        answer = call(asked, given)
+        calls.append((asked, given, answer))
+        return answer
+
+    result = invoke(registry, sandbox, name, arguments, kept)
+    if not result.ok:
+        raise BadInput(f"{name} gave no value ({result.kind}): {result.error}", where="recording")
+    return Recording(registry.tool(name).name, dict(arguments), tuple(calls), result.value)

@@ -1,0 +1,141 @@
+"""A seccomp filter that leaves a process its own memory, two pipe ends, the clock and the way out.
+
+An allow-list: every other system call (open, socket, clone, execve, kill, ptrace, ...) fails with EPERM;
+a call in another architecture's numbering ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import struct
+import sys
+from typing import NamedTuple
+
+KILL, ALLOW, DENY = 0x80000000, 0x7FFF0000, 0x00050000 | errno.EPERM
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF operations
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+PROT_EXEC, X32 = 4, 0x40000000
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
+
+#: Calls that touch nothing but the process itself.
+PLAIN = [
+    "brk",
+    "clock_getres",
+    "clock_gettime",
+    "clock_nanosleep",
+    "exit",
+    "exit_group",
+    "futex",
+    "getpid",
+    "getrandom",
+    "gettid",
+    "gettimeofday",
+    "mremap",
+    "munmap",
+    "nanosleep",
+    "restart_syscall",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "sched_yield",
+    "sigaltstack",
+]
+
+
+class Machine(NamedTuple):
+    """A processor's audit number and its system call numbers."""
+
+    audit: int
+    calls: dict[str, int]
+
+
+MACHINES = {
+    "x86_64": Machine(
+        0xC000003E,
+        {
+            "read": 0, "write": 1, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigprocmask": 14,
+            "rt_sigreturn": 15, "sched_yield": 24, "mremap": 25, "nanosleep": 35, "getpid": 39, "exit": 60,
+            "gettimeofday": 96, "sigaltstack": 131, "gettid": 186, "futex": 202, "restart_syscall": 219,
+            "clock_gettime": 228, "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231,
+            "getrandom": 318,
+        },
+    ),
+    "aarch64": Machine(
+        0xC00000B7,
+        {
+            "read": 63, "write": 64, "exit": 93, "exit_group": 94, "futex": 98, "nanosleep": 101,
+            "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115, "sched_yield": 124,
+            "restart_syscall": 128, "sigaltstack": 132, "rt_sigprocmask": 135, "rt_sigreturn": 139,
+            "gettimeofday": 169, "getpid": 172, "gettid": 178, "brk": 214, "munmap": 215, "mremap": 216,
+            "mmap": 222, "mprotect": 226, "getrandom": 278,
+        },
+    ),
+}  # fmt: skip
+
+
+class Step(NamedTuple):
+    """One BPF instruction: operation, jump if true, jump if false, constant."""
+
+    code: int
+    true: int
+    false: int
+    k: int
+
+
+def program(machine: Machine, reads: int, writes: int) -> list[Step]:
+    """The filter of a process that may read descriptor ``reads`` and write descriptor ``writes``."""
+    calls = machine.calls
+    steps = [
+        Step(LOAD, 0, 0, ARCHITECTURE),
+        Step(EQUAL, 1, 0, machine.audit),
+        Step(RETURN, 0, 0, KILL),
+        Step(LOAD, 0, 0, NUMBER),
+        Step(AT_LEAST, 0, 1, X32),
+        Step(RETURN, 0, 0, KILL),
+    ]
+    for name in PLAIN:
+        steps += [Step(EQUAL, 0, 1, calls[name]), Step(RETURN, 0, 0, ALLOW)]
+    for name, descriptor in (("read", reads), ("write", writes)):
+        steps += [
+            Step(EQUAL, 0, 4, calls[name]),
+            Step(LOAD, 0, 0, ARGUMENTS),
+            Step(EQUAL, 0, 1, descriptor),
+            Step(RETURN, 0, 0, ALLOW),
+            Step(RETURN, 0, 0, DENY),
+        ]
+    for name in ("mmap", "mprotect"):  # memory, but none that can be executed
+        steps += [
+            Step(EQUAL, 0, 4, calls[name]),
+            Step(LOAD, 0, 0, ARGUMENTS + 8 * 2),
+            Step(ANY_BIT, 1, 0, PROT_EXEC),
+            Step(RETURN, 0, 0, ALLOW),
+            Step(RETURN, 0, 0, DENY),
+        ]
+    return [*steps, Step(RETURN, 0, 0, DENY)]
+
+
+def here() -> Machine | None:
+    """This processor's table; None where there is none, or the system is not Linux."""
+    if sys.platform != "linux" or sys.byteorder != "little" or struct.calcsize("P") != 8:
+        return None
+    return MACHINES.get({"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine()))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
+
+
+def install(steps: list[Step]) -> None:
+    """Give this process the filter, for good.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = b"".join(struct.pack("<HBBI", *step) for step in steps)
+    given = _Program(len(steps), code)
+    none, one, mode = ctypes.c_ulong(0), ctypes.c_ulong(1), ctypes.c_ulong(MODE_FILTER)
+    failed = libc.prctl(PR_SET_NO_NEW_PRIVS, one, none, none, none)
+    if failed or libc.prctl(PR_SET_SECCOMP, mode, ctypes.byref(given), none, none):
+        raise OSError(ctypes.get_errno(), "the kernel refused the seccomp filter")
