@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ramify.core.errors import BadChange
@@ -176,3 +178,20 @@ def test_several_arguments_compose_and_survive():
 def test_nonsense_is_refused(text):
     with pytest.raises(BadChange):
         parse_change([text], never, never)
+
+
+class Told(EditMessage):
+    """An edit that says how it came about."""
+
+    def apply(self, plan):
+        return replace(super().apply(plan), account={"reason": "cut to the budget", "before": ["a", "b"]})
+
+
+def test_a_change_may_give_an_account_of_the_context_it_made(tree, start, policy):
+    fork(start, policy, 1, Told(0, "Well then?"), settings=PLAIN)
+    fork(start, policy, 1, EditMessage(0, "Well then?"), settings=PLAIN, seed=1)
+    told, plain = (n for n in tree.walk() if n.kind == "rewrite")
+    assert told.extra["account"] == {"reason": "cut to the budget", "before": ["a", "b"]}
+    assert told.extra["reason"] == "cut to the budget"
+    assert plain.extra["reason"] == "message edited"
+    assert "account" not in plain.extra

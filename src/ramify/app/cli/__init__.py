@@ -50,10 +50,13 @@ def _mount() -> None:
         implicit,
         learn,
         maze,
+        memory_run,
         organism,
+        pin,
         policy,
         probe_stance,
         recovery,
+        rot,
         train,
         tree,
         world,
@@ -72,6 +75,9 @@ def _mount() -> None:
     app.add_typer(probe_stance.app, name="probe")
     app.add_typer(forensics_run.app, name="forensics")
     app.add_typer(crosscoder_run.app, name="crosscoder")
+    app.add_typer(memory_run.app, name="memory")
+    app.add_typer(rot.app, name="rot")
+    app.add_typer(pin.app, name="pin")
     fork.register(app)
     grow.register(app)
     demo.register(app)

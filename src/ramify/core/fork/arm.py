@@ -134,7 +134,10 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
     tokens = join(rendered.tokens, plan.policy.encode(pending)) if pending else rendered.tokens
     card = plan.policy.card
     keep = plan.point.keep if plan.point.mid_node else None
-    extra = {"messages": list(messages), "pending": pending, "reason": reason, "tokenizer": card.tokenizer}
+    extra: Json = {"messages": list(messages), "pending": pending, "reason": reason}
+    extra["tokenizer"] = card.tokenizer
+    if plan.account is not None:
+        extra |= {"reason": str(plan.account.get("reason") or reason), "account": plan.account}
     digest = hashlib.blake2b(json.dumps(extra, sort_keys=True).encode(), digest_size=8).hexdigest()
     draft = Draft(
         kind="rewrite",

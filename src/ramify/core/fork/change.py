@@ -24,7 +24,8 @@ class Plan:
     """What an arm will run: the walk up to the point, and everything that may be changed.
 
     ``drop``: tokens cut from the end of the walk. ``insert``: token ids put in their place.
-    ``messages``: an edited conversation, None while the recorded one stands. A change that acts
+    ``messages``: an edited conversation, None while the recorded one stands; ``account``: what is recorded
+    of that edit on the rewrite node (a ``reason``, and whatever its maker can say). A change that acts
     inside the network replaces ``policy`` by one that acts so.
     """
 
@@ -36,6 +37,7 @@ class Plan:
     drop: int = 0
     insert: IntArray = field(default_factory=lambda: token_array([]))
     messages: tuple[Message, ...] | None = None
+    account: Json | None = None
     swapped: bool = False
 
     @property

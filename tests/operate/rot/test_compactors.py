@@ -1,0 +1,88 @@
+"""Compactors by name, the frameworks' among them, each fired on one scenario."""
+
+from __future__ import annotations
+
+import pytest
+
+from ramify.core.chat import ScriptedChat
+from ramify.core.errors import BadInput
+from ramify.core.world.house_rules.summarisers import SUMMARISERS
+from ramify.operate.rot.compactors import COMPACTORS, WordLimit, needs_summariser, open_compactor
+from ramify.operate.rot.conditions import only_compaction_differs, stage
+from ramify.operate.rot.scenes import Scene, setup_for
+
+#: What a rule in the first user turn becomes under each, with a summariser that keeps no rules.
+FATES = {
+    "truncate": "trimmed",
+    "head-tail": "visible",
+    "summarise": "omitted",
+    "hierarchical": "omitted",
+    "langmem": "trimmed",
+    "langgraph": "omitted",
+    "langchain": "omitted",
+    "autogen-buffered": "trimmed",
+    "autogen-head-tail": "trimmed",
+    "autogen-token": "visible",
+    "agent-framework-summarise": "omitted",
+    "agent-framework-truncate": "trimmed",
+    "agent-framework-sliding": "trimmed",
+}
+PACKAGES = {"langmem": "langmem", "langgraph": "langgraph", "langchain": "langchain"}
+PACKAGES |= {name: "autogen_core" for name in COMPACTORS if name.startswith("autogen")}
+PACKAGES |= {name: "agent_framework" for name in COMPACTORS if name.startswith("agent-")}
+
+
+def scene():
+    from ramify.core.world.house_rules import scenario
+
+    return Scene(scenario("spend", 5, turns=14))
+
+
+@pytest.mark.parametrize("name", COMPACTORS)
+def test_every_compactor_fires_and_only_it_differs_from_the_control(name):
+    pytest.importorskip(PACKAGES.get(name, "json"))
+    one = scene()
+    compactor = open_compactor(name, summariser=SUMMARISERS["drops-rules"](), max_tokens=400, words=60)
+    setup = setup_for(one, compactor)
+    found = stage("compaction", one, setup)
+    assert found.valid
+    assert only_compaction_differs(stage("control", one, setup), found)
+    assert found.kept(one.rule).fate == FATES[name]
+    assert (found.summary_calls > 0) == needs_summariser(name)
+    pinned = stage("defense_pin", one, setup)
+    assert setup.buffer.check(pinned.context).ok
+    assert pinned.kept(one.rule).fate == "visible"
+
+
+def test_langmem_with_room_shows_the_rule_to_the_summariser():
+    pytest.importorskip("langmem")
+    one = scene()
+    compactor = open_compactor(
+        "langmem?before=400", summariser=SUMMARISERS["drops-rules"](), max_tokens=4000, words=60
+    )
+    assert stage("compaction", one, setup_for(one, compactor)).kept(one.rule).fate == "omitted"
+
+
+def test_a_word_limit_cuts_as_a_completion_limit_does():
+    model = WordLimit(ScriptedChat(["a b c", "a b c d"]), 3)
+    assert model.name == "scripted"
+    whole, cut = model.reply([]), model.reply([])
+    assert (whole.text, whole.finish) == ("a b c", "stop")
+    assert (cut.text, cut.finish) == ("a b c", "length")
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "message"),
+    [
+        ("zip", {}, "names no compactor"),
+        ("truncate:3", {}, "names no compactor"),
+        ("truncate?head=1", {}, "unknown option"),
+        ("head-tail?head=one", {}, "cannot be"),
+        ("summarise", {}, "needs a summariser"),
+        ("truncate", {"max_tokens": 0}, "at least 1"),
+        ("truncate", {"words": 0}, "at least 1"),
+    ],
+)
+def test_what_names_no_compactor_is_refused(spec, more, message):
+    with pytest.raises(BadInput, match=message):
+        open_compactor(spec, **more)

@@ -1,0 +1,142 @@
+"""Reading session logs of every form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.core.tree.tree import Tree
+from ramify.core.world.house_rules import TASKS, scenario
+from ramify.core.world.house_rules.agents import RuleAgent
+from ramify.operate.pin.strategies import Truncate
+from ramify.operate.rot.on_tree import GovernanceProbe
+from ramify.operate.rot.readers import checkpoint_session, read_lines, read_sessions, write_session
+from ramify.operate.rot.session import ModelCall, SessionLog, content_ids
+
+ASK, SAY = {"role": "user", "content": "Order ink."}, {"role": "assistant", "content": "Done."}
+
+
+def write(path, *bodies):
+    path.write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    return path
+
+
+def test_a_session_a_line_gives_a_call_for_every_assistant_turn(tmp_path):
+    log = read_sessions(write(tmp_path / "s.jsonl", {"messages": [ASK, SAY, ASK, SAY]}))[0]
+    assert [len(call.context) for call in log.calls] == [1, 3]
+    open_end = read_sessions(write(tmp_path / "t.jsonl", {"messages": [ASK, SAY, ASK]}))[0]
+    assert open_end.calls[-1].answer is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [ASK], "answer": SAY},
+        {"messages": [ASK], "response": "Done."},
+        {"request": {"messages": [ASK], "tools": []}, "response": {"choices": [{"message": SAY}]}},
+    ],
+)
+def test_a_call_a_line_in_every_form(tmp_path, body):
+    log = read_sessions(write(tmp_path / "c.jsonl", body))[0]
+    assert log.calls[0].context[0]["content"] == "Order ink."
+    assert log.calls[0].answer["content"] == "Done."
+
+
+def test_calls_are_grouped_by_session(tmp_path):
+    lines = [{"messages": [ASK], "answer": SAY, "session": name} for name in ("a", "b", "a")]
+    found = read_sessions(write(tmp_path / "c.jsonl", *lines))
+    assert [(log.name, len(log.calls)) for log in found] == [("a", 2), ("b", 1)]
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    before = content_ids([ASK, {"role": "user", "content": "More."}, {"role": "user", "content": "Again."}])
+    done = Truncate(5).compact(before)
+    log = SessionLog("s", (ModelCall(before, SAY), ModelCall(done.messages, SAY, done)))
+    assert read_sessions(write_session(log, tmp_path / "s.jsonl")) == [log]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no line"),
+        ('{"messages": []}\n', "no messages"),
+        ('{"messages": [{"content": "x"}]}\n', "needs a role"),
+        ('{"messages": [{"role": "user", "content": "x"}], "answer": 3}\n', "no assistant message"),
+        ('{"messages": [{"role": "assistant", "content": "x"}]}\n', "no assistant turn"),
+        ('{"messages": [{"role": "user", "content": "x"}], "answer": "y", "compaction": 1}\n', "no object"),
+        ("not json\n", "not JSON"),
+    ],
+)
+def test_a_bad_log_is_refused_by_line(text, message):
+    with pytest.raises(BadInput, match=message):
+        read_lines(text.splitlines(), "log.jsonl")
+
+
+def test_files_that_are_no_log(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        read_sessions(tmp_path / "none")
+    with pytest.raises(BadInput, match="folder"):
+        read_sessions(tmp_path)
+    (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(BadInput, match="neither text nor a tree"):
+        read_sessions(tmp_path / "x.bin")
+    Tree.open(tmp_path / "empty.db").close()
+    with pytest.raises(BadInput, match="policy's turn"):
+        read_sessions(tmp_path / "empty.db")
+
+
+def test_a_tree_of_forks_is_read_with_its_compaction(tmp_path):
+    s = scenario("spend", 3, turns=8, wording="small")
+    with Tree.open(tmp_path / "t.db") as tree:
+        probe = GovernanceProbe(tree, RuleAgent(compact=True).policy())
+        probe.fork_at_compaction(probe.record(s.messages), Truncate(60), s.rule, TASKS["spend"].checker, 1)
+    found = read_sessions(tmp_path / "t.db")
+    compacted = [log for log in found if any(call.compaction for call in log.calls)]
+    assert len(found) == 2
+    assert len(compacted) == 1
+    history, asked = compacted[0].calls
+    assert history.answer is None
+    assert asked.compaction.reason.startswith("dropped the")
+    assert "policy" in asked.compaction.trimmed
+    assert history.context[0]["id"] == s.messages[0]["id"]
+
+
+def test_a_saved_state_of_autogen_is_read_as_its_context_showed_it(tmp_path):
+    context = pytest.importorskip("autogen_core.model_context")
+    turns = ["Never buy above 100 USD.", "Understood.", "Order ink.", "Done."]
+    messages = [
+        {"content": text, "source": "user" if i % 2 == 0 else "agent", "type": kind}
+        for i, (text, kind) in enumerate(zip(turns, ["UserMessage", "AssistantMessage"] * 2, strict=True))
+    ]
+    state = {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": messages}}
+    buffered = context.BufferedChatCompletionContext(2).dump_component().model_dump()
+    (tmp_path / "state.json").write_text(json.dumps({"state": state, "model_context": buffered}))
+    log = read_sessions(tmp_path / "state.json")[0]
+    assert [len(call.context) for call in log.calls] == [1, 2]
+    assert log.calls[1].compaction.trimmed == ("m0",)
+
+
+def test_a_langgraph_thread_is_read_with_its_compaction(tmp_path):
+    pytest.importorskip("langgraph")
+    from langchain_core.runnables import RunnableLambda
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from ramify.core.chat import ScriptedChat
+    from ramify.operate.pin.frameworks.langchain_messages import LangChainChat
+    from ramify.operate.pin.frameworks.langgraph import summary_graph
+
+    agent = LangChainChat(ScriptedChat(lambda m: f"answer {len(m)}"))
+    graph = summary_graph(
+        RunnableLambda(agent.invoke), LangChainChat(ScriptedChat(lambda m: "Ink was ordered.")),
+        trigger=4, checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    config = {"configurable": {"thread_id": "1"}}
+    for text in ("Never buy above 100 USD.", "Order ink.", "Order paper.", "Buy a desk."):
+        graph.invoke({"messages": [("user", text)]}, config)
+    log = checkpoint_session(graph, config)
+    assert len(log.calls) == 4
+    assert log.calls[3].compaction is not None
+    assert not log.calls[3].told
+    assert "Ink was ordered." in log.calls[3].context[0]["content"]
