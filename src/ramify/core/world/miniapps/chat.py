@@ -28,9 +28,8 @@ def system_text(texts: Sequence[Text], tools: Sequence[ToolLike]) -> str:
     if tools:
         parts.append("Tools that do a whole procedure in one turn, called as tools.name(name=value):")
         for tool in tools:
-            given = ", ".join(
-                f"{key}: {one.get('type', 'any')}" for key, one in tool.parameters["properties"].items()
-            )
+            known = tool.parameters.get("properties", {})
+            given = ", ".join(f"{key}: {one.get('type', 'any')}" for key, one in known.items())
             parts.append(f"- tools.{tool.name}({given}): {tool.doc}")
     return "\n".join(parts)
 
