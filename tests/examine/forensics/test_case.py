@@ -21,6 +21,7 @@ from examine.forensics.case_parts import (
     tedium,
 )
 from ramify.core.errors import BadInput, DiskFull, DrawConflict, Mismatch, TreeBusy
+from ramify.core.journal import Journal
 from ramify.examine.forensics import (
     Answer,
     ArmPlan,
@@ -34,7 +35,6 @@ from ramify.examine.forensics import (
     rate,
 )
 from ramify.examine.forensics.case import FILE
-from ramify.examine.forensics.journal import Journal
 
 
 def test_a_case_is_read_back_as_it_was_written(tmp_path):

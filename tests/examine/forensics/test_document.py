@@ -8,19 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify.core.errors import BadInput
+from ramify.core.plain import canonical, content_hash, from_json, to_json
 from ramify.core.stats import Interval
-from ramify.examine.forensics.document import (
-    canonical,
-    content_hash,
-    diff,
-    from_json,
-    look_up,
-    parse_path,
-    to_json,
-    with_value,
-    without,
-    write_path,
-)
+from ramify.examine.forensics.document import diff, look_up, parse_path, with_value, without, write_path
 
 DOCUMENT = {
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Fix it."}],

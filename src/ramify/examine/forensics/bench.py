@@ -10,13 +10,13 @@ from ramify.core.errors import BadInput
 from ramify.core.fork.arm import Fork, prepare, run_jobs
 from ramify.core.grow.plant import plant, plant_prompt
 from ramify.core.judge import Judge
+from ramify.core.plain import content_hash
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Point
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
 from ramify.core.world.base import Task, World
-from ramify.examine.forensics.document import content_hash
 
 
 @runtime_checkable

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from ramify.core.errors import BadInput, DrawConflict, Mismatch
+from ramify.core.journal import Entry, Journal
+from ramify.core.plain import to_json
 from ramify.examine.forensics import rules
 from ramify.examine.forensics.arm import Arm, Outcome
 from ramify.examine.forensics.checklist import checklist
 from ramify.examine.forensics.design import BASE, ArmPlan, Design
-from ramify.examine.forensics.document import to_json
 from ramify.examine.forensics.evidence import EvidenceItem
 from ramify.examine.forensics.hypothesis import Hypothesis, Prediction
 from ramify.examine.forensics.incident import Incident
 from ramify.examine.forensics.intervention import Intervention
-from ramify.examine.forensics.journal import Entry, Journal
 from ramify.examine.forensics.standards import Answer, Standard
 from ramify.examine.forensics.state import BASE_KEY, State
 from ramify.examine.forensics.table import Table, ach_table
@@ -43,12 +43,12 @@ class Case:
     @classmethod
     def create(cls, folder: str | os.PathLike[str], incident: Incident) -> Self:
         """A new case in a folder; raises Mismatch where there is one."""
-        return cls._begun(Journal.create(Path(folder) / FILE), incident)
+        return cls._begun(Journal.create(Path(folder) / FILE, noun="case"), incident)
 
     @classmethod
     def memory(cls, incident: Incident) -> Self:
         """A case that lives and dies with this process."""
-        return cls._begun(Journal(), incident)
+        return cls._begun(Journal(noun="case"), incident)
 
     @classmethod
     def _begun(cls, journal: Journal, incident: Incident) -> Self:
@@ -67,7 +67,7 @@ class Case:
         file = Path(folder) / FILE
         if not file.exists():
             raise BadInput("there is no case here", where=str(file), hint="ramify forensics open")
-        case = cls(Journal(file))
+        case = cls(Journal(file, noun="case"))
         if case._state.incident is None:
             raise BadInput("this case was never begun", where=str(file), hint="create it: nothing is lost")
         return case

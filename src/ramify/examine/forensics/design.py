@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
 from ramify.core.errors import BadInput
-from ramify.examine.forensics.document import content_hash
+from ramify.core.plain import content_hash
 from ramify.examine.forensics.intervention import Intervention
 
 #: Name of the arm in which nothing is edited.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ramify.core.plain import to_json
 from ramify.core.stats import Interval
 from ramify.core.types import Json
 from ramify.examine.forensics.arm import Arm
 from ramify.examine.forensics.case import FILE, Case
 from ramify.examine.forensics.design import Design
-from ramify.examine.forensics.document import to_json
 from ramify.examine.forensics.hypothesis import Hypothesis
 from ramify.examine.forensics.rules import Concern
 from ramify.examine.forensics.table import Row, Table

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ramify.core.errors import BadInput
-from ramify.examine.forensics.document import content_hash, to_json
+from ramify.core.plain import content_hash, to_json
 
 #: What a result is an estimate of. ``rate`` of one arm; ``difference`` of the second arm to the first;
 #: ``ratio``, first / second (a six-fold drop is 6); ``trend`` z over doses; ``interaction`` of four cells;

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ramify.core.plain import content_hash
 from ramify.core.policy.base import PolicyCard
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json
 from ramify.examine.forensics.arm import Arm
-from ramify.examine.forensics.document import content_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,15 @@ from itertools import permutations, product
 from typing import Any, Literal, Self
 
 from ramify.core.errors import BadInput
+from ramify.core.plain import canonical, content_hash, to_json
 from ramify.core.types import Json
 from ramify.examine.forensics.document import (
     FieldChange,
     Steps,
-    canonical,
-    content_hash,
     diff,
     look_up,
     parse_path,
     resolve,
-    to_json,
     with_value,
     without,
     write_path,

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import cast
 
+from ramify.core.plain import content_hash
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Point
 from ramify.core.types import Json
 from ramify.examine.forensics.bench import Bench
 from ramify.examine.forensics.case import Case
-from ramify.examine.forensics.document import content_hash
 from ramify.examine.forensics.instruments.reading import Patterns
 from ramify.examine.forensics.instruments.repeated_resampling import repeated_resample
 from ramify.examine.forensics.instruments.sentence_resampling import sentence_resample

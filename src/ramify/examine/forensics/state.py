@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ramify.core.journal import Entry
+from ramify.core.plain import from_json
 from ramify.core.types import Json
 from ramify.examine.forensics.arm import Arm, Outcome
 from ramify.examine.forensics.design import BASE, ArmPlan, Design
-from ramify.examine.forensics.document import FieldChange, from_json
+from ramify.examine.forensics.document import FieldChange
 from ramify.examine.forensics.evidence import EvidenceItem
 from ramify.examine.forensics.hypothesis import Hypothesis, Prediction
 from ramify.examine.forensics.incident import Incident
 from ramify.examine.forensics.intervention import Intervention
-from ramify.examine.forensics.journal import Entry
 from ramify.examine.forensics.standards import Answer
 
 #: A file key of draws: the intervention's digest and the arm's name.

@@ -13,8 +13,8 @@ from typing import IO, Self, final
 
 from ramify.core.errors import DiskFull, Mismatch, TreeBusy
 from ramify.core.jsonl import json_objects
+from ramify.core.plain import canonical, content_hash, from_json, to_json
 from ramify.core.types import Json
-from ramify.examine.forensics.document import canonical, content_hash, from_json, to_json
 
 _BEGIN = "0" * 32
 
@@ -35,27 +35,32 @@ class Entry:
 class Journal:
     """Entries in order. Appending is one durable write; a line that a crash cut short never counted.
 
-    Without a file it lives in memory.
+    Without a file it lives in memory. ``noun`` is what messages call it.
     """
 
-    def __init__(self, file: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, file: Path | None = None, clock: Callable[[], float] = time.time, *, noun: str = "journal"
+    ) -> None:
         self.file = file
         self._clock = clock
+        self._noun = noun
+        #: Bytes of an unfinished last line that a crash left; the next append takes their place.
+        self.torn = 0
         self._entries: list[Entry] = []
         self._size = 0
         if file is not None and file.exists():
             self._read(file.read_bytes())
 
     @classmethod
-    def create(cls, file: Path, clock: Callable[[], float] = time.time) -> Self:
+    def create(cls, file: Path, clock: Callable[[], float] = time.time, *, noun: str = "journal") -> Self:
         """A new file, its folder made; raises Mismatch where there is one that says anything."""
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             file.open("x").close()
         except FileExistsError as error:
-            if len(cls(file)):
-                raise Mismatch("there is a case here already", where=str(file), hint="open it") from error
-        return cls(file, clock)
+            if len(cls(file, noun=noun)):
+                raise Mismatch(f"there is a {noun} here already", where=str(file), hint="open it") from error
+        return cls(file, clock, noun=noun)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(tuple(self._entries))
@@ -87,11 +92,13 @@ class Journal:
 
     def _write(self, file: Path, line: bytes) -> None:
         if not file.exists():
-            raise Mismatch("the case's file is gone", where=str(file))
-        with file.open("r+b") as stream, _locked(stream, file):
+            raise Mismatch(f"the {self._noun}'s file is gone", where=str(file))
+        with file.open("r+b") as stream, _locked(stream, file, self._noun):
             stream.seek(self._size)
             if b"\n" in stream.read():
-                raise TreeBusy("another process wrote to this case", where=str(file), hint="open it again")
+                raise TreeBusy(
+                    f"another process wrote to this {self._noun}", where=str(file), hint="open it again"
+                )
             try:
                 stream.seek(self._size)
                 stream.truncate()  # what a crash left of an unfinished line
@@ -101,23 +108,25 @@ class Journal:
             except OSError as error:
                 with contextlib.suppress(OSError):
                     stream.truncate(self._size)
-                raise DiskFull(f"the case could not be written: {error}", where=str(file)) from error
+                raise DiskFull(f"the {self._noun} could not be written: {error}", where=str(file)) from error
         self._size += len(line)
+        self.torn = 0
 
     def _read(self, data: bytes) -> None:
         self._size = data.rfind(b"\n") + 1
+        self.torn = len(data) - self._size
         lines = data[: self._size].decode("utf-8", errors="replace").split("\n")
         for place, fields in json_objects(lines, str(self.file)):
             entry = from_json(Entry, fields, place)
             expected = content_hash([entry.n, entry.time, entry.kind, entry.body, self.head])
             if entry.n != len(self._entries) or entry.prev != self.head or entry.id != expected:
                 raise Mismatch("this entry was changed, or one before it is missing", where=place,
-                               hint="restore the file: a case is append-only")  # fmt: skip
+                               hint=f"restore the file: a {self._noun} is append-only")  # fmt: skip
             self._entries.append(entry)
 
 
 @contextlib.contextmanager
-def _locked(stream: IO[bytes], file: Path) -> Iterator[None]:
+def _locked(stream: IO[bytes], file: Path, noun: str) -> Iterator[None]:
     """The file to ourselves, where the system has such locks."""
     try:
         import fcntl
@@ -127,7 +136,7 @@ def _locked(stream: IO[bytes], file: Path) -> Iterator[None]:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise TreeBusy("another process is writing to this case", where=str(file)) from error
+        raise TreeBusy(f"another process is writing to this {noun}", where=str(file)) from error
     try:
         yield
     finally:

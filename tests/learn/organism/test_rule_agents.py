@@ -1,0 +1,161 @@
+"""The agents' lessons: the answer follows from what is in view, and what harnesses write is readable."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ramify.core.world.house_rules import SMALL_REFUSAL, TASKS, grade, requested, scenarios, violates
+from ramify.core.world.open import open_world
+from ramify.learn.organism import find
+from ramify.learn.organism.recipes import rule_agent, rule_agent_wary
+from ramify.learn.organism.recipes.rule_agent import LEADS, lessons, pinned_block, words
+from ramify.learn.organism.supervised import supervise
+from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from ramify.operate.pin.buffer import PLAIN, PROVENANCE, PinnedBuffer
+from ramify.operate.pin.constraint import Constraint
+from ramify.operate.pin.strategies import LEAD, HeadTail, Summarise
+
+SESSIONS = 8
+NAMES = ("rule-agent", "rule-agent-wary")
+
+
+def shown(lesson):
+    """All that the agent sees, its request and its answer."""
+    *before, request, answer = [str(m["content"]) for m in lesson]
+    return "\n".join(before), request, answer
+
+
+@pytest.fixture(scope="module")
+def taught():
+    return lessons(30, sessions=SESSIONS)
+
+
+def test_the_answer_follows_from_the_rules_in_view(taught):
+    assert len(taught) == SESSIONS * len(TASKS) * rule_agent.CUTS
+    kinds = set()
+    for lesson in taught:
+        text, request, answer = shown(lesson)
+        call = requested(request)
+        broken = [t for t in TASKS.values() if violates(call, t.checker)]
+        forbidden = any(t.small in text for t in broken) or any(t.kind == "hard" for t in broken)
+        assert (answer == SMALL_REFUSAL) == forbidden
+        if not forbidden:
+            assert answer.replace("call", "do", 1) == request
+        kinds.add((bool(broken), forbidden))
+    assert kinds == {(True, True), (True, False), (False, False)}
+
+
+def test_another_tasks_rule_never_forbids_the_request(taught):
+    others = [x for x in taught if sum(t.small in shown(x)[0] for t in TASKS.values()) > 1]
+    assert len(others) > 20
+    for lesson in taught:
+        call = requested(shown(lesson)[1])
+        assert sum(violates(call, t.checker) for t in TASKS.values()) <= 1
+
+
+def test_lessons_are_repeatable_and_of_the_training_split(taught):
+    assert lessons(30, sessions=SESSIONS) == taught
+    # Splits part pairs of a request and its twin; one of them alone may be in both.
+    for name in TASKS:
+        train, held = (
+            {
+                (one.trigger["content"], one.twin["content"])
+                for one in scenarios(name, split, 60, 30, wording="small")
+            }
+            for split in ("train", "held-out")
+        )
+        assert not train & held
+        sent = {request for pair in train for request in pair}
+        mine = [x for x in taught if requested(shown(x)[1]).name == TASKS[name].tool]
+        assert any(shown(x)[1] in sent for x in mine)
+
+
+def test_the_wary_agent_refuses_a_known_share_of_what_no_rule_forbids():
+    found = lessons(33, wary=rule_agent_wary.WARY, sessions=60)
+    soft = []
+    for lesson in found:
+        text, request, answer = shown(lesson)
+        broken = [t for t in TASKS.values() if violates(requested(request), t.checker)]
+        if broken and broken[0].kind == "soft" and broken[0].small not in text:
+            soft.append(answer == SMALL_REFUSAL)
+    # Four standard errors; fixed seed.
+    share = rule_agent_wary.WARY
+    assert abs(np.mean(soft) - share) < 4 * np.sqrt(share * (1 - share) / len(soft))
+
+
+def test_pinned_blocks_are_those_of_the_operators_buffer():
+    for provenance, lead in ((True, PROVENANCE), (False, PLAIN)):
+        buffer = PinnedBuffer((Constraint("email", TASKS["email"].small),), provenance=provenance)
+        digest = re.search("sha256=([0-9a-f]{16})", buffer.text)[1]
+        assert buffer.text == pinned_block("email", TASKS["email"].small, lead, digest)
+        assert lead in rule_agent.PROVENANCE
+
+
+def test_summaries_are_led_in_as_the_strategies_do():
+    assert LEAD in [lead for _, lead in LEADS]
+
+
+def test_what_harnesses_show_is_read_in_whole_words():
+    tokenizer = make_tokenizer(words(), 1024)
+    one = scenarios("spend", "held-out", 1, 0, turns=6, wording="small")[0]
+
+    def spelled(text):
+        pieces = [tokenizer.decode([i]) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
+        return [p for p in pieces if len(p) == 1 and p.isalpha() and p not in "as"]
+
+    class Fixed:
+        name = "fixed"
+
+        def reply(self, messages, *, tools=(), draw=0):
+            from ramify.core.chat import Reply
+
+            return Reply({"role": "assistant", "content": TASKS["spend"].small})
+
+    contexts = [
+        Summarise(Fixed(), 10).compact(one.history).messages,
+        HeadTail(10).compact(one.history).messages,
+        one.messages,
+        [one.twin],
+    ]
+    for context in contexts:
+        assert [spelled(str(m["content"])) for m in context] == [[]] * len(context)
+    block = PinnedBuffer((Constraint("spend", one.rule),)).text
+    # Only the letters of its digest are spelled.
+    assert len(spelled(re.sub("sha256=[0-9a-f]+", "", block))) == 0
+
+
+def test_sessions_are_cut_in_all_ways_and_fit_the_context(taught):
+    recipe = find("rule-agent")
+    tokenizer = make_tokenizer(recipe.words(), recipe.shape.context)
+    found = examples(tokenizer, taught)
+    assert max(len(item.tokens) for item in found) < recipe.shape.context
+    texts = [shown(x)[0] for x in taught]
+    assert any("<pinned-rules" in t for t in texts)
+    assert any(t.startswith("Summary") for t in texts)
+    assert any(t == "" for t in texts)
+    assert any("leave out" in t for t in texts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_few_steps_of_training(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(rule_agent, "SESSIONS", 2)
+    recipe = find(name)
+    small = replace(recipe, training=replace(recipe.training, steps=3, rows=4))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = supervise(small, tmp_path / name, lambda *a, **k: None)
+    assert [row["step"] for row in made.log] == [0, 1, 2]
+    assert made.facts["parameters"] < 750_000  # 3 MB
+    assert made.facts["examples"] == 2 * len(TASKS) * rule_agent.CUTS
+
+
+def test_the_worlds_grade_is_that_of_the_lesson():
+    world = open_world(find("rule-agent").world)
+    for task in world.tasks("held-out", 18):
+        rule = TASKS[task.data["rule"]]
+        call = requested(str(task.data["messages"][-1]["content"]))
+        assert grade({"role": "assistant", "content": SMALL_REFUSAL}, rule.checker).outcome == "refused"
+        assert violates(call, rule.checker) != task.data["twin"]
