@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ramify.core.chat import ChatModel, PolicyChat, ScriptedChat
     from ramify.core.errors import RamifyError, UserError
     from ramify.core.fork import (
         Ban,
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from ramify.learn.credit.methods import credit_method
     from ramify.learn.recovery import read_traces, recovery_audit
     from ramify.learn.train.loop import TreeTraining, improve
+    from ramify.operate.memory import ExperienceMemory, RecurrenceGate
+    from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
+    from ramify.operate.rot import GovernanceProbe
 
 # Loaded on first use: a script that only reads a tree does not wait for torch.
 _HOME = {
@@ -63,16 +67,20 @@ _HOME = {
     "Ban": "core.fork",
     "Capture": "core.policy.inside",
     "Case": "examine.forensics",
+    "ChatModel": "core.chat",
     "ClampDirection": "examine.steer",
     "Compose": "core.fork",
+    "Constraint": "operate.pin",
     "CrossCoder": "examine.crosscoder",
     "Draft": "core.tree.node",
     "Edit": "core.policy.inside",
     "EditMessage": "core.fork",
     "Effect": "core.fork",
+    "ExperienceMemory": "operate.memory",
     "FirstTokenProbe": "examine.probe",
     "Force": "core.fork",
     "Fork": "core.fork",
+    "GovernanceProbe": "operate.rot",
     "Hypothesis": "examine.forensics",
     "ImplicitPair": "learn.credit.implicit.pair",
     "Incident": "examine.forensics",
@@ -82,15 +90,20 @@ _HOME = {
     "LocalPolicy": "core.policy.local",
     "MatchJudge": "core.judge",
     "Node": "core.tree.node",
+    "PinnedBuffer": "operate.pin",
+    "PinnedCompactor": "operate.pin",
     "Point": "core.tree.node",
     "Policy": "core.policy.base",
+    "PolicyChat": "core.chat",
     "Producer": "core.tree.score",
     "RamifyError": "core.errors",
+    "RecurrenceGate": "operate.memory",
     "RemotePolicy": "core.policy.remote",
     "Remove": "core.fork",
     "Replace": "core.fork",
     "Sampling": "core.policy.base",
     "Score": "core.tree.score",
+    "ScriptedChat": "core.chat",
     "ScriptedPolicy": "core.policy.scripted",
     "Set": "core.fork",
     "StateGraph": "learn.credit.graph",
@@ -131,16 +144,20 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "Ban",
     "Capture",
     "Case",
+    "ChatModel",
     "ClampDirection",
     "Compose",
+    "Constraint",
     "CrossCoder",
     "Draft",
     "Edit",
     "EditMessage",
     "Effect",
+    "ExperienceMemory",
     "FirstTokenProbe",
     "Force",
     "Fork",
+    "GovernanceProbe",
     "Hypothesis",
     "ImplicitPair",
     "Incident",
@@ -150,15 +167,20 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "LocalPolicy",
     "MatchJudge",
     "Node",
+    "PinnedBuffer",
+    "PinnedCompactor",
     "Point",
     "Policy",
+    "PolicyChat",
     "Producer",
     "RamifyError",
+    "RecurrenceGate",
     "RemotePolicy",
     "Remove",
     "Replace",
     "Sampling",
     "Score",
+    "ScriptedChat",
     "ScriptedPolicy",
     "Set",
     "StateGraph",
