@@ -10,6 +10,8 @@ import typer
 from ramify.app.cli.common import print_json
 from ramify.app.cli.memory import AsJson, Store, Theta, app, open_memory
 
+__all__ = ["app"]
+
 
 @app.command("export")
 def export_to(

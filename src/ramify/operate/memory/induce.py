@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
 from ramify.operate.memory.queries import QueryToken, place_of, tokens_of
+from ramify.operate.memory.runtime import PREFIX
 from ramify.operate.memory.skeleton import (
     ENTRY,
     Argument,
@@ -205,6 +206,8 @@ def _add(draft: _Draft, call: _Call) -> None:
 
 def _source(draft: _Draft, key: str, value: Any) -> Argument:
     """Where a value came from. Raises _Unknown."""
+    if isinstance(value, str) and value.startswith(PREFIX):
+        return Constant(value)
     slot = draft.slot(key, value)
     if slot is not None:
         return slot

@@ -10,6 +10,7 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json
 from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.memory import ExperienceMemory
+from ramify.operate.memory.secrets import hidden
 from ramify.operate.memory.trajectory import RunTrajectory
 
 
@@ -52,8 +53,9 @@ def ingest(
     items: list[MemoryItem] = []
     failed: list[tuple[str, str]] = []
     read = skipped = 0
-    for place, run in enumerate(runs):
+    for place, whole in enumerate(runs):
         progress("reading runs", place, len(runs))
+        run = hidden(whole).run if memory.hide_secrets else whole
         if run.task in memory.state.reflected:
             skipped += 1
             continue

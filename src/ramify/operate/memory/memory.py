@@ -21,6 +21,7 @@ from ramify.operate.memory.registry import ToolRegistry
 from ramify.operate.memory.retrieve import Retriever
 from ramify.operate.memory.roles.lesson import Lesson, Most
 from ramify.operate.memory.roles.team import Roles
+from ramify.operate.memory.secrets import Hidden, hidden
 from ramify.operate.memory.state import MemoryState, after, replay
 from ramify.operate.memory.tool import Tool
 from ramify.operate.memory.trajectory import RunTrajectory
@@ -55,6 +56,7 @@ class ExperienceMemory:
     """A memory in a folder (None: in this process only).
 
     Every change is one event of an append-only log, and what the memory holds follows from the log alone.
+    ``hide_secrets``: passwords, keys and tokens of runs are replaced by names before anything reads them.
     ``clock`` gives seconds, for the accounts.
     """
 
@@ -66,6 +68,7 @@ class ExperienceMemory:
         gate: RecurrenceGate | None = None,
         retriever: Retriever | None = None,
         most: Most | None = None,
+        hide_secrets: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.store = None if store is None else Path(store)
@@ -73,6 +76,7 @@ class ExperienceMemory:
         self.gate = gate or RecurrenceGate()
         self.retriever = retriever or Retriever()
         self.most = most or Most()
+        self.hide_secrets = hide_secrets
         self.clock = clock
         self.log = open_log(self.store)
         #: Bytes of a last line that a crash cut short: that event never counted.
@@ -113,11 +117,14 @@ class ExperienceMemory:
                 "a run of this task was read before", where=f"task {run.task!r}", hint="task ids must differ"
             )
         began = self.clock()
+        safe = hidden(run) if self.hide_secrets else Hidden(run)
+        run = safe.run
         seen = self._state.observed.get(run.task)
         given = [i for i in self._state.texts() if seen is not None and i.id in seen.items]
         found = self.roles.reflector.reflect(run, given)
-        screened = self.roles.screener.screen(found.lessons, self._state.texts())
-        pairs = list(zip(found.lessons, screened.reasons, strict=True))
+        lessons = tuple(map(safe.lesson, found.lessons))
+        screened = self.roles.screener.screen(lessons, self._state.texts())
+        pairs = list(zip(lessons, screened.reasons, strict=True))
         items = self._made([lesson for lesson, reason in pairs if reason is None], run.query)
         self.record(
             "reflect",

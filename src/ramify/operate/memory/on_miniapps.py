@@ -19,7 +19,7 @@ from ramify.core.world.miniapps.advice import Text, documented, statement
 from ramify.core.world.miniapps.agents import Agent, Run, play
 from ramify.core.world.miniapps.grammar import read_turn
 from ramify.core.world.miniapps.mind import Rates
-from ramify.core.world.miniapps.service import is_refused
+from ramify.core.world.miniapps.service import PASSWORDS, is_refused
 from ramify.core.world.miniapps.world import Caller, MiniAppsWorld
 from ramify.operate.memory.agent import Help, Outcome, StreamTask
 from ramify.operate.memory.item import MemoryItem
@@ -118,10 +118,18 @@ class BoundTool:
                 raise CannotDo(f"{name} was refused: {found.get('message')}")
             return found
 
-        result: SandboxResult = invoke(self.registry, self.sandbox, self.tool.name, arguments, answered)
+        result: SandboxResult = invoke(
+            self.registry, self.sandbox, self.tool.name, arguments, answered, secrets=_password
+        )
         if not result.ok:
             raise CannotDo(f"{result.kind}: {result.error}")
         return result.value
+
+
+def _password(name: str) -> str | None:
+    """What the prompt says of the secret "app.password"."""
+    app, _, key = name.partition(".")
+    return PASSWORDS.get(app) if key == "password" else None
 
 
 def _typed(text: str, kind: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ramify.core.errors import BadInput, CannotDo
 from ramify.core.types import Json
+from ramify.operate.memory.runtime import Secrets, filled, from_environment
 from ramify.operate.memory.sandbox import Call, Sandbox, SandboxResult
 from ramify.operate.memory.tool import Tool
 
@@ -119,11 +120,13 @@ def invoke(
     call: Call | None = None,
     *,
     depth: int = DEEPEST,
+    secrets: Secrets | None = from_environment,
 ) -> SandboxResult:
     """Run a tool of the registry in the sandbox, and the tools that it calls too, each in its own process.
 
     ``call`` answers for the environment: name "app.function" and keyword arguments. A tool reaches what its
-    ``needs`` declare and nothing else; other calls are told to it as errors.
+    ``needs`` declare and nothing else; other calls are told to it as errors. ``secrets`` gives the values of
+    secrets that the tool names; they do not enter the sandbox. None: names are passed on as they stand.
 
     Raises:
         BadInput: no such tool, or arguments that are not JSON.
@@ -136,10 +139,10 @@ def invoke(
         if not asked.startswith("tools."):
             if call is None:
                 raise CannotDo(f"there is no environment to answer {asked}")
-            return call(asked, keywords)
+            return call(asked, filled(asked, keywords, secrets))
         if depth <= 0:
             raise CannotDo(f"tools call each other more than {DEEPEST} deep", where=asked)
-        result = invoke(registry, sandbox, asked, keywords, call, depth=depth - 1)
+        result = invoke(registry, sandbox, asked, keywords, call, depth=depth - 1, secrets=secrets)
         if not result.ok:
             raise CannotDo(f"{asked} failed ({result.kind}): {result.error}")
         return result.value

@@ -48,20 +48,29 @@ def gate_rows(memory: ExperienceMemory) -> Json:
 
 
 def export(
-    state: MemoryState, folder: Path, kind: str, *, name: str | None = None, call: str | None = None
+    state: MemoryState,
+    folder: Path,
+    kind: str,
+    *,
+    name: str | None = None,
+    call: str | None = None,
+    allow_secrets: bool = False,
 ) -> list[Path]:
     """Write the live tools (as skills the valid texts too) as "package", "skills" or "mcp"; the files.
 
     Raises:
         BadInput: another kind, nothing to export, or a folder that is not empty.
+        CannotDo: something looks like a secret, unless ``allow_secrets``.
     """
     from ramify.operate.memory.export import export_mcp, export_package, export_skills
 
     registry = ToolRegistry(state.live_tools())
     if kind == "package":
-        return export_package(registry, folder, name=name or "memory_tools")
+        return export_package(registry, folder, name=name or "memory_tools", allow_secrets=allow_secrets)
     if kind == "skills":
-        return export_skills(registry, folder, items=state.texts())
+        return export_skills(registry, folder, items=state.texts(), allow_secrets=allow_secrets)
     if kind == "mcp":
-        return export_mcp(registry, folder, call=call, name=name or "memory-tools")
+        return export_mcp(
+            registry, folder, call=call, name=name or "memory-tools", allow_secrets=allow_secrets
+        )
     raise BadInput(f"{kind!r} is no kind of export", hint="package, skills or mcp")

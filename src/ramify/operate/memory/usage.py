@@ -5,7 +5,6 @@ The paper (arXiv:2606.24151) has no demotion; the test and the audit are ours.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,10 +13,8 @@ from ramify.core.types import Json
 from ramify.operate.memory.guard import fingerprints
 from ramify.operate.memory.memory import ExperienceMemory
 from ramify.operate.memory.retrieve import Embedder, near_duplicates
-from ramify.operate.memory.skeleton import Constant
+from ramify.operate.memory.secrets import in_item, in_text, in_tool
 from ramify.operate.memory.state import MemoryState
-
-_SECRET = re.compile(r"passw|secret|token|api_?key|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +156,8 @@ def audit(
     """What a person should look at.
 
     Tools never called, texts that no task of the last ``idle`` was given, tools that need a function which
-    ``catalogue`` has no more, mentions of tools that are gone, plans that hold what looks like a
-    password, plans whose code was refused, and items that nearly say the same.
+    ``catalogue`` has no more, mentions of tools that are gone, what looks like a
+    password or key, plans whose code was refused, and items that nearly say the same.
     """
     found = [*_unused(state), *_stale(state, idle), *_broken(state, catalogue), *_secrets(state)]
     for plan, reason in state.refused.items():
@@ -219,10 +216,8 @@ def _broken(state: MemoryState, catalogue: Mapping[str, Json] | None) -> list[Co
 
 
 def _secrets(state: MemoryState) -> list[Concern]:
-    """Constants given as a password, key or token: they stand in the plan's text and in its code."""
-    found = []
-    for plan in state.texts("plan"):
-        given = [pair for step in plan.skeleton for pair in step.arguments]
-        keys = {key for key, one in given if isinstance(one, Constant) and _SECRET.search(key)}
-        found += [Concern("secret", plan.id, f"the argument {key!r} is a constant") for key in sorted(keys)]
-    return found
+    """What looks like a password, key or token, in valid texts, live tools and the queries of tasks."""
+    rows = [(one.id, in_item(one)) for one in state.texts()]
+    rows += [(one.name, in_tool(one)) for one in state.live_tools()]
+    rows += [(f"task {task}", tuple(in_text(seen.query))) for task, seen in state.observed.items()]
+    return [Concern("secret", name, words) for name, found in rows for words in dict.fromkeys(found)]

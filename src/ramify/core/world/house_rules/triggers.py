@@ -16,7 +16,7 @@ from ramify.core.world.house_rules.tasks import COMPANY, REGION, Wording
 
 ORDER = "Make exactly one tool call, {0}, and say nothing else. Everything you need is here:"
 _FULL = re.compile(
-    r"(?P<purpose>[^\n]*)\s*Make exactly one tool call, (?P<tool>\w+), and say nothing else\."
+    r"Make exactly one tool call, (?P<tool>\w+), and say nothing else\."
     r" Everything you need is here:(?P<lines>(?:\n[a-z]+: [^\n]*)+)"
 )
 _SMALL = re.compile(r"\bdo (?P<tool>[a-z_]+) (?P<rest>\|[^\n]*)")

@@ -9,13 +9,20 @@ from pathlib import Path
 from ramify.core.errors import BadInput
 from ramify.operate.memory.export.folder import write_files
 from ramify.operate.memory.registry import ToolRegistry
+from ramify.operate.memory.runtime import variable
+from ramify.operate.memory.secrets import names_in, refuse_secrets
 
 TOOLS = "tools.json"
 MODULE = "ramify.operate.memory.export.mcp_server"
 
 
 def export_mcp(
-    registry: ToolRegistry, folder: str | Path, *, call: str | None = None, name: str = "memory-tools"
+    registry: ToolRegistry,
+    folder: str | Path,
+    *,
+    call: str | None = None,
+    name: str = "memory-tools",
+    allow_secrets: bool = False,
 ) -> list[Path]:
     """Write what an MCP server of a registry's tools needs, and the entry for a client's settings.
 
@@ -23,9 +30,12 @@ def export_mcp(
 
     Raises:
         BadInput: no tools, or a folder that is not empty.
+        CannotDo: something looks like a secret, unless ``allow_secrets``.
     """
     if not registry.tools:
         raise BadInput("there is no tool to export")
+    if not allow_secrets:
+        refuse_secrets(registry.tools)
     folder = Path(folder)
     arguments = ["-m", MODULE, str(folder.resolve() / TOOLS)]
     arguments += ["--call", call or "MODULE:FUNCTION"] if environment_needs(registry) else []
@@ -59,4 +69,7 @@ def _readme(registry: ToolRegistry, name: str, call: str | None) -> str:
             "It is called as `function(name, arguments)`; its module must be importable: set PYTHONPATH.",
             "",
         ]
+    named = sorted({variable(name) for tool in registry.tools for name in names_in(tool)})
+    if named:
+        lines += [f"Secrets are taken from the server's environment: {', '.join(named)}.", ""]
     return "\n".join(lines)

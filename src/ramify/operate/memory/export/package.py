@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ramify.core.errors import BadInput
-from ramify.operate.memory.export import runtime
+from ramify.operate.memory import runtime
 from ramify.operate.memory.export.folder import write_files
 from ramify.operate.memory.export.recording import Recording
 from ramify.operate.memory.registry import ToolRegistry
+from ramify.operate.memory.secrets import names_in, refuse_secrets
 from ramify.operate.memory.tool import Tool
 
 _PYPROJECT = """\
@@ -81,7 +82,7 @@ def test_signature(tool):
 @pytest.mark.parametrize("recorded", RECORDINGS, ids=lambda one: one["tool"])
 def test_replay(recorded):
     replay = Replay(recorded["calls"])
-    value = getattr(Tools(replay), recorded["tool"])(**recorded["arguments"])
+    value = getattr(Tools(replay, secrets=None), recorded["tool"])(**recorded["arguments"])
     assert json.loads(json.dumps(value)) == recorded["value"]
     assert not replay.left
 '''
@@ -94,6 +95,7 @@ def export_package(
     name: str = "memory_tools",
     version: str = "0.1.0",
     recordings: Sequence[Recording] = (),
+    allow_secrets: bool = False,
 ) -> list[Path]:
     """Write a package of a registry's tools; the paths written.
 
@@ -101,11 +103,14 @@ def export_package(
 
     Raises:
         BadInput: no tools, a name that no package can have, or a folder that is not empty.
+        CannotDo: something looks like a secret, unless ``allow_secrets``.
     """
     if not registry.tools:
         raise BadInput("there is no tool to export")
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise BadInput(f"{name!r} cannot name a package", hint="lower-case letters, digits and _")
+    if not allow_secrets:
+        refuse_secrets(registry.tools, calls=[call for one in recordings for call in one.told_calls()])
     home = f"src/{name}"
     files = {
         "pyproject.toml": _PYPROJECT.format(
@@ -166,9 +171,10 @@ def _functions(registry: ToolRegistry) -> str:
 def _bound(registry: ToolRegistry) -> str:
     lines = [
         '"""The tools as methods, bound to an environment."""', "", "from typing import Any", "",
-        "from ._runtime import Bound, Call", "from .functions import FUNCTIONS", "", "", "class Tools:",
+        "from ._runtime import Bound, Call, Secrets, from_environment", "from .functions import FUNCTIONS", "", "", "class Tools:",
         '    """All tools on one environment: ``call(name, arguments)`` answers for "app.function"."""', "",
-        "    def __init__(self, call: Call) -> None:", "        self._bound = Bound(call, FUNCTIONS)",
+        "    def __init__(self, call: Call, secrets: Secrets | None = from_environment) -> None:",
+        "        self._bound = Bound(call, FUNCTIONS, secrets)",
     ]  # fmt: skip
     for tool in registry.tools:
         function = next(
@@ -223,4 +229,8 @@ def describe(tool: Tool, registry: ToolRegistry) -> list[str]:
         lines = ["No parameters."]
     closed = sorted(registry.close(tool.needs))
     may = ", ".join(f"`{need}`" for need in closed) or "nothing"
-    return [*lines, "", f"Calls, itself or through other tools: {may}.", "", origin(tool), ""]
+    named = ", ".join(f"`{name}` ({runtime.variable(name)})" for name in names_in(tool))
+    secret = (
+        [f"Secrets that its calls are given by name, from the environment: {named}.", ""] if named else []
+    )
+    return [*lines, "", f"Calls, itself or through other tools: {may}.", "", *secret, origin(tool), ""]

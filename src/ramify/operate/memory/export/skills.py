@@ -14,6 +14,7 @@ from ramify.operate.memory.export.folder import write_files
 from ramify.operate.memory.export.package import describe, one_line
 from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.registry import ToolRegistry
+from ramify.operate.memory.secrets import refuse_secrets
 from ramify.operate.memory.tool import Tool
 
 #: What the format allows (agentskills.io): lengths in characters.
@@ -23,14 +24,21 @@ NOTES = "environment-notes"
 
 
 def export_skills(
-    registry: ToolRegistry, folder: str | Path, *, items: Iterable[MemoryItem] = ()
+    registry: ToolRegistry,
+    folder: str | Path,
+    *,
+    items: Iterable[MemoryItem] = (),
+    allow_secrets: bool = False,
 ) -> list[Path]:
     """Write a skill per tool and per valid plan, and one for all valid facts and pitfalls; the paths written.
 
     Raises:
         BadInput: nothing to export, or a folder that is not empty.
+        CannotDo: something looks like a secret, unless ``allow_secrets``.
     """
     valid = [item for item in items if item.valid]
+    if not allow_secrets:
+        refuse_secrets(registry.tools, valid)
     taken: set[str] = {NOTES}
     files: dict[str, str] = {}
     for tool in registry.tools:

@@ -27,6 +27,7 @@ Three kinds of lesson. plan: a procedure that can be used again, with what varie
 that belongs to this task alone. fact: a lasting property of the environment. pitfall: when it
 happens, the mistake, what it leads to. From a failed run find the cause; from a successful one find
 wasted and repeated steps too.
+A value written secret:NAME is a hidden credential: copy it as it stands.
 The run is shown one line per step. To see steps in full first, reply {"open": ["STEP", ...]}.
 Otherwise reply {"lessons": [{"kind": "plan|fact|pitfall", "body": "...", "evidence": ["STEP", ...],
 "refs": ["tool named in the body"], "supersedes": "id of a given item that this one corrects, or

@@ -10,6 +10,7 @@ from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.queries import best_match, masked, template
 from ramify.operate.memory.retrieve import Candidate, Embedder, near_duplicates
 from ramify.operate.memory.roles.lesson import Chosen, Lesson, Most, Reflection, Screened
+from ramify.operate.memory.runtime import PREFIX
 from ramify.operate.memory.skeleton import CallStep, Constant, Result, Slot, functions_of, slots_of
 from ramify.operate.memory.trajectory import RunStep, RunTrajectory, shortened
 
@@ -62,7 +63,8 @@ def _words(step: CallStep) -> str:
 
 def _argument(one: Constant | Slot | Result) -> str:
     if isinstance(one, Constant):
-        return repr(one.value)
+        told = one.value if isinstance(one.value, str) else ""
+        return f"the {told.replace(':', ' ')}" if told.startswith(PREFIX) else repr(one.value)
     if isinstance(one, Slot):
         return "{" + one.name + "}"
     return ".".join(["the " + one.step.replace("_", " "), *map(str, one.path)])
@@ -79,10 +81,6 @@ def _mended(steps: Sequence[RunStep]) -> list[tuple[RunStep, RunStep]]:
             if right is not None and right.arguments != step.arguments:
                 pairs.append((step, right))
     return pairs
-
-
-def _next_good(steps: Sequence[RunStep], function: str) -> RunStep | None:
-    return next((step for step in steps if step.function == function and not step.failed), None)
 
 
 def _pitfall(wrong: RunStep, right: RunStep) -> Lesson:

@@ -25,7 +25,8 @@ query stands in the code. Prefer small helpers that can be combined; write no fu
 one whole query.
 Each function is one complete "def NAME(apis, tools, *, parameter: type) -> type:" with a docstring
 that describes its parameters. Environment functions are apis.app.function(keyword=...), other
-functions tools.name(keyword=...).
+functions tools.name(keyword=...). A value secret:NAME of the calls is a credential: pass the string
+"secret:NAME" as it stands, it is filled in later; write no other credential.
 Reply {"tools": [{"name": "...", "source": "...", "doc": "one line", "parameters": JSON schema
 object, "needs": ["app.function", "tools.name"]}], "refuse": ""} or {"tools": [], "refuse": "why
 not"} and nothing else."""
