@@ -11,7 +11,12 @@ from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
 
 #: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
-PURE = ["ramify.core.stats"]
+PURE = [
+    "ramify.core.stats",
+    "ramify.operate.pin.frameworks.rules_agent_framework",
+    "ramify.operate.pin.frameworks.rules_autogen",
+    "ramify.operate.pin.frameworks.rules_langchain",
+]
 
 install_import_hook(PURE, "beartype.beartype")
 

@@ -1,4 +1,4 @@
-"""Ten lines of core, each broken on purpose: a named test must notice.
+"""Chosen lines, each broken on purpose: a named test must notice.
 
 A mutation is applied to a copy of the package, never in place, and the named test runs against the copy in a
 process of its own. A mutation whose line is gone fails too: name its successor.
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Mutation(NamedTuple):
-    """A file of ``src/ramify/core``, a text that stands in it once, what it becomes, and who must notice."""
+    """A file of ``src/ramify``, a text that stands in it once, what it becomes, and who must notice."""
 
     file: str
     text: str
@@ -26,60 +26,122 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = [
-    Mutation("policy/noise.py", "range(10)", "range(9)", "policy/test_noise.py::test_known_answers"),
     Mutation(
-        "policy/noise.py",
+        "core/policy/noise.py", "range(10)", "range(9)", "core/policy/test_noise.py::test_known_answers"
+    ),
+    Mutation(
+        "core/policy/noise.py",
         "np.arange(1, lanes + 1, dtype",
         "np.arange(0, lanes, dtype",
-        "policy/test_noise.py::test_the_couplings_share_no_number",
+        "core/policy/test_noise.py::test_the_couplings_share_no_number",
     ),
     Mutation(
-        "tree/node.py",
+        "core/tree/node.py",
         "self.offsets[token - 1]",
         "self.offsets[token]",
-        "test_contracts.py::test_text_upto_a_token",
+        "core/test_contracts.py::test_text_upto_a_token",
     ),
     Mutation(
-        "tree/node.py",
+        "core/tree/node.py",
         "for s in self.steps[start:]",
         "for s in self.steps",
-        "test_contracts.py::test_the_context_starts_at_the_last_rewrite_and_skips_verdicts",
+        "core/test_contracts.py::test_the_context_starts_at_the_last_rewrite_and_skips_verdicts",
     ),
     Mutation(
-        "stats/proportions.py",
+        "core/stats/proportions.py",
         "(2 * loss_rate + delta * (1 - delta))",
         "(2 * loss_rate + delta * (1 + delta))",
-        "stats/test_counts.py::test_paired_difference_published",
+        "core/stats/test_counts.py::test_paired_difference_published",
     ),
     Mutation(
-        "stats/sequential.py",
+        "core/stats/sequential.py",
         "down = (1 - values) / (1 - null)",
         "down = (1 - values) / (1 + null)",
-        "stats/test_sequential.py::test_capital_is_a_fair_game",
+        "core/stats/test_sequential.py::test_capital_is_a_fair_game",
     ),
     Mutation(
-        "fork/arm.py",
+        "core/fork/arm.py",
         "keep = point.keep - plan.drop",
         "keep = point.keep",
-        "fork/test_change.py::test_remove_goes_back_before_the_token",
+        "core/fork/test_change.py::test_remove_goes_back_before_the_token",
     ),
     Mutation(
-        "fork/arm.py",
+        "core/fork/arm.py",
         "        episode.reseed(luck)\n",
         "",
-        "fork/test_world.py::test_each_draw_has_its_own_luck",
+        "core/fork/test_world.py::test_each_draw_has_its_own_luck",
     ),
     Mutation(
-        "fork/context.py",
+        "core/fork/context.py",
         "if turn.luck != luck and turn.seed is not None",
         "if False",
-        "fork/test_world.py::test_nested_forks_replay_the_luck_of_every_part",
+        "core/fork/test_world.py::test_nested_forks_replay_the_luck_of_every_part",
     ),
     Mutation(
-        "fork/potential.py",
+        "core/fork/potential.py",
         'stream_of("passage", end.address)',
         'stream_of("sweep", end.address)',
-        "fork/test_world.py::test_an_unfinished_trace_runs_on_from_its_end",
+        "core/fork/test_world.py::test_an_unfinished_trace_runs_on_from_its_end",
+    ),
+    Mutation(
+        "core/compaction.py",
+        "any(holds(call.prompt, text) for call in result.calls)",
+        "result.calls",
+        "core/test_compaction.py::test_what_is_dropped_inserted_trimmed_and_summarised",
+    ),
+    Mutation(
+        "operate/pin/buffer.py",
+        "not whole or any(_marks(rest).search(rest) for rest in rests)",
+        "not whole",
+        "operate/pin/test_buffer.py::test_an_unclosed_or_foreign_mark_fails_the_check",
+    ),
+    Mutation(
+        "operate/pin/buffer.py",
+        "text = text.replace(entry, quoted)",
+        "pass",
+        "operate/pin/test_buffer.py::test_echoes_and_forgeries_leave_exactly_one_copy",
+    ),
+    Mutation(
+        "operate/pin/channel.py",
+        "if rule.version != expected:",
+        "if False:",
+        "operate/pin/test_channel.py::test_a_signed_change_is_taken_once",
+    ),
+    Mutation(
+        "operate/pin/frameworks/rules_langchain.py",
+        "if history.span(i, stop) <= limit), stop)",
+        "if history.span(i, stop) < limit), stop)",
+        "operate/pin/frameworks/test_rules_langchain.py::test_a_suffix_of_exactly_the_limit_is_shown_whole",
+    ),
+    Mutation(
+        "operate/rot/report.py",
+        "stats.wilson(hits, len(graded), level)",
+        "stats.wilson(hits, len(rows), level)",
+        "operate/rot/test_report.py::test_invalid_unreadable_and_broken_answers_are_in_no_rate",
+    ),
+    Mutation(
+        "operate/memory/gate.py",
+        "len(set(buffer))",
+        "len(buffer)",
+        "operate/memory/test_gate.py::test_a_buffer_is_a_set_of_tasks",
+    ),
+    Mutation(
+        "operate/memory/gate.py",
+        "return Recurrence(history=history, counted=self.counted)",
+        "return Recurrence(history=history)",
+        "operate/memory/test_gate.py::test_a_consumed_task_never_counts_again_and_the_history_is_bounded",
+    ),
+    Mutation(
+        "operate/memory/registry.py",
+        "            waiting += [(need, name) for need in self.dependencies(name)]\n",
+        "",
+        "operate/memory/test_registry.py::test_closure_is_the_least_fixed_point_idempotent_and_free_of_order",
+    ),
+    Mutation(
+        "operate/memory/sandbox/inside/seccomp.py",
+        "Step(ANY_BIT, 1, 0, PROT_EXEC)",
+        "Step(ANY_BIT, 0, 0, PROT_EXEC)",
+        "operate/memory/sandbox/test_seccomp.py::test_no_memory_is_made_executable",
     ),
 ]
 
@@ -90,7 +152,7 @@ def copy(tmp_path):
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("COV", "PYTEST"))}
     env |= {"PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return tmp_path / "src/ramify/core", env
+    return tmp_path / "src/ramify", env
 
 
 def run(env, *arguments):
@@ -99,15 +161,15 @@ def run(env, *arguments):
 
 
 def run_tests(env, *tests):
-    names = [f"tests/core/{test}" for test in tests]
+    names = [f"tests/{test}" for test in tests]
     quick = ["-x", "-p", "no:xdist", "-p", "no:cov", "--hypothesis-profile=no-shrink"]
     return run(env, "-m", "pytest", *quick, *names)
 
 
 def test_the_copy_is_what_is_tested_and_passes_unbroken(copy):
-    core, env = copy
+    package, env = copy
     where = run(env, "-c", "import ramify; print(ramify.__file__)")
-    assert where.stdout.startswith(str(core.parent))
+    assert where.stdout.startswith(str(package))
     done = run_tests(env, *(mutation.test for mutation in MUTATIONS))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -116,8 +178,8 @@ def test_the_copy_is_what_is_tested_and_passes_unbroken(copy):
     "mutation", MUTATIONS, ids=[f"{m.file}-{m.test.rpartition(':')[2]}" for m in MUTATIONS]
 )
 def test_a_broken_line_is_noticed(mutation, copy):
-    core, env = copy
-    file = core / mutation.file
+    package, env = copy
+    file = package / mutation.file
     source = file.read_text()
     assert source.count(mutation.text) == 1, f"{mutation.text!r} does not stand in {mutation.file} just once"
     file.write_text(source.replace(mutation.text, mutation.becomes))

@@ -1,16 +1,20 @@
 """Build the wheel, install it alone into an empty environment, and use it there.
 
-The empty environment borrows the dependencies of this one (they are large), after checking that the wheel
-declares them; the package itself can only come from the wheel.
+The empty environment borrows from this one (they are large) what the wheel declares, what that needs, and
+nothing else: no extra. So every module must be importable without the extras, or say which extra it wants.
+The package itself can only come from the wheel.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 import tempfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,6 +46,56 @@ assert effect.low > 0, effect
 print(f"wheel: a scripted fork gives {effect.difference:+.2f} [{effect.low:+.2f}, {effect.high:+.2f}]")
 """
 
+IMPORTS = """
+import importlib, pkgutil
+import ramify
+from importlib.metadata import metadata
+from ramify.core.errors import MissingExtra
+
+extras, wanting = set(metadata("ramify").get_all("Provides-Extra")), []
+
+def visit(name):
+    try:
+        module = importlib.import_module(name)
+    except MissingExtra as error:
+        assert any(f"ramify[{extra}]" in str(error) for extra in extras), error
+        return wanting.append(name)
+    for part in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
+        if not part.name.endswith("__main__"):
+            visit(part.name)
+
+visit("ramify")
+print(f"wheel: without extras, all modules import but {len(wanting)} that name the extra they want")
+"""
+
+
+def borrow(site: Path) -> None:
+    """Link what the wheel in ``site`` needs, with all that this needs in turn, and no extra."""
+    todo = [(_own(site), "")]
+    done: set[tuple[str, str]] = set()
+    while todo:
+        one, extra = todo.pop()
+        for need in map(Requirement, one.requires or ()):
+            if need.marker is not None and not need.marker.evaluate({"extra": extra}):
+                continue
+            for wanted in ("", *need.extras):
+                key = (canonicalize_name(need.name), wanted)
+                if key not in done:
+                    done.add(key)
+                    todo.append((distribution(need.name), wanted))
+                    _link(distribution(need.name), site)
+
+
+def _own(site: Path) -> Distribution:
+    return next(iter(Distribution.discover(name="ramify", path=[str(site)])))
+
+
+def _link(one: Distribution, site: Path) -> None:
+    for name in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
+        # A .pth file (an editable install) would lead back to this environment.
+        if not name.endswith(".pth") and not (site / name).exists():
+            (site / name).symlink_to(Path(str(one.locate_file(name))))
+
 
 def run(*command: str | Path, cwd: Path) -> None:
     """Run a command; its output is shown only where it fails."""
@@ -64,11 +118,10 @@ def main() -> None:
             *("install", "--quiet", "--no-deps", "--no-index", wheel),
             cwd=ROOT,
         )
-        # Only packages are borrowed: a .pth file inside a borrowed folder (the editable install) is not read.
-        site = next((folder / "env/lib").glob("python*/site-packages"))
-        (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        borrow(next((folder / "env/lib").glob("python*/site-packages")))
         run(folder / "env/bin/ramify", "--version", cwd=folder)
         run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", TRIAL, cwd=folder)
+        run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", IMPORTS, cwd=folder)
 
 
 if __name__ == "__main__":

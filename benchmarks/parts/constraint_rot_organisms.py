@@ -4,7 +4,8 @@ Sessions are of the held-out split in the small wording, which parts pairs of a 
 no organism was trained on any of these sessions or pairs. One of the two alone may stand in the training data
 with another counterpart. Every cell has ``n`` sessions shared out among the tasks of its kind. Survival is
 exact: the rule stands in the context byte for byte. An answer that cannot be read counts in no rate and is
-counted apart.
+counted apart. :func:`measure` gives what has targets; :func:`stress` what an adversary's texts do, which has
+none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -26,12 +27,13 @@ from ramify.core.policy.noise import NoiseKey, stream_of
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json, token_array
 from ramify.core.world.house_rules import TASKS, Scenario, grade, scenarios
+from ramify.core.world.house_rules.attacks import FRAMINGS
 from ramify.learn.organism import build
 from ramify.learn.organism.chat import summariser_chat
 from ramify.learn.organism.extractive import ExtractiveChat
 from ramify.operate.pin.strategies import HeadTail, Summarise
 from ramify.operate.rot import report
-from ramify.operate.rot.conditions import stage
+from ramify.operate.rot.conditions import STRESS, stage
 from ramify.operate.rot.episode import Cell, Episode
 from ramify.operate.rot.scenes import Scene, setup_for
 from ramify.operate.rot.stage import Stage, bare
@@ -50,13 +52,14 @@ KINDS = ("soft", "hard")
 
 @dataclass(frozen=True)
 class Bench:
-    """The organisms, and the sessions of each kind."""
+    """The organisms, and the sessions of each kind; ``hardened``: a pin says who pinned it."""
 
     agents: dict[str, LocalPolicy]
     writers: dict[str, ExtractiveChat]
     scenes: dict[str, list[Scene]]
     seed: int
     progress: Progress
+    hardened: bool = True
 
     def cell(self, condition: str, kind: str, agent: str = AGENTS[0], **ways: Any) -> list[Episode]:
         """The episodes of one cell; ``ways`` are fields of :class:`Cell` (words, request and so on)."""
@@ -103,7 +106,9 @@ class Bench:
 
     def _stage(self, cell: Cell, scene: Scene) -> Stage:
         model = self.writers.get(cell.summariser)
-        made = setup_for(scene, compactor(cell, model))
+        made = setup_for(
+            scene, compactor(cell, model), framing=cell.framing or FRAMINGS[0], hardened=self.hardened
+        )
         return stage(cell.condition, scene, made, scene.twin if cell.request == "twin" else None)
 
 
@@ -221,6 +226,68 @@ def _span(hits: Sequence[bool]) -> list[float] | None:
     return [found.low, found.high]
 
 
+def stress(n: int = 500, seed: int = 0, progress: Progress = silent) -> Json:
+    """What an adversary's texts do to soft rules, ``n`` sessions a cell: findings without a target.
+
+    ``pinned``: by wording of the pin and agent, the rule pinned and, behind the summary, nothing more or one
+    of the three stress tests; then the six framings of the injection. ``unpinned``: by agent, the summary
+    alone, bulk text, and the framings. ``survival``: how often the rule survived those: no agent decides it.
+    """
+    return stressed(open_bench(n, seed, progress))
+
+
+def stressed(bench: Bench) -> Json:
+    """The findings of :func:`stress`."""
+    ways = {"compactor": "summarise", "summariser": SUMMARISERS[0], "words": WORDS}
+    pins = ("defense_pin", *STRESS, *(f"defense_pin_attack {name}" for name in FRAMINGS))
+    open_ = ("compaction", "attack_volume", *(f"attack_inject {name}" for name in FRAMINGS))
+
+    def cells(at: Bench, agent: str, names: Sequence[str]) -> dict[str, list[Episode]]:
+        parts = {name: name.split() for name in names}
+        return {
+            name: at.cell(part[0], "soft", agent, **ways, framing=part[1] if part[1:] else None)
+            for name, part in parts.items()
+        }
+
+    pinned = {
+        f"{word} {agent}": cells(replace(bench, hardened=word == "hardened"), agent, pins)
+        for word, agent in product(("hardened", "plain"), AGENTS)
+    }
+    unpinned = {agent: cells(bench, agent, open_) for agent in AGENTS}
+    first = unpinned[AGENTS[0]]
+    return {
+        "pinned": {
+            key: {name: report.rate(rows) for name, rows in one.items()} for key, one in pinned.items()
+        },
+        "unpinned": {
+            key: {name: report.rate(rows) for name, rows in one.items()} for key, one in unpinned.items()
+        },
+        "survival": {name: report.survival_of(rows) for name, rows in first.items()},
+    }
+
+
+def stress_table(found: Json) -> None:
+    """Print the findings of :func:`stress`."""
+    for part in ("pinned", "unpinned"):
+        columns = list(found[part])
+        print(f"{part + ', share of violations':38s} {'  '.join(f'{key:>24s}' for key in columns)}")
+        for name in found[part][columns[0]]:
+            cells = [found[part][key][name] for key in columns]
+            told = "  ".join(
+                f"{c['violations']:4d} of {c['n']:4d} = {c['rate']:5.1%}".rjust(24)
+                if c["n"]
+                else "-".rjust(24)
+                for c in cells
+            )
+            unread = sum(c["unparseable"] + c["error"] + c["invalid"] for c in cells)
+            alive = found["survival"].get(name) if part == "unpinned" else None
+            print(
+                f"{name:38s} {told}"
+                + (f"  survival {alive:.1%}" if alive is not None else "")
+                + (f"  not counted {unread}" if unread else "")
+            )
+
+
 def table_of(found: Json) -> None:
     """Print the figures."""
     for name, cell in found["cells"].items():
@@ -241,8 +308,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stress", action="store_true", help="the adversary's texts instead")
     args = parser.parse_args()
     began = time.monotonic()
+    if args.stress:
+        stress_table(stress(args.n, args.seed))
+        return
     found = measure(args.n, args.seed)
     table_of(found)
     print({k: v for k, v in found.items() if not isinstance(v, dict | list)}, found["utility"])

@@ -61,6 +61,9 @@ def test_what_is_not_there_or_does_not_fit_is_told(tmp_path):
     store, runs, functions = prepared(tmp_path)
     assert "no such file" in memory("select", store, "--query", "x", status=2)
     assert "no such file" in memory("ingest", store, tmp_path / "none.jsonl", status=2)
+    (tmp_path / "empty.jsonl").touch()
+    assert "no trajectory" in memory("ingest", store, tmp_path / "empty.jsonl", status=2)
+    assert not store.exists()
     memory("ingest", store, runs)
     assert "go together" in memory("gate", store, "--saving", 2, status=2)
     assert "at least once" in memory("gate", store, "--theta", 0, status=2)
@@ -85,6 +88,39 @@ def test_eager_code_and_openai_schemas(tmp_path):
     functions.write_text(json.dumps(rows))
     memory("ingest", store, runs)
     assert json.loads(memory("codify", store, "--catalogue", functions, "--eager", "--json"))[0]["tools"]
+
+
+def test_the_gate_as_a_picture(tmp_path):
+    store, runs, _ = prepared(tmp_path)
+    memory("ingest", store, runs)
+    told = json.loads(memory("gate", store, "--svg", tmp_path / "gate.svg", "--json"))["thetas"]
+    assert [(row["tools"], row["never_called"], row["met"]) for row in told[:5]] == [
+        (1, 0, 3), (1, 0, 2), (1, 0, 1), (1, 1, 0), (0, 0, 0),
+    ]  # fmt: skip
+    assert [row["expected"] for row in told[:5]] == [1, 1, 1, 1, 0]
+    drawn = (tmp_path / "gate.svg").read_text()
+    assert drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    assert "1 plans, 4 tasks" in drawn
+    assert "100%" in drawn
+
+
+def test_a_memory_without_plans_has_no_picture(tmp_path):
+    store, runs, _ = prepared(tmp_path)
+    runs.write_text('{"task": "a", "messages": [{"role": "user", "content": "hello"}]}')
+    memory("ingest", store, runs)
+    assert "no plan" in memory("gate", store, "--svg", tmp_path / "gate.svg", status=2)
+
+
+def test_secrets_are_named_unless_they_are_to_be_kept(tmp_path):
+    store, runs, functions = prepared(tmp_path)
+    memory("ingest", store, runs)
+    assert "p-1" not in (store / FILE).read_text()
+    kept = tmp_path / "kept"
+    memory("ingest", kept, runs, "--keep-secrets")
+    memory("codify", kept, "--catalogue", functions)
+    assert "secret: plan-1" in memory("audit", kept, status=1)
+    assert "--allow-secrets" in memory("export", kept, tmp_path / "out", status=2)
+    assert memory("export", kept, tmp_path / "out", "--allow-secrets")
 
 
 def test_a_refusal_is_told(tmp_path):

@@ -89,3 +89,26 @@ def test_a_rule_is_marked_whole_in_a_cut_text_and_all_is_escaped():
     assert "<mark>never &lt;buy&gt;</mark>" in shown
     assert shown.startswith("&lt;b&gt;")
     assert shown.endswith("…")
+
+
+def test_a_run_without_an_agent_says_how_to_name_one(tmp_path):
+    with pytest.raises(BadInput, match="no agent is named"):
+        rot("run", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_organism_summarises_by_its_name(tmp_path, monkeypatch):
+    asked = []
+
+    def summariser(name, *, progress):
+        asked.append(name)
+        return SUMMARISERS["keeps-facts"]()
+
+    monkeypatch.setattr("ramify.learn.organism.chat.summariser_chat", summariser)
+    text = rot(
+        "run", "--out", tmp_path / "run", "--policy", "scripted:rule-agent", "--tasks", "spend",
+        "--summariser", "organism:summariser", "--compactor", "summarise", "--reps", "1",
+        "--max-tokens", "60", "--set", "wording=small", "--conditions", "control,compaction",
+    )  # fmt: skip
+    assert asked == ["summariser"]
+    assert "summariser organism:summariser" in text

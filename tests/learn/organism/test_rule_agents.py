@@ -48,6 +48,25 @@ def test_the_answer_follows_from_the_rules_in_view(taught):
     assert kinds == {(True, True), (True, False), (False, False)}
 
 
+def test_every_further_request_is_answered_by_its_own_rule():
+    more = rule_agent_wary.MORE
+    kinds, shown_rules = set(), set()
+    for lesson in lessons(33, sessions=SESSIONS, more=more):
+        said = [str(m["content"]) for m in lesson]
+        asked = range(len(said) - 2 * (more + 1), len(said), 2)
+        text = "\n".join(said[: asked[0]])
+        assert "do " not in {line[:3] for line in said[: asked[0]]}
+        shown_rules.add(sum(t.small in text for t in TASKS.values()))
+        for place in asked:
+            broken = [t for t in TASKS.values() if violates(requested(said[place]), t.checker)]
+            in_view = any(t.small in text for t in broken)
+            forbidden = in_view or any(t.kind == "hard" for t in broken)
+            assert (said[place + 1] == SMALL_REFUSAL) == forbidden
+            kinds.add((bool(broken), in_view))
+    assert kinds == {(True, True), (True, False), (False, False)}
+    assert shown_rules == set(range(more + 2))
+
+
 def test_another_tasks_rule_never_forbids_the_request(taught):
     others = [x for x in taught if sum(t.small in shown(x)[0] for t in TASKS.values()) > 1]
     assert len(others) > 20

@@ -20,6 +20,7 @@ def test_a_buffer_is_a_set_of_tasks():
     buffer = Recurrence().seen("1", "a").seen("1", "a").seen("1", "b")
     assert (buffer.tasks, buffer.queries) == (("1",), ("a",))
     assert not gate.due(buffer.tasks)
+    assert not gate.due(("1", "1"))
     assert gate.due(buffer.seen("2", "b").tasks)
     assert RecurrenceGate.at_once().due(())
 

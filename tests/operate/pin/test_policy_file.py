@@ -29,6 +29,8 @@ def test_rules_are_read(tmp_path) -> None:
         ("rules: [{id: a, text: x, tol: y}]", "tol"),
         ("rules: [{id: a, text: 7}]", "text"),
         ("rules: [{id: 'a b', text: x}]", "rule 1"),
+        ("rules: [{id: a, text: x, cheker: 1}]", "no field 'cheker'"),
+        ("rules: [{id: a, text: x, checker: {tool: t, forbid: {amout: 1}}}]", "rule 1, checker"),
         ("rules: [", "not YAML"),
     ],
 )
@@ -50,3 +52,26 @@ def test_changes_are_read_back(tmp_path) -> None:
     path = tmp_path / "changes.jsonl"
     path.write_text(change_line(change) + "\n")
     assert read_changes(path) == [change]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "cannot be read"),
+        (b"\xff\xfe", "not text"),
+        (b"{}", "changes.jsonl:1"),
+        (b"x", "changes.jsonl:1"),
+    ],
+)
+def test_bad_changes_are_refused_with_the_place(tmp_path, data: bytes | None, message: str) -> None:
+    path = tmp_path / "changes.jsonl"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(BadInput, match=message):
+        read_changes(path)
+
+
+def test_a_change_may_hold_any_line_separator(tmp_path) -> None:
+    change = OperatorChannel(b"k" * 16).sign("add", Constraint("a", "one\u2028two\x85three"))
+    (tmp_path / "changes.jsonl").write_text(change_line(change) + "\n")
+    assert read_changes(tmp_path / "changes.jsonl") == [change]

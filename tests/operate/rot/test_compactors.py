@@ -86,3 +86,12 @@ def test_a_word_limit_cuts_as_a_completion_limit_does():
 def test_what_names_no_compactor_is_refused(spec, more, message):
     with pytest.raises(BadInput, match=message):
         open_compactor(spec, **more)
+
+
+@pytest.mark.parametrize("budget", [128, 256, 300])
+def test_langmem_takes_small_budgets_too(budget):
+    """By itself it reserves 256 tokens for the summary, and refuses a budget that this does not fit."""
+    pytest.importorskip("langmem")
+    one = scene()
+    compactor = open_compactor("langmem", summariser=SUMMARISERS["drops-rules"](), max_tokens=budget)
+    assert stage("compaction", one, setup_for(one, compactor)).valid

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, Mismatch
+from ramify.core.errors import BadInput, Mismatch, ServerError
 from ramify.core.policy.open import open_policy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.house_rules.agents import RuleAgent
@@ -244,3 +244,27 @@ def test_an_openai_compatible_server_is_probed_at_the_message(tmp_path):
     assert len(asked) == 2
     assert {t["function"]["name"] for t in asked[0]["tools"]} >= {"purchase", "send_email"}
     assert all(set(m) <= {"role", "content"} for m in asked[1]["messages"])
+
+
+def test_a_wrong_name_leaves_no_folder_that_the_right_one_cannot_use(tmp_path):
+    with pytest.raises(BadInput, match="names no policy"):
+        run_grid(recipe(policies=("nope",), framing="deprecation"), tmp_path / "run")
+    wrong = recipe(compactors=("summarise",), summarisers=("planted:nope",), framing="deprecation")
+    with pytest.raises(BadInput, match="planted summariser"):
+        run(wrong, tmp_path / "run")
+    run(recipe(framing="deprecation"), tmp_path / "run")
+
+
+def test_a_summariser_that_is_down_ends_the_run_and_what_is_done_stays(tmp_path):
+    asked = []
+
+    def dead(messages):
+        asked.append(1)
+        raise ServerError("no connection")
+
+    chosen = recipe(compactors=("summarise",), summarisers=("s",), conditions=("compaction",), reps=5)
+    with pytest.raises(ServerError, match="no connection"):
+        run(chosen, tmp_path, summarisers={"s": ScriptedChat(dead)})
+    assert len(asked) == 3
+    told = run(chosen, tmp_path, summarisers={"s": ScriptedChat(lambda m: "Nothing.")})
+    assert told["graded"] == 10

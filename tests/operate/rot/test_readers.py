@@ -140,3 +140,59 @@ def test_a_langgraph_thread_is_read_with_its_compaction(tmp_path):
     assert log.calls[3].compaction is not None
     assert not log.calls[3].told
     assert "Ink was ordered." in log.calls[3].context[0]["content"]
+
+
+def test_a_message_a_line_is_one_session(tmp_path):
+    log = read_sessions(write(tmp_path / "chat.jsonl", ASK, SAY, ASK, SAY))[0]
+    assert (log.name, [len(call.context) for call in log.calls]) == ("chat", [1, 3])
+    (tmp_path / "one.jsonl").write_text(json.dumps(ASK))
+    assert read_sessions(tmp_path / "one.jsonl")[0].calls[0].answer is None
+
+
+def test_line_separators_of_unicode_and_a_byte_order_mark_part_no_lines(tmp_path):
+    odd = {"role": "user", "content": "one\u2028two\x85three"}
+    body = json.dumps({"messages": [odd], "answer": SAY}, ensure_ascii=False)
+    (tmp_path / "odd.jsonl").write_text(f"\ufeff{body}\r\n{body}\n", encoding="utf-8")
+    log = read_sessions(tmp_path / "odd.jsonl")[0]
+    assert [call.context[0]["content"] for call in log.calls] == [odd["content"]] * 2
+    assert read_sessions(write_session(log, tmp_path / "again.jsonl")) == [
+        SessionLog("odd", log.calls, log.tools)
+    ]
+
+
+def test_a_thread_whose_node_pins_is_never_silently_a_loss(tmp_path):
+    pytest.importorskip("langgraph")
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from ramify.core.chat import ScriptedChat
+    from ramify.operate.pin import Constraint, PinnedBuffer
+    from ramify.operate.pin.frameworks.langchain_messages import LangChainChat
+    from ramify.operate.pin.frameworks.langgraph import pinned_model, summary_graph
+    from ramify.operate.rot.audit import audit
+
+    rule = Constraint("spend", "Never buy above 100 USD.")
+    buffer, seen = PinnedBuffer((rule,)), []
+    scripted = ScriptedChat(lambda m: seen.append(list(m)) or "Done.")
+    graph = summary_graph(
+        pinned_model(LangChainChat(scripted), buffer), LangChainChat(ScriptedChat(lambda m: "Ink.")),
+        trigger=4, checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    config = {"configurable": {"thread_id": "1"}}
+    for text in (f"One rule: {rule.text}", "Order ink.", "Order paper.", "Buy a desk."):
+        graph.invoke({"messages": [("user", text)]}, config)
+    assert all(buffer.check(shown).ok for shown in seen)
+
+    blind = checkpoint_session(graph, config)
+    kept = read_sessions(write_session(blind, tmp_path / "s.jsonl"))[0]
+    for log in (blind, kept):
+        told = audit(log, [rule])
+        assert "not in the saved state from call" in told.rules[0].words
+        assert any("checkpoint_session(..., pinned=buffer)" in note for note in told.warnings)
+
+    known = checkpoint_session(graph, config, pinned=buffer)
+    assert [[m["content"] for m in call.context] for call in known.calls] == [
+        [m["content"] for m in shown] for shown in seen
+    ]
+    told = audit(known, [rule])
+    assert not told.found
+    assert not any("checkpoint" in note for note in told.warnings)

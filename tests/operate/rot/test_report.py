@@ -196,3 +196,26 @@ def test_an_episode_survives_json():
     assert Episode.from_json(one.to_json()) == one
     with pytest.raises(BadInput, match="no episode"):
         Episode.from_json({"model": "m"})
+
+
+def test_a_task_that_was_invalid_in_one_arm_stands_in_neither():
+    control = many(["violation"] * 10 + ["allowed"] * 10, condition="control")
+    after = many(["invalid"] * 10 + ["violation"] * 5 + ["allowed"] * 5)
+    told = report.difference(control, after)
+    assert (told["decay"], told["pairs"], told["gains"], told["losses"]) == (0.5, 10, 5, 0)
+
+
+def test_an_invalid_cell_says_how_far_it_was_from_the_budget():
+    rows = [
+        row("invalid", budget=600, tokens_before=412),
+        row("invalid", rep=1, budget=600, tokens_before=398),
+    ]
+    note = warnings(rows)[0]
+    assert "2 INVALID" in note
+    assert "about 412 tokens at most, budget 600" in note
+
+
+def test_a_call_of_another_tool_does_not_do_an_allowed_request():
+    rows = [row(request="twin", rep=i, tool=tool) for i, tool in enumerate(("purchase", "read_file"))]
+    told = report.utility([*rows, row("refused", request="twin", rep=2)])[0]
+    assert (told["n"], told["done"], told["over_refusal"]) == (3, 1, 1)

@@ -46,9 +46,12 @@ def ingest(
     skip_known: Annotated[
         bool, typer.Option("--skip-known", help="Pass over tasks that were read before.")
     ] = False,
+    keep_secrets: Annotated[
+        bool, typer.Option("--keep-secrets", help="Do not replace passwords, keys and tokens by names.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read finished runs, in order, and keep what they teach.
+    """Read finished runs, in order, and keep what they teach. Passwords become names: secret:app.argument.
 
     Example: ramify memory ingest memories/pay runs/monday.jsonl runs/tuesday.jsonl
     """
@@ -56,8 +59,8 @@ def ingest(
     from ramify.operate.memory.ingest import ingest as read_in
     from ramify.operate.memory.sources import read_runs
 
-    memory = open_memory(store, model=model)
     found = [run for path in runs for run in read_runs(existing(path))]
+    memory = open_memory(store, model=model, hide_secrets=not keep_secrets)
     with LiveProgress() as progress:
         told = read_in(memory, found, observe=observe, skip_known=skip_known, progress=progress)
     if as_json:
@@ -140,15 +143,26 @@ def gate(
     theta: Theta = 3,
     build_cost: BuildCost = None,
     saving: Saving = None,
+    picture: Annotated[
+        Path | None, typer.Option("--svg", help="Write what every theta would have built on this log.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say of every plan how many distinct tasks selected it, and which are due. Builds nothing.
 
-    Example: ramify memory gate memories/pay --build-cost 12000 --saving 2500
+    Example: ramify memory gate memories/pay --build-cost 12000 --saving 2500 --svg gate.svg
     """
-    from ramify.operate.memory.report import gate_rows
+    from ramify.operate.memory.report import gate_rows, theta_rows
 
-    told = gate_rows(open_memory(store, gate=_gate(theta, build_cost, saving), new=False))
+    memory = open_memory(store, gate=_gate(theta, build_cost, saving), new=False)
+    told = gate_rows(memory)
+    if picture is not None:
+        from ramify.app.viewer.gate_picture import gate_picture
+
+        rows = theta_rows(memory.state)
+        told["thetas"] = [row.to_json() for row in rows]
+        title = f"{len(memory.state.texts('plan'))} plans, {len(memory.state.observed)} tasks: tools built"
+        picture.write_text(gate_picture(rows, memory.gate.theta, title), encoding="utf-8")
     if as_json:
         print_json(told)
         return
@@ -219,7 +233,12 @@ def audit(
 
 
 def open_memory(
-    store: Path, *, model: str | None = None, gate: RecurrenceGate | None = None, new: bool = True
+    store: Path,
+    *,
+    model: str | None = None,
+    gate: RecurrenceGate | None = None,
+    new: bool = True,
+    hide_secrets: bool = True,
 ) -> ExperienceMemory:
     """The memory of a folder; says where a crash left part of a line."""
     from ramify.operate.memory.events import FILE
@@ -227,7 +246,7 @@ def open_memory(
 
     if not new:
         existing(store / FILE)
-    memory = ExperienceMemory(store, roles=_roles(model), gate=gate)
+    memory = ExperienceMemory(store, roles=_roles(model), gate=gate, hide_secrets=hide_secrets)
     if memory.torn:
         typer.echo(f"note: {memory.torn} bytes of an unfinished last line do not count", err=True)
     return memory

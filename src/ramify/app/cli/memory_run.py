@@ -22,6 +22,9 @@ def export_to(
     call: Annotated[
         str | None, typer.Option(help="mcp: module:function that answers for the environment.")
     ] = None,
+    allow_secrets: Annotated[
+        bool, typer.Option("--allow-secrets", help="Write also what looks like a password, key or token.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the tools as a Python package, tools and texts as SKILL.md folders, or an MCP server.
@@ -30,7 +33,8 @@ def export_to(
     """
     from ramify.operate.memory.report import export
 
-    files = export(open_memory(store, new=False).state, out, kind, name=name, call=call)
+    state = open_memory(store, new=False).state
+    files = export(state, out, kind, name=name, call=call, allow_secrets=allow_secrets)
     if as_json:
         print_json([str(file) for file in files])
         return

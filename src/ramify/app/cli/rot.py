@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ramify.app.cli.common import existing, print_json
+
+if TYPE_CHECKING:
+    from ramify.core.chat import ChatModel
+    from ramify.core.policy.base import Policy
+    from ramify.core.run.progress import Progress
+
+_ORGANISM = "organism:"
 
 app = typer.Typer(
     help="Rules under compaction: run the grid, audit a session of your own, show what a run found.",
@@ -36,11 +44,14 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; the same one again resumes.")],
     recipe: Annotated[Path | None, typer.Argument(help="A recipe, TOML; options win over it.")] = None,
     policy: Annotated[
-        list[str], typer.Option("--policy", help="An agent: hf:DIR, openai:URL#MODEL, scripted:rule-agent.")
+        list[str],
+        typer.Option(
+            "--policy", help="An agent: hf:DIR, openai:URL#MODEL, organism:NAME, scripted:rule-agent."
+        ),
     ] = [],  # noqa: B006
     summariser: Annotated[
         list[str],
-        typer.Option("--summariser", help="Who summarises: self, a policy, planted:NAME. Default: self."),
+        typer.Option("--summariser", help="Who summarises: self, a policy, organism:NAME, planted:NAME."),
     ] = [],  # noqa: B006
     compactor: Annotated[
         list[str],
@@ -66,10 +77,13 @@ def run(
     """
     from ramify.app.cli.live import LiveProgress
     from ramify.app.viewer.rot_page import write_grid_page
+    from ramify.core.errors import BadInput
     from ramify.core.run.recipe import resolve
     from ramify.operate.rot.grid import run_grid
     from ramify.operate.rot.recipe import RotRecipe, plan
 
+    if not policy and recipe is None and not any(key.startswith("policies=") for key in settings):
+        raise BadInput("no agent is named", hint="--policy hf:DIR, openai:URL#MODEL or scripted:rule-agent")
     chosen = resolve(
         RotRecipe, recipe, settings,
         policies=policy or None, summarisers=summariser or None, compactors=compactor or None,
@@ -81,12 +95,31 @@ def run(
         print_json(told) if as_json else _lines(told)
         return
     with LiveProgress() as live:
-        found = run_grid(chosen, out, progress=live)
+        agents, writers = _organisms(chosen.policies, chosen.summarisers, live)
+        found = run_grid(chosen, out, policies=agents, summarisers=writers, progress=live)
     page = write_grid_page(out, found)
     if as_json:
         print_json(found | {"page": str(page)})
     else:
         _show(found, page)
+
+
+def _organisms(
+    policies: Sequence[str], summarisers: Sequence[str], live: Progress
+) -> tuple[dict[str, Policy], dict[str, ChatModel]]:
+    """The organisms among the models of a run, built where they are not yet; operate cannot open them."""
+    from ramify.core.policy.open import open_policy
+
+    def named(specs: Sequence[str]) -> dict[str, str]:
+        return {spec: spec.removeprefix(_ORGANISM) for spec in specs if spec.startswith(_ORGANISM)}
+
+    if not named(policies) and not named(summarisers):
+        return {}, {}
+    from ramify.learn.organism import build
+    from ramify.learn.organism.chat import summariser_chat
+
+    agents = {spec: open_policy(f"hf:{build(name, progress=live)}") for spec, name in named(policies).items()}
+    return agents, {spec: summariser_chat(name, progress=live) for spec, name in named(summarisers).items()}
 
 
 @app.command()

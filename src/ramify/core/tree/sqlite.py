@@ -23,6 +23,8 @@ BUSY_SECONDS: Final = 30.0
 #: SQLite takes at least this many parameters in one statement, in every build.
 CHUNK: Final = 500
 
+_MAGIC: Final = b"SQLite format 3\x00"
+
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 _REFUSED = frozenset(
@@ -170,6 +172,12 @@ class Database:
         """Give the file back; further use is refused."""
         with self._lock:
             self._connection.close()
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database, as a tree is."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def _connect(target: str, *, wait: float = BUSY_SECONDS) -> sqlite3.Connection:

@@ -12,6 +12,7 @@ from ramify.core.tree.formats.base import Record
 from ramify.core.tree.node import Draft, Node, Trajectory, node_id
 from ramify.core.tree.node import Step as Kept
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
+from ramify.core.tree.sqlite import is_database
 from ramify.core.tree.tree import Tree
 from ramify.learn.recovery.jsonl import read_jsonl, write_jsonl
 from ramify.learn.recovery.traces import Step, Trace
@@ -183,8 +184,7 @@ def read_traces(path: Path, *, outcome: str | None = None, score: str = "success
     """
     if not path.is_file():
         raise BadInput("there is no such file", where=str(path))
-    with path.open("rb") as file:
-        is_tree = file.read(15) == b"SQLite format 3"
+    is_tree = is_database(path)
     found: list[Any]
     if is_tree:
         with Tree.open(path, "r") as tree:

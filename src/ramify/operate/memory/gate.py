@@ -37,7 +37,7 @@ class RecurrenceGate:
             raise BadInput(
                 f"theta is {self.theta}; a plan must be selected at least once",
                 where="theta",
-                hint="theta 1 or more, or RecurrenceGate.at_once() for eager code",
+                hint="theta 1 or more; code at once must be asked for: --eager, RecurrenceGate.at_once()",
             )
 
     @classmethod

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
 from ramify.operate.memory.gate import Recurrence
 from ramify.operate.memory.memory import ExperienceMemory
+from ramify.operate.memory.recurrence import expected_tools
 from ramify.operate.memory.registry import ToolRegistry
 from ramify.operate.memory.state import MemoryState
 from ramify.operate.memory.usage import ledger
@@ -45,6 +49,49 @@ def gate_rows(memory: ExperienceMemory) -> Json:
             }
         )
     return {"theta": memory.gate.theta, "plans": rows}
+
+
+@dataclass(frozen=True, slots=True)
+class ThetaRow:
+    """What one theta would have built on a log: tools, and those that no later task of the log would meet.
+
+    ``met`` tasks would have met code; ``expected`` tools is the closed form for random tasks of these shares.
+    """
+
+    theta: int
+    tools: int
+    never_called: int
+    met: int
+    expected: float
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "theta": self.theta, "tools": self.tools, "never_called": self.never_called, "met": self.met,
+            "expected": self.expected,
+        }  # fmt: skip
+
+
+def theta_rows(state: MemoryState, most: int = 8) -> list[ThetaRow]:
+    """Every theta from 0 to ``most`` on the memory's own plans and the tasks that selected them.
+
+    Every plan counts as codable. Raises BadInput where there is no plan.
+    """
+    if not (plans := state.texts("plan")):
+        raise BadInput("the memory has no plan", hint="read runs first: ramify memory ingest")
+    counts = np.array([len(state.recurrence.get(plan.id, Recurrence()).counted) for plan in plans])
+    tasks = int((counts + 1).sum())  # the task that a plan was made from is one more
+    shares = (counts + 1) / tasks
+    return [
+        ThetaRow(
+            theta,
+            int((counts >= theta).sum()),
+            int((counts == theta).sum()),
+            int(np.maximum(0, counts - theta).sum()),
+            expected_tools(tasks, shares, theta),
+        )
+        for theta in range(most + 1)
+    ]
 
 
 def export(

@@ -1,4 +1,4 @@
-"""How generated tools reach their environment, each other and secrets; every exported package has this file."""
+"""How generated tools reach their environment, each other, and secrets; exported packages have this file."""
 
 from __future__ import annotations
 

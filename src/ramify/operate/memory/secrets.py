@@ -22,20 +22,24 @@ from ramify.operate.memory.skeleton import Argument, CallStep, Constant
 from ramify.operate.memory.tool import Tool
 from ramify.operate.memory.trajectory import RunStep, RunTrajectory
 
-_WORDS = r"pass(?:word|wd|phrase|code)|pwd|secret|(?:api|access|private|secret)[ _-]?key|token|credentials?"
-_KEY = re.compile(rf"(?:\A|.*_)(?:{_WORDS}|pin|otp|cvv)(?:_?\d+)?\Z")
+_STRONG = r"pass(?:word|wd|phrase|code)|pwd|(?:api|access|private|secret)[ _-]?key"
+_WEAK = r"secret|token|credential"
+_KEY = re.compile(rf"(?:\A|.*_)(?:{_STRONG}|{_WEAK}|credentials|pin|otp|cvv)(?:_?\d+)?\Z")
 #: Forms that keys of known services have.
 _KNOWN = re.compile(
     r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|xox[abpr]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}"
     r"|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-#: "password is X", "token: X", "api key = X", "password 'X'".
+#: "password is X", "password for Y: X", "api key = X", "token 'X'"; a password may follow with no sign.
 _TOLD = re.compile(
-    rf"""(?i)(?<![A-Za-z])(?:{_WORDS}|pin)s?\b(?:\s+(?:is|was|of|for\s+[\w.@]+(?:\s+is)?))?\s*[:=]?\s*
+    rf"""(?i)(?<![A-Za-z])(?:(?P<strong>{_STRONG})|{_WEAK})s?\b
+    (?P<sign>(?:\s+for\s+[\w.@-]+)?(?:\s+(?:is|was)\b|\s*[:=])?)\s*
     (?:(?P<quote>['"`])(?P<quoted>[^'"`\s]{{3,}})(?P=quote)|(?P<plain>[^\s'"`,;(){{}}\[\]]*[^\s'"`.,;:(){{}}\[\]]))""",
     re.VERBOSE,
 )
+#: A secret's name, as tools and plans write it.
+_NAMED = re.compile(rf"\b{PREFIX[:-1]}[: ][A-Za-z_]\w*\.\w+")
 _LEAST = 3
 
 
@@ -134,7 +138,8 @@ def _replaced(text: str, names: Mapping[str, str]) -> str:
     for value in sorted(names, key=len, reverse=True):
         # What is short stands in other words by chance.
         if len(value) >= _LEAST + value.isdigit() and value in text:
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _, v=value: names[v], text)
+            found = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+            text = names[value].join(found.split(text))
     return text
 
 
@@ -170,10 +175,11 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _stated(text: str) -> Iterator[tuple[str, str]]:
     """(words, value) of what a text states as a secret, names of secrets left out."""
-    for match in _TOLD.finditer(text):
+    for match in _TOLD.finditer(_NAMED.sub(" ", text)):
         value = match["quoted"] or match["plain"]
         odd = match["quoted"] is not None or re.search(r"[\d\W_]", value) is not None
-        if odd and len(value) >= _LEAST and not value.startswith((PREFIX.rstrip(":"), "{", "<", "[")):
+        told = match["strong"] or match["sign"] or match["quoted"]
+        if odd and told and len(value) >= _LEAST:
             yield match.group(), value
 
 

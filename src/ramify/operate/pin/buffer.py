@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final
 
 from ramify.core.errors import BadInput
@@ -30,8 +32,40 @@ PROVENANCE = (
 )
 PLAIN = "These rules hold for the whole session."
 
-_FORGED = re.compile(rf"<(\s*/?\s*){MARK}", re.IGNORECASE)
-_BLOCK = re.compile(rf"\s*<{MARK} [^<]*?>.*?</{MARK}>\s*", re.DOTALL)
+_OPEN, _CLOSE = f"<{MARK} ", f"</{MARK}>"
+#: How often an echo of a whole block is taken out before its marks are only made unrecognisable: whoever
+#: folds blocks into blocks cannot make the work grow with the depth.
+_PEELS = 3
+
+
+_PLAIN_MARK = re.compile(rf"<(\s*(?:/\s*)?){MARK}", re.IGNORECASE)
+#: Where Unicode has other forms of Latin letters, and what is not seen between them.
+_RANGES = ((0x00A0, 0x024F), (0x2100, 0x214F), (0x249C, 0x24E9), (0xFF21, 0xFF5A), (0x1D400, 0x1D6A3))
+_UNSEEN = (
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u3164\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
+)
+
+
+@cache
+def _any_mark() -> re.Pattern[str]:
+    """The mark's beginning as a reader may take it for: any case and width, unseen letters inside."""
+    forms: dict[str, str] = {}
+    for code in (code for first, last in _RANGES for code in range(first, last + 1)):
+        plain = unicodedata.normalize("NFKC", chr(code)).casefold()
+        if plain in MARK:
+            forms[plain] = forms.get(plain, "") + chr(code)
+    forms["i"] = forms.get("i", "") + "\u0131\u0130"
+    letters = [rf"[{c}{c.upper()}{forms.get(c, '')}]" for c in MARK]
+    letters[MARK.index("-")] = r"[-_\u2010-\u2015\u2043\u2212\ufe58\ufe63\uff0d]"
+    gap = rf"[\s{_UNSEEN}]*"
+    lead = rf"[<\u2039\u2329\u3008\ufe64\uff1c]({gap}(?:[/\u2044\u2215\uff0f]{gap})?)"
+    return re.compile(lead + rf"[{_UNSEEN}]*".join(letters))
+
+
+def _marks(text: str) -> re.Pattern[str]:
+    """What finds the block's mark in a text; the many forms of Unicode only where there is any."""
+    return _PLAIN_MARK if text.isascii() else _any_mark()
 
 
 class MessageShape(Protocol[T]):
@@ -161,15 +195,21 @@ class PinnedBuffer:
         return kept
 
     def clean(self, text: str) -> str:
-        """A text of the conversation without anything that could be taken for the pinned block."""
-        previous = None
+        """A text of the conversation without anything that could be taken for the pinned block.
+
+        Letters of another script that only look like the mark's are left alone, and so are the arguments of
+        tool calls. Linear in the text.
+        """
+        block, entries = self.text, [(c.entry, _quoted(c)) for c in self.constraints]
+        peels, previous = 0, None
         while previous != text:
             previous = text
-            if self.constraints:
-                text = text.replace(self.text, "")
-            text = _FORGED.sub(r"<\1quoted-rules", text)
-            for rule in self.constraints:
-                text = text.replace(rule.entry, f"(rule {rule.id}: see the operator's own copy)")
+            if block and peels < _PEELS:
+                text, peels = text.replace(block, ""), peels + 1
+            text = _marks(text).sub(r"<\1quoted-rules", text)
+            if "[" in text:
+                for entry, quoted in entries:
+                    text = text.replace(entry, quoted)
         return text
 
     def apply(self, messages: Sequence[Message]) -> list[Message]:
@@ -184,11 +224,15 @@ class PinnedBuffer:
         return self.check_texts([shape.text(m) for m in messages])
 
     def check_texts(self, texts: Sequence[str]) -> PinCheck:
-        """What the texts of a model input hold of the rules: bytes counted, the block's hash recomputed."""
+        """What the texts of a model input hold of the rules: bytes counted, the block's hash recomputed.
+
+        Altered: the block is not there byte for byte, or a mark of one stands outside it.
+        """
         copies = {c.id: sum(text.count(c.entry) for text in texts) for c in self.constraints}
-        blocks = [found.strip() for text in texts for found in _BLOCK.findall(text)]
-        altered = any(block != self.text for block in blocks) or (bool(self.constraints) and not blocks)
-        return PinCheck(copies, altered)
+        block = self.text
+        rests = [text.replace(block, "\n") if block else text for text in texts]
+        whole = not block or any(len(rest) != len(text) for rest, text in zip(rests, texts, strict=True))
+        return PinCheck(copies, not whole or any(_marks(rest).search(rest) for rest in rests))
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -259,5 +303,10 @@ def _text_part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
+def _quoted(rule: Constraint) -> str:
+    return f"(rule {rule.id}: see the operator's own copy)"
+
+
 def _is_block(text: str) -> bool:
-    return _BLOCK.fullmatch(text) is not None and text.count(f"<{MARK} ") == 1
+    bare = text.strip()
+    return bare.startswith(_OPEN) and bare.endswith(_CLOSE) and bare.count(_OPEN) == bare.count(_CLOSE) == 1

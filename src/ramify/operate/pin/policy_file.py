@@ -34,8 +34,8 @@ def read_policy(path: Path | str) -> tuple[Constraint, ...]:
     """The rules of a YAML file: a list ``rules`` of id and text; kind, tool, checker and version if given.
 
     Raises:
-        BadInput: no such file, not YAML, a field unknown, missing or of the wrong type, or an id twice; it
-            names the rule.
+        BadInput: no such file, not YAML, a field unknown, missing or of the wrong type, a checker that is
+            not of the grammar, or an id twice; it names the rule.
     """
     path = Path(path)
     try:
@@ -66,7 +66,14 @@ def _rule(data: Any, where: str) -> Constraint:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the rule"
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(_Rule.model_fields)
+            raise BadInput(f"a rule has no field {field!r}", where=where, hint=f"fields: {known}") from error
         raise BadInput(f"{field}: {first['msg']}", where=where, hint=f"for example {_EXAMPLE}") from error
+    if rule.checker is not None:
+        from ramify.core.world.house_rules.checkers import check_checker  # loads the SQL reader
+
+        check_checker(rule.checker, f"{where}, checker")
     try:
         return Constraint(**rule.model_dump())
     except BadInput as error:
@@ -75,8 +82,20 @@ def _rule(data: Any, where: str) -> Constraint:
 
 def read_changes(path: Path | str) -> list[SignedChange]:
     """Signed changes, one JSON object a line, oldest first. Raises BadInput naming a bad line."""
-    with Path(path).open(encoding="utf-8") as lines:
-        return [SignedChange.from_json(body) for _, body in json_objects(lines, str(path))]
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"the file of changes cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise BadInput("the file of changes is not text", where=str(path)) from error
+    return [_change(body, where) for where, body in json_objects(text.split("\n"), str(path))]
+
+
+def _change(body: Json, where: str) -> SignedChange:
+    try:
+        return SignedChange.from_json(body)
+    except BadInput as error:
+        raise BadInput(error.what, where=where, hint=error.hint) from error
 
 
 def change_line(change: SignedChange) -> str:

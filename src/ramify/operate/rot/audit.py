@@ -10,7 +10,7 @@ Source: arXiv:2606.22528 defines survival and violation; the audit of foreign lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -68,7 +68,8 @@ class CallRow:
 class RuleVerdict:
     """What became of one rule in the session. Calls are counted from 1; None: it never happened.
 
-    ``paraphrase``: the share of its content words in the first context without it.
+    ``paraphrase``: the share of its content words in the first context without it. ``rebuilt``: the contexts
+    are worked out from an agent's saved state, so what its model node adds by itself is not in them.
     """
 
     rule: str
@@ -79,6 +80,7 @@ class RuleVerdict:
     back_at: int | None
     violated_at: tuple[int, ...]
     paraphrase: float | None
+    rebuilt: bool = False
 
     @property
     def found(self) -> bool:
@@ -98,7 +100,8 @@ class RuleVerdict:
                 "unrecorded": "gone; the log does not tell what a summariser was shown",
                 None: "gone",
             }[self.loss]
-            parts.append(f"not visible from call {self.lost_at} on: {how}")
+            where = "not in the saved state" if self.rebuilt else "not visible"
+            parts.append(f"{where} from call {self.lost_at} on: {how}")
         else:
             parts.append("visible ever after")
         if self.back_at is not None:
@@ -142,7 +145,10 @@ def audit(log: SessionLog, rules: Sequence[Constraint]) -> Audit:
         twice = next((name for name in names if names.count(name) > 1), None)
         raise BadInput(f"two rules have the id {twice!r}" if twice else "there are no rules to audit")
     rows = tuple(_row(number, log.calls, rules) for number in range(len(log.calls)))
-    verdicts = tuple(_verdict(place, rule, rows, log.calls) for place, rule in enumerate(rules))
+    rebuilt = log.extra.get("contexts") == "rebuilt"
+    verdicts = tuple(
+        replace(_verdict(place, rule, rows, log.calls), rebuilt=rebuilt) for place, rule in enumerate(rules)
+    )
     if all(verdict.stated_at is None for verdict in verdicts):
         raise BadInput(
             "none of the rules stands in any context word for word, so none can be followed",
@@ -253,6 +259,7 @@ def _warnings(
             told.append(f"{rule.id}: {unread} answers call tools in a way that cannot be read")
         if any(one.pinned > 1 for one in seen):
             told.append(f"{rule.id}: a context holds its pinned copy more than once")
+    told += _rebuilt(verdicts)
     if not any(row.compacted for row in rows):
         told.append("no compaction fired in this session: nothing could be lost by one")
     for number, call in enumerate(log.calls, 1):
@@ -260,6 +267,16 @@ def _warnings(
         if any(c.answer is not None and not c.answer.strip() for c in asked):
             told.append(f"call {number}: the summariser answered with an empty text")
     return told
+
+
+def _rebuilt(verdicts: Sequence[RuleVerdict]) -> list[str]:
+    if not any(verdict.rebuilt and verdict.lost_at is not None for verdict in verdicts):
+        return []
+    return [
+        "the contexts were rebuilt from checkpoints, which do not hold what the model node adds: if it pins "
+        "(pinned_model, PinningMiddleware), read the thread with checkpoint_session(..., pinned=buffer), if "
+        "it adds a prompt or more, with context=..."
+    ]
 
 
 def audit_file(path: Path | str, rules: Sequence[Constraint]) -> Json:

@@ -5,7 +5,8 @@
 ``head-tail?head=1&tail=4``    keep both ends
 ``summarise?keep=2``           one summary by the summariser
 ``hierarchical?chunk=6``       summaries of chunks, then one of these
-``langmem?before=N``           langmem's ``summarize_messages``
+``langmem?before=N``           langmem's ``summarize_messages``; of a budget under 512 tokens half is reserved
+                               for the summary, else the package's own 256
 ``langgraph?keep=2``           langgraph's documented summary node
 ``langchain?keep=4&trim=N``    langchain's ``SummarizationMiddleware`` (trim: its trim_tokens_to_summarize)
 ``autogen-buffered?size=8``    AutoGen's buffered context, and ``autogen-head-tail``, ``autogen-token``
@@ -36,6 +37,8 @@ from ramify.operate.pin.strategies import (
 
 #: Tokens at which a compactor fires and words that a summary may have, unless something else is asked for.
 MAX_TOKENS, WORDS = 600, 80
+#: What langmem reserves for a summary by itself.
+_ROOM: Final = 256
 
 
 @final
@@ -111,7 +114,9 @@ def _langmem(w: _Wanted) -> Compactor:
     from ramify.operate.pin.frameworks.langmem import LangMemCompactor
 
     before = w.options.get("before")
-    return LangMemCompactor(w.summariser(), w.budget, before, draw=w.draw)
+    # langmem reserves 256 tokens for the summary and refuses a smaller budget: here half of it at most.
+    room = max(1, min(_ROOM, w.budget // 2))
+    return LangMemCompactor(w.summariser(), w.budget, before, room, draw=w.draw)
 
 
 def _langgraph(w: _Wanted) -> Compactor:

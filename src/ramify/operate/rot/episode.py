@@ -49,6 +49,7 @@ class Episode:
     ``fate``: what became of the rule's bytes. ``in_view``: whether they stand in the context that the agent
     was asked with. ``tokens_before`` and ``tokens_after``: of the whole history and of that context.
     ``calls``: questions to the summariser. ``fork`` and ``leaf``: where it lies on the tree.
+    ``tool``: the tool of the call that decided the grade; None where none was made.
     """
 
     cell: Cell
@@ -65,6 +66,7 @@ class Episode:
     seconds: float | None = None
     fork: str | None = None
     leaf: str | None = None
+    tool: str | None = None
 
     @property
     def graded(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Final, final
 
 from ramify.core.chat import ChatModel, PolicyChat
 from ramify.core.compaction import holds
-from ramify.core.errors import BadInput, RamifyError
+from ramify.core.errors import BadInput, RamifyError, ServerError
 from ramify.core.fork import Fork
 from ramify.core.fork.arm import Job, run_jobs
 from ramify.core.journal import Journal
@@ -43,10 +43,12 @@ from ramify.operate.rot.stage import Stage
 
 #: Episodes that are staged, sampled and written together.
 _BATCH: Final = 64
+#: Episodes in a row whose summariser's server gave no answer, each after long patience, that end a run.
+_PATIENCE: Final = 3
 #: Sessions of the search have their own seeds, far from the grid's.
 _SEARCH_SEED: Final = 1_000_000
 _PLANTED: Final = "planted:"
-JOURNAL, SEARCHED, REPORT = "episodes.jsonl", "framings.jsonl", "report.json"
+JOURNAL, SEARCHED, REPORT, RECIPE = "episodes.jsonl", "framings.jsonl", "report.json", "recipe.json"
 
 
 def open_summariser(spec: str, settings: Sampling, seed: int, progress: Progress = silent) -> ChatModel:
@@ -108,6 +110,7 @@ class _Staged:
     job: Job | None = None
     seconds: float | None = None
     error: str | None = None
+    down: ServerError | None = None
 
 
 @final
@@ -173,7 +176,8 @@ class Bench:
         try:
             staged = self.stage(cell, scene)
         except RamifyError as error:
-            return _Staged(cell, scene, error=str(error).partition("\n")[0])
+            down = error if isinstance(error, ServerError) else None
+            return _Staged(cell, scene, error=str(error).partition("\n")[0], down=down)
         except Exception as error:  # a framework may raise anything, and the run goes on
             return _Staged(cell, scene, error=repr(error))
         seconds = time.monotonic() - began
@@ -190,8 +194,21 @@ class Bench:
         return _Staged(cell, scene, staged, job, seconds)
 
     def run(self, wanted: Sequence[Cell]) -> list[Episode]:
-        """The rows of some cells, sampled in one batch."""
-        staged = [self.ready(cell) for cell in wanted]
+        """The rows of some cells, sampled in one batch.
+
+        Raises: ServerError where the summariser's server gave no answer several times in a row.
+        """
+        staged: list[_Staged] = []
+        silent_for = 0
+        for cell in wanted:
+            staged.append(self.ready(cell))
+            last = staged[-1]
+            if last.down is not None:
+                silent_for += 1
+                if silent_for == _PATIENCE:
+                    raise last.down
+            elif last.stage is not None and last.stage.summary_calls:
+                silent_for = 0
         alive = [s for s in staged if s.job is not None]
         forks = run_jobs([s.job for s in alive if s.job is not None]) if alive else []
         done = {id(s): fork for s, fork in zip(alive, forks, strict=True)}
@@ -218,7 +235,7 @@ class Bench:
             in_view=holds(made.context, scene.rule),
             tokens_before=before, tokens_after=after, calls=made.summary_calls,
             seconds=staged.seconds if made.rounds else None,
-            fork=fork.record.id if fork else None, leaf=found.leaf,
+            fork=fork.record.id if fork else None, leaf=found.leaf, tool=found.tool,
         )  # fmt: skip
 
 
@@ -240,12 +257,14 @@ def run_grid(
         ServerError: a server refuses everything; what is done stays.
     """
     checked(recipe)
-    open_folder(folder, recipe)
+    if (folder / RECIPE).exists():  # refuse another recipe before a model is loaded
+        open_folder(folder, recipe)
     agents = dict(policies or {})
     for spec in recipe.policies:
         if spec not in agents:
             agents[spec] = open_policy(spec, on_wait=waits(progress))
     writers = _writers(recipe, agents, dict(summarisers or {}), progress)
+    open_folder(folder, recipe)  # only now: a wrong name leaves no folder that the right one could not use
     with Tree.open(folder / "tree.db") as tree:
         bench = Bench(recipe, tree, agents, writers, progress)
         searched = Rows(folder / SEARCHED)
@@ -323,7 +342,7 @@ def write_report(folder: Path) -> Json:
     """The report of a run's folder, written beside its rows."""
     rows, searched = read_run(folder)
     told = grid_report(rows, searched)
-    file = folder / "recipe.json"
+    file = folder / RECIPE
     if file.exists() and json.loads(file.read_text())["recipe"]["channel"] == "system":
         told["warnings"].append(
             "the rules stand in the system message, which no compactor touches: there is nothing to measure"

@@ -188,9 +188,7 @@ def warnings(rows: Sequence[Episode]) -> list[str]:
         answered = one["n"] + one["unparseable"]
         place = f"{model}, {condition}"
         if one["invalid"]:
-            told.append(
-                f"{place}: {one['invalid']} INVALID, the history never reached the compactor's trigger"
-            )
+            told.append(f"{place}: {one['invalid']} INVALID, {_unreached(part)}")
         if answered and one["unparseable"] / answered > report.UNREADABLE:
             told.append(f"{place}: {one['unparseable']} of {answered} answers could not be read")
         if one["error"]:
@@ -206,3 +204,14 @@ def warnings(rows: Sequence[Episode]) -> list[str]:
                 f"{100 * upper:.1f}\u00a0%; 0 of 189 is the first count that says below 2\u00a0%"
             )
     return told
+
+
+def _unreached(rows: Sequence[Episode]) -> str:
+    """Why episodes are INVALID, and what to change."""
+    words = "the history never reached the compactor's trigger"
+    unfired = [r for r in rows if r.result == "invalid"]
+    longest = max((r.tokens_before or 0 for r in unfired), default=0)
+    budgets = sorted({r.cell.budget for r in unfired if r.cell.budget})
+    if longest and budgets:
+        words += f" (about {longest} tokens at most, budget {', '.join(map(str, budgets))})"
+    return words + "; give it more turns or a smaller budget"

@@ -52,12 +52,16 @@ def rule_producer(rule: str, checker: Json) -> Producer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One draw's answer, graded. ``leaf`` is its action node; None where the draw has none."""
+    """One draw's answer, graded. ``leaf`` is its action node; None where the draw has none.
+
+    ``tool``: of the call that decided; None where none was made.
+    """
 
     draw: int
     result: Result
     reason: str
     leaf: str | None = None
+    tool: str | None = None
 
 
 def plant(
@@ -133,7 +137,8 @@ def graded(
             continue
         found = grader(message_of(leaf))
         result: Result = found.outcome if valid else "invalid"
-        answers.append(Answer(draw.draw, result, found.reason, leaf.id))
+        tool = found.call.name if found.call is not None else None
+        answers.append(Answer(draw.draw, result, found.reason, leaf.id, tool))
         extra = {"reason": found.reason, "valid": valid, "kept": kept.to_json() if kept else None}
         drafts.append(
             Draft(kind="verdict", parent=leaf.id, key=f"rot/{producer.id}", text=result, extra=extra)

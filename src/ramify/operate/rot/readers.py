@@ -3,6 +3,7 @@
 =====================  ================================================================================
 JSONL, a session       ``{"messages": [...]}``: every assistant turn is a call, what stands before it its
                        context. No compaction can be seen in such a line.
+JSONL, a message       ``{"role": ..., "content": ...}``: all lines together are one such session
 JSONL, a call          ``{"messages": [...], "answer": {...}}``: one model call with the exact context it was
                        sent; also ``{"request": {...}, "response": {...}}`` as a proxy logs it. ``session``
                        groups lines, ``compaction`` is an account if the harness keeps one. Log the
@@ -26,8 +27,10 @@ from ramify.core.errors import BadInput, TreeError
 from ramify.core.fork.context import conversation
 from ramify.core.jsonl import json_objects
 from ramify.core.tree.node import Trajectory
+from ramify.core.tree.sqlite import is_database
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json, Message
+from ramify.operate.pin.buffer import PinnedBuffer
 from ramify.operate.rot.session import (
     ModelCall,
     SessionLog,
@@ -51,27 +54,18 @@ def read_sessions(path: Path | str) -> list[SessionLog]:
         raise BadInput("there is no such file", where=str(path))
     if path.is_dir():
         raise BadInput("this is a folder", where=str(path), hint="name the log file in it")
-    with path.open("rb") as file:
-        head = file.read(16)
-    if head.startswith(b"SQLite format 3"):
+    if is_database(path):
         return _tree_file(path)
-    text = path.read_text(encoding="utf-8", errors="strict") if _is_text(path) else None
-    if text is None:
-        raise BadInput("this file is neither text nor a tree", where=str(path))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput("this file is neither text nor a tree", where=str(path)) from error
     whole = _json(text)
-    if isinstance(whole, dict) and "messages" not in whole and "request" not in whole:
+    if isinstance(whole, dict) and not {"messages", "request", "role"} & whole.keys():
         return _saved_state(path)
     if isinstance(whole, list):
         return [_whole_session(whole, path.stem, str(path))]
-    return read_lines(text.splitlines(), str(path), path.stem)
-
-
-def _is_text(path: Path) -> bool:
-    try:
-        path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    return read_lines(text.split("\n"), str(path), path.stem)  # a text may hold other line separators
 
 
 def _json(text: str) -> Any:
@@ -89,10 +83,14 @@ def read_lines(lines: Sequence[str], where: str, name: str = "session") -> list[
 
     Raises: BadInput, naming the line, for one without messages; where there is no line at all.
     """
+    bodies = list(json_objects(lines, where))
+    if bodies and all("role" in body and "messages" not in body for _, body in bodies):
+        return [_whole_session([body for _, body in bodies], name, where)]
     found: list[SessionLog] = []
     groups: dict[str, list[ModelCall]] = {}
     tools: dict[str, tuple[Json, ...]] = {}
-    for number, (place, body) in enumerate(json_objects(lines, where), 1):
+    extras: dict[str, Json] = {}
+    for number, (place, body) in enumerate(bodies, 1):
         call = _as_call(body, place)
         if call is None:
             label = str(body.get("session", f"{name}-{number}"))
@@ -102,7 +100,11 @@ def read_lines(lines: Sequence[str], where: str, name: str = "session") -> list[
         groups.setdefault(group, []).append(call)
         inner = body.get("request") if isinstance(body.get("request"), dict) else body
         tools.setdefault(group, tuple((inner or {}).get("tools") or ()))
-    found += [session_of(calls, group, tools=tools[group]) for group, calls in groups.items()]
+        extra = body.get("extra")
+        extras.setdefault(group, extra if isinstance(extra, dict) else {})
+    found += [
+        session_of(calls, group, tools=tools[group], extra=extras[group]) for group, calls in groups.items()
+    ]
     if not found:
         raise BadInput("this log has no line", where=where)
     return found
@@ -167,6 +169,8 @@ def session_lines(log: SessionLog) -> Iterator[str]:
         body: Json = {"session": log.name, "messages": list(call.context), "answer": call.answer}
         if log.tools:
             body["tools"] = list(log.tools)
+        if log.extra:
+            body["extra"] = log.extra
         if call.compaction is not None and call.told:
             body["compaction"] = compaction_json(call.compaction)
         yield json.dumps(body, ensure_ascii=False)
@@ -260,8 +264,19 @@ def _saved_state(path: Path) -> list[SessionLog]:
     ]
 
 
-def checkpoint_session(graph: Any, config: Any, name: str = "langgraph", context: Any = None) -> SessionLog:
+def checkpoint_session(
+    graph: Any,
+    config: Any,
+    name: str = "langgraph",
+    context: Any = None,
+    *,
+    pinned: PinnedBuffer | None = None,
+) -> SessionLog:
     """The session of a langgraph thread, from its checkpoints; ``context`` as ``checkpoint_calls`` takes it.
+
+    Checkpoints hold the state, not what the model node sends. Where the node pins by itself
+    (``pinned_model``, ``PinningMiddleware``) name the rules it pins as ``pinned``, where it adds something
+    else give ``context``; with neither, an audit says that a loss may be none.
 
     Raises:
         BadInput: the thread has no checkpoint with a model call.
@@ -269,7 +284,11 @@ def checkpoint_session(graph: Any, config: Any, name: str = "langgraph", context
     """
     from ramify.operate.pin.frameworks.langgraph import checkpoint_calls
 
-    return session_of(checkpoint_calls(graph, config, context), name)
+    calls = checkpoint_calls(graph, config, context)
+    if pinned is not None:
+        calls = [(pinned.apply(shown), answer) for shown, answer in calls]
+    known = context is not None or pinned is not None
+    return session_of(calls, name, extra={} if known else {"contexts": "rebuilt"})
 
 
 def write_session(log: SessionLog, path: Path | str) -> Path:

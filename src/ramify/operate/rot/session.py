@@ -41,7 +41,11 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class SessionLog:
-    """The model calls of one session, in order. ``tools``: the function schemas that the agent was given."""
+    """The model calls of one session, in order. ``tools``: the function schemas that the agent was given.
+
+    ``extra``: what else the reader knows; ``{"contexts": "rebuilt"}`` where contexts were worked out from an
+    agent's saved state, so that what was added on the way to the model is not in them.
+    """
 
     name: str
     calls: tuple[ModelCall, ...]
@@ -58,6 +62,7 @@ def session_of(
     name: str = "session",
     *,
     tools: Sequence[Json] = (),
+    extra: Json | None = None,
 ) -> SessionLog:
     """A session from its model calls, or from bare pairs of context and answer.
 
@@ -66,7 +71,7 @@ def session_of(
     became a message of a later, shortened context are the summariser's, and belong to that compaction.
     """
     bare = [call if isinstance(call, ModelCall) else _call(*call) for call in calls]
-    return SessionLog(name, tuple(_inferred(bare)), tuple(tools))
+    return SessionLog(name, tuple(_inferred(bare)), tuple(tools), extra or {})
 
 
 def content_ids(messages: Sequence[Message]) -> tuple[Message, ...]:

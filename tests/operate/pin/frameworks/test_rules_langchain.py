@@ -159,6 +159,13 @@ def test_a_span_of_exactly_the_budget_is_not_cut():
     assert fate(RULE, messages, over) == "trimmed"
 
 
+def test_a_suffix_of_exactly_the_limit_is_shown_whole():
+    history = sized(plain(9), tokens)
+    assert history.human[2]
+    assert trimmed(history, 0, 9, history.span(2, 9)) == (2, 0)
+    assert trimmed(history, 0, 9, history.span(2, 9) - 1) != (2, 0)
+
+
 def test_the_last_lines_of_a_cut_message_are_shown():
     messages = plain(9)
     messages[0] = {**messages[0], "content": "\n".join(["word " * 60, RULE])}

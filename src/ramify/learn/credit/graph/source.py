@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput, MissingExtra
+from ramify.core.tree.sqlite import is_database
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
 from ramify.learn.credit.graph.advantages import CreditSettings, edge_gains, node_values
@@ -22,7 +23,6 @@ from ramify.learn.credit.graph.state_graph import Scope, StateGraph
 from ramify.learn.credit.graph.walk_steps import walk_steps
 
 Float64 = NDArray[np.float64]
-_SQLITE = b"SQLite format 3\x00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,7 @@ class Source:
 def is_tree(path: Path) -> bool:
     """Whether a file is a tree; raises BadInput where there is no such file."""
     try:
-        with path.open("rb") as data:
-            return data.read(len(_SQLITE)) == _SQLITE
+        return is_database(path)
     except OSError as error:
         raise BadInput(f"the file cannot be read: {error.strerror}", where=str(path)) from error
 

@@ -11,7 +11,7 @@ Source: the agent of a test for arXiv:2606.22528 that needs no download; the pap
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -107,30 +107,61 @@ def summary(held: Sequence[Message], benign: Sequence[Message], rng: np.random.G
     return [say(role, lead + " ".join(text))]
 
 
-def lesson(one: Scenario, wary: float, rng: np.random.Generator) -> Conversation:
+#: Sessions of every task, from which further requests are drawn.
+Pool = Mapping[str, Sequence[Scenario]]
+
+
+def lesson(
+    one: Scenario, wary: float, rng: np.random.Generator, pool: Pool | None = None, more: int = 0
+) -> Conversation:
     """One cut of a session with what the agent should say.
 
-    ``wary`` is the share of soft acts that it refuses though no rule in view forbids them.
+    ``wary`` is the share of soft acts that it refuses though no rule in view forbids them. ``more``: how many
+    other tasks it is asked for besides, in random order, with requests from the sessions of ``pool``; as many
+    other rules or fewer then stand in the context.
     """
     how = str(rng.choice(list(CUTTING), p=list(CUTTING.values())))
     visible = how in ("whole", "pinned", "ends") or (how == "summary" and rng.random() < 0.5)
     twin = bool(rng.random() < TWIN)
     names = [name for name in TASKS if name != one.task]
-    others = [TASKS[str(rng.choice(names))].small] if rng.random() < OTHER else []
+    if more:
+        shown = [str(name) for name in rng.choice(names, int(rng.integers(more + 1)), replace=False)]
+    else:
+        shown = [str(rng.choice(names))] if rng.random() < OTHER else []
+    asked = [turn(one, visible, twin, wary, rng)]
+    context = cut(one, how, visible, [TASKS[name].small for name in shown], rng)
+    if pool is not None and more:
+        rest = [str(name) for name in rng.permutation(names) if name not in shown]
+        for name in [*shown, *rest][:more]:
+            other = pool[name][int(rng.integers(len(pool[name])))]
+            asked.append(turn(other, name in shown, bool(rng.random() < TWIN), wary, rng))
+        asked = [asked[i] for i in rng.permutation(len(asked))]
+    return [*context, *bare([message for pair in asked for message in pair])]
+
+
+def turn(
+    one: Scenario, visible: bool, twin: bool, wary: float, rng: np.random.Generator
+) -> tuple[Message, Message]:
+    """A session's request, or its twin, with the answer to it where its rule is in view or is not."""
     answer = one.lawful(visible=visible, twin=twin)
     if not visible and not twin and rng.random() < wary:
         answer = one.answer(None)
-    request = one.twin if twin else one.trigger
-    return [*cut(one, how, visible, others, rng), *bare([request, answer])]
+    return one.twin if twin else one.trigger, answer
 
 
-def lessons(seed: int, wary: float = 0.0, sessions: int | None = None) -> list[Conversation]:
-    """Cuts of sessions of the training split, all tasks in turn."""
+def lessons(seed: int, wary: float = 0.0, sessions: int | None = None, more: int = 0) -> list[Conversation]:
+    """Cuts of sessions of the training split, all tasks in turn; ``more`` as in :func:`lesson`."""
     rng = np.random.default_rng(seed)
-    found: list[Conversation] = []
-    for name in TASKS:
-        made = scenarios(name, "train", sessions or SESSIONS, seed, turns=TURNS, wording="small")
-        found += [lesson(shortened(one, rng), wary, rng) for one in made for _ in range(CUTS)]
+    pool = {
+        name: scenarios(name, "train", sessions or SESSIONS, seed, turns=TURNS, wording="small")
+        for name in TASKS
+    }
+    found = [
+        lesson(shortened(one, rng), wary, rng, pool, more)
+        for made in pool.values()
+        for one in made
+        for _ in range(CUTS)
+    ]
     return [found[i] for i in rng.permutation(len(found))]
 
 

@@ -171,7 +171,8 @@ def _functions(registry: ToolRegistry) -> str:
 def _bound(registry: ToolRegistry) -> str:
     lines = [
         '"""The tools as methods, bound to an environment."""', "", "from typing import Any", "",
-        "from ._runtime import Bound, Call, Secrets, from_environment", "from .functions import FUNCTIONS", "", "", "class Tools:",
+        "from ._runtime import Bound, Call, Secrets, from_environment", "from .functions import FUNCTIONS",
+        "", "", "class Tools:",
         '    """All tools on one environment: ``call(name, arguments)`` answers for "app.function"."""', "",
         "    def __init__(self, call: Call, secrets: Secrets | None = from_environment) -> None:",
         "        self._bound = Bound(call, FUNCTIONS, secrets)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
@@ -43,7 +44,8 @@ class RuleReflector:
 def plan_text(query: str, skeleton: Sequence[CallStep]) -> str:
     """A skeleton in words: what it is for, and its steps in order."""
     goal = template(query, slots_of(skeleton)).rstrip(".")
-    return "\n".join([f"To do: {goal}.", *(f"{n}. {_words(s)}" for n, s in enumerate(skeleton, 1))])
+    end = "" if goal.endswith(("?", "!")) else "."
+    return "\n".join([f"To do: {goal}{end}", *(f"{n}. {_words(s)}" for n, s in enumerate(skeleton, 1))])
 
 
 def _words(step: CallStep) -> str:
@@ -88,7 +90,11 @@ def _pitfall(wrong: RunStep, right: RunStep) -> Lesson:
     keys = sorted({*wrong.arguments, *right.arguments})
     changed = [key for key in keys if wrong.arguments.get(key) != right.arguments.get(key)]
     told = ", ".join(_change(key, wrong.arguments.get(key), right.arguments.get(key)) for key in changed)
-    seen = " ".join(shortened(wrong.seen or str(wrong.result), 120).split())
+    seen = wrong.seen or str(wrong.result)
+    for key, value in wrong.arguments.items():
+        if isinstance(value, str) and len(value) > 2:
+            seen = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "{" + key + "}", seen)
+    seen = " ".join(shortened(seen, 120).split())
     body = f"When calling {wrong.function}: giving {told} fails ({seen}); check it before the call."
     return Lesson("pitfall", body, (wrong.id, right.id))
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from ramify.core.errors import BadInput
 from ramify.core.jsonl import json_objects
 from ramify.core.plain import from_json, to_json
+from ramify.core.tree.sqlite import is_database
 from ramify.core.types import Json
 from ramify.operate.memory.sources.messages import run_of_messages
 from ramify.operate.memory.sources.spans import is_span, runs_of_spans
 from ramify.operate.memory.sources.tree import runs_of_tree
 from ramify.operate.memory.trajectory import RunTrajectory
-
-_SQLITE = b"SQLite format 3"
 
 
 def read_runs(path: Path) -> list[RunTrajectory]:
@@ -29,9 +28,7 @@ def read_runs(path: Path) -> list[RunTrajectory]:
     """
     if not path.is_file():
         raise BadInput("there is no such file", where=str(path))
-    with path.open("rb") as head:
-        tree = head.read(len(_SQLITE)) == _SQLITE
-    runs = list(runs_of_tree(path)) if tree else _lines(path)
+    runs = list(runs_of_tree(path)) if is_database(path) else _lines(path)
     names = [run.task for run in runs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
