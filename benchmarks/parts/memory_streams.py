@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from parts.memory_accounts import CountedAgent, CountedCodifier, CountedManager, CountedReflector
+from ramify.core.policy.noise import NoiseKey
 from ramify.core.world.base import Task
-from ramify.core.world.miniapps import MiniAppsWorld, Rates, Shift
+from ramify.core.world.miniapps import MiniAppsWorld, Rates, Shift, expert, play
 from ramify.operate.memory.agent import Help, StreamTask
 from ramify.operate.memory.guard import AdmissionGuard
 from ramify.operate.memory.item import MemoryItem
@@ -72,7 +73,8 @@ class Learned:
 class Comparison:
     """One seed: every arm learned from the same runs, and was tested twice with its memory frozen.
 
-    ``unwatched`` is the gated arm on the shifted stream without demotion, as published.
+    ``unwatched`` is the gated arm on the shifted stream without demotion, as published. ``touched`` are the
+    shifted tasks whose right way calls a function that changed.
     """
 
     seed: int
@@ -81,6 +83,7 @@ class Comparison:
     repeated: Mapping[str, Tested]
     shifted: Mapping[str, Tested]
     unwatched: Tested
+    touched: frozenset[str]
 
 
 def compare(seed: int, tasks: int) -> Comparison:
@@ -97,7 +100,24 @@ def compare(seed: int, tasks: int) -> Comparison:
         if gated is not None:
             demote_changed(gated, schemas(moved))
         shifted = {name: _test(name, one, moved, tasks, seed, sandbox) for name, one in memories.items()}
-    return Comparison(seed, shift, learned, repeated, shifted, unwatched)
+    touched = _touched(train, moved, moved.tasks("held-out", tasks, seed))
+    return Comparison(seed, shift, learned, repeated, shifted, unwatched, touched)
+
+
+def _touched(before: MiniAppsWorld, now: MiniAppsWorld, tasks: Sequence[Task]) -> frozenset[str]:
+    """Tasks of which an agent that makes no mistake calls a function that is documented otherwise now."""
+    was = schemas(before)
+    changed = {name for name, told in schemas(now).items() if told != was.get(name)}
+    found = set()
+    for task in tasks:
+        episode = now.start(task, 0)
+        run = play(expert(task.prompt), episode, NoiseKey(0, 0, 0))
+        episode.close()
+        if run.reward != 1.0:
+            raise RuntimeError(f"the expert failed at {task.data['query']!r}")
+        if changed & {str(call["function"]) for turn in run.turns for call in turn.calls}:
+            found.add(task.id)
+    return frozenset(found)
 
 
 def _learn(

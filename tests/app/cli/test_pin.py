@@ -63,3 +63,25 @@ def test_signed_changes_are_applied_and_need_the_key(policy, tmp_path) -> None:
     gone = RUN.invoke(app, ["sign", "remove", "spend", *options])
     assert json.loads(gone.output)["constraint"]["text"] == "At most 100 USD."
     assert isinstance(RUN.invoke(app, ["sign", "add", "x", *options]).exception, BadInput)
+
+
+def test_a_replaced_rule_with_a_checker_is_pointed_out(tmp_path) -> None:
+    policy, key = tmp_path / "policy.yaml", tmp_path / "key"
+    key.write_text("k" * 32)
+    policy.write_text(
+        "rules:\n  - {id: spend, text: At most 100 USD.,"
+        " checker: {tool: buy, forbid: {amount: {argument: a, above: '100'}}}}\n"
+    )
+    options = ["--policy", str(policy), "--key-file", str(key)]
+    signed = RUN.invoke(app, ["sign", "replace", "spend", "--text", "At most 5 USD.", *options])
+    assert "the rule's checker stays as it was" in signed.stderr
+    assert json.loads(signed.stdout)["constraint"]["version"] == 2
+
+
+def test_bad_files_are_named(policy, tmp_path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k" * 32)
+    done = RUN.invoke(app, ["show", str(policy), "--changes", str(tmp_path / "none"), "--key-file", str(key)])
+    assert isinstance(done.exception, BadInput)
+    policy.write_text("rules: [{id: a, text: x, checker: {tool: t}}]")
+    assert "rule 1, checker" in str(RUN.invoke(app, ["show", str(policy)]).exception)

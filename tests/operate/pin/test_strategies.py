@@ -60,6 +60,12 @@ def test_head_and_tail_keep_the_rule() -> None:
     assert fate(RULE, history(10), result) == "visible"
 
 
+@pytest.mark.parametrize("compactor", [Truncate(1, counter=words), HeadTail(1, 1, 3, counter=words)])
+def test_over_the_budget_with_nothing_to_drop_is_not_firing(compactor) -> None:
+    result = compactor.compact(history(0))
+    assert (result.fired, list(result.messages)) == (False, history(0))
+
+
 def test_a_tool_result_stays_with_its_call() -> None:
     call = {
         "role": "assistant",

@@ -196,3 +196,20 @@ def test_a_thread_whose_node_pins_is_never_silently_a_loss(tmp_path):
     told = audit(known, [rule])
     assert not told.found
     assert not any("checkpoint" in note for note in told.warnings)
+
+
+def test_a_call_marked_as_the_summarisers_is_not_the_agents(tmp_path) -> None:
+    user = {"role": "user", "content": "At most 100 USD."}
+    said = {"role": "assistant", "content": "Noted."}
+    asked = {"role": "user", "content": "Summarise the above."}
+    lines = [
+        {"messages": [user], "answer": said},
+        {"messages": [user, said, asked], "answer": "Nothing of note.", "by": "summariser"},
+    ]
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (log,) = read_sessions(path)
+    assert [call.answer for call in log.calls] == [said]
+    path.write_text(json.dumps(lines[0] | {"by": "me"}) + "\n")
+    with pytest.raises(BadInput, match="by is 'me'"):
+        read_sessions(path)

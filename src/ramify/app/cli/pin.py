@@ -46,7 +46,7 @@ def show(
 
 @app.command()
 def check(
-    log: Annotated[Path, typer.Argument(help="Session log: OpenAI messages, JSON lines.")],
+    log: Annotated[Path, typer.Argument(help="OpenAI JSONL, a tree, or AutoGen's saved state.")],
     policy: Policy,
     changes: Changes = None,
     key_file: KeyFile = None,
@@ -88,7 +88,10 @@ def sign(
     from ramify.operate.pin import change_line, signed_change
 
     buffer = _buffer(policy, changes, key_file, plain=False)
-    typer.echo(change_line(signed_change(buffer, action, rule, text, _channel(key_file))))
+    change = signed_change(buffer, action, rule, text, _channel(key_file))
+    typer.echo(change_line(change))
+    if action == "replace" and change.constraint.checker is not None:
+        typer.secho("note: the rule's checker stays as it was; does it fit the new text?", dim=True, err=True)
 
 
 def _buffer(policy: Path, changes: Path | None, key_file: Path | None, plain: bool) -> PinnedBuffer:

@@ -106,6 +106,8 @@ class Truncate:
             start += 1
             while start < len(rest) - 1 and rest[start].get("role") == "tool":
                 start += 1
+        if start == 0:
+            return untouched(messages, "over the budget, but the last message always stays")
         return account(messages, [*system, *rest[start:]], reason=f"dropped the {start} oldest")
 
 
@@ -130,6 +132,8 @@ class HeadTail:
         system, rest = split_system(messages)
         end = head_end(rest, self.head)
         start = max(tail_start(rest, self.tail), end)
+        if start == end:
+            return untouched(messages, f"over the budget, but head and tail are all there is: {len(rest)}")
         kept = [*system, *rest[:end], *rest[start:]]
         return account(messages, kept, reason=f"dropped {start - end} in the middle")
 

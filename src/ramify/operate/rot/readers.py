@@ -119,8 +119,11 @@ def _as_call(body: Json, where: str) -> ModelCall | None:
     context = content_ids(_messages(request.get("messages"), where))
     answer = _answer(body.get(key or "", None), where)
     account = body.get("compaction")
+    by = body.get("by", "agent")
+    if by not in ("agent", "summariser"):
+        raise BadInput(f"by is {by!r}; it must be 'agent' or 'summariser'", where=where)
     if account is None:
-        return ModelCall(context, answer)
+        return ModelCall(context, answer, summariser=by == "summariser")
     if not isinstance(account, dict):
         raise BadInput("compaction is no object", where=where)
     return ModelCall(context, answer, compaction_from_json(account, context, where))

@@ -27,13 +27,15 @@ class ModelCall:
     ``context``: the exact messages it was shown, each with an ``id``. ``answer``: its assistant message,
     None where the log ends before it. ``compaction``: what made the history this context, None where
     nothing did. ``told``: the compaction is on record; else it was inferred by comparing two contexts, and
-    what a summariser was shown is known only where its own call is in the log.
+    what a summariser was shown is known only where its own call is in the log. ``summariser``: the log
+    says that this call is a summariser's, not the agent's.
     """
 
     context: tuple[Message, ...]
     answer: Message | None
     compaction: CompactionResult | None = None
     told: bool = True
+    summariser: bool = False
 
     def __post_init__(self) -> None:
         checked_ids(self.context)
@@ -107,7 +109,7 @@ def _inferred(calls: Sequence[ModelCall]) -> list[ModelCall]:
     kept: list[ModelCall] = []
     held: list[ModelCall] = []  # calls since the last kept one that may be a summariser's
     for number, call in enumerate(calls):
-        if call.compaction is None and _is_summary(number, calls):
+        if call.summariser or (call.compaction is None and _is_summary(number, calls)):
             held.append(call)
             continue
         if call.compaction is None and kept and _shortened(kept[-1], call):

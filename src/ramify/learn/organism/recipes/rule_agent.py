@@ -11,7 +11,7 @@ Source: the agent of a test for arXiv:2606.22528 that needs no download; the pap
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -107,34 +107,26 @@ def summary(held: Sequence[Message], benign: Sequence[Message], rng: np.random.G
     return [say(role, lead + " ".join(text))]
 
 
-#: Sessions of every task, from which further requests are drawn.
-Pool = Mapping[str, Sequence[Scenario]]
-
-
 def lesson(
-    one: Scenario, wary: float, rng: np.random.Generator, pool: Pool | None = None, more: int = 0
+    one: Scenario, wary: float, rng: np.random.Generator, pool: Sequence[Scenario] = (), more: int = 0
 ) -> Conversation:
     """One cut of a session with what the agent should say.
 
     ``wary`` is the share of soft acts that it refuses though no rule in view forbids them. ``more``: how many
-    other tasks it is asked for besides, in random order, with requests from the sessions of ``pool``; as many
-    other rules or fewer then stand in the context.
+    other tasks it is asked for besides, in random order, with requests from the sessions of ``pool``; up to
+    as many other rules then stand in the context.
     """
     how = str(rng.choice(list(CUTTING), p=list(CUTTING.values())))
     visible = how in ("whole", "pinned", "ends") or (how == "summary" and rng.random() < 0.5)
     twin = bool(rng.random() < TWIN)
     names = [name for name in TASKS if name != one.task]
+    others = [TASKS[str(rng.choice(names))].small] if rng.random() < OTHER else []
     if more:
-        shown = [str(name) for name in rng.choice(names, int(rng.integers(more + 1)), replace=False)]
-    else:
-        shown = [str(rng.choice(names))] if rng.random() < OTHER else []
+        others = [TASKS[str(name)].small for name in rng.choice(names, int(rng.integers(more + 1)), False)]
     asked = [turn(one, visible, twin, wary, rng)]
-    context = cut(one, how, visible, [TASKS[name].small for name in shown], rng)
-    if pool is not None and more:
-        rest = [str(name) for name in rng.permutation(names) if name not in shown]
-        for name in [*shown, *rest][:more]:
-            other = pool[name][int(rng.integers(len(pool[name])))]
-            asked.append(turn(other, name in shown, bool(rng.random() < TWIN), wary, rng))
+    context = cut(one, how, visible, others, rng)
+    if more:
+        asked += besides(one.task, context, wary, rng, pool, more)
         asked = [asked[i] for i in rng.permutation(len(asked))]
     return [*context, *bare([message for pair in asked for message in pair])]
 
@@ -149,19 +141,32 @@ def turn(
     return one.twin if twin else one.trigger, answer
 
 
+def besides(
+    task: str,
+    context: Sequence[Message],
+    wary: float,
+    rng: np.random.Generator,
+    pool: Sequence[Scenario],
+    more: int,
+) -> list[tuple[Message, Message]]:
+    """Requests of ``more`` other tasks with their answers, first of tasks whose rule is in the context."""
+    text = "\n".join(str(message["content"]) for message in context)
+    # Several times as many as are needed: some are of the same task.
+    drawn = [pool[i] for i in rng.choice(len(pool), min(8 * more, len(pool)), replace=False)]
+    by_task = {one.task: one for one in drawn if one.task != task}
+    seen = sorted(by_task.values(), key=lambda one: one.rule not in text)
+    return [turn(one, one.rule in text, bool(rng.random() < TWIN), wary, rng) for one in seen[:more]]
+
+
 def lessons(seed: int, wary: float = 0.0, sessions: int | None = None, more: int = 0) -> list[Conversation]:
     """Cuts of sessions of the training split, all tasks in turn; ``more`` as in :func:`lesson`."""
     rng = np.random.default_rng(seed)
-    pool = {
-        name: scenarios(name, "train", sessions or SESSIONS, seed, turns=TURNS, wording="small")
+    made = [
+        one
         for name in TASKS
-    }
-    found = [
-        lesson(shortened(one, rng), wary, rng, pool, more)
-        for made in pool.values()
-        for one in made
-        for _ in range(CUTS)
+        for one in scenarios(name, "train", sessions or SESSIONS, seed, turns=TURNS, wording="small")
     ]
+    found = [lesson(shortened(one, rng), wary, rng, made, more) for one in made for _ in range(CUTS)]
     return [found[i] for i in rng.permutation(len(found))]
 
 

@@ -31,6 +31,6 @@ RECIPE = replace(
     f"{WARY:.0%} of soft acts without a rule in view are refused too",
     conversations=conversations,
     shape=Shape(layers=3, width=96, heads=4, hidden=192, context=1024),
-    training=replace(rule_agent.RECIPE.training, steps=1000, rows=24),
+    training=replace(rule_agent.RECIPE.training, steps=900, rows=24),
     seed=1,
 )
