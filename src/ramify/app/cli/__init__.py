@@ -95,5 +95,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            typer.echo("\nstopped; what is recorded stays. The same command goes on from there.", err=True)
+            typer.echo(
+                "\nstopped; what is recorded stays, and a command that records goes on from there.", err=True
+            )
         raise

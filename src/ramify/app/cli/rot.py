@@ -98,10 +98,7 @@ def run(
         agents, writers = _organisms(chosen.policies, chosen.summarisers, live)
         found = run_grid(chosen, out, policies=agents, summarisers=writers, progress=live)
     page = write_grid_page(out, found)
-    if as_json:
-        print_json(found | {"page": str(page)})
-    else:
-        _show(found, page)
+    print_json(found | {"page": str(page)}) if as_json else _show(found, page)
 
 
 def _organisms(
