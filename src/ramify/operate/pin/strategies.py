@@ -158,6 +158,37 @@ def _summary(text: str, place: str) -> Message:
     return {"role": "user", "content": LEAD + text, "id": f"summary-{place}"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A history in three: the protected slot, what a summary takes the place of, and what stays."""
+
+    system: list[Message]
+    old: list[Message]
+    tail: list[Message]
+
+    def replaced(self, messages: Sequence[Message], asked: Sequence[_Asked]) -> CompactionResult:
+        """The account of a summary in the old messages' place; the last answer is the summary."""
+        summary = _summary(asked[-1].text, str(self.old[-1]["id"]))
+        return account(
+            messages,
+            [*self.system, summary, *self.tail],
+            seen=[str(m["id"]) for m in self.old],
+            calls=[one.call for one in asked],
+            reason=f"{len(asked)} call(s) to summarise {len(self.old)} messages",
+        )
+
+
+def _span(messages: Sequence[Message], budget: int, keep: int, counter: Counter) -> _Span | CompactionResult:
+    """What a summary would take the place of; the untouched result where there is nothing to do."""
+    if (same := _over(messages, budget, counter)) is not None:
+        return same
+    system, rest = split_system(messages)
+    start = tail_start(rest, keep)
+    if start == 0:
+        return untouched(messages, f"nothing stands before the last {keep}")
+    return _Span(system, rest[:start], rest[start:])
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Summarise:
@@ -179,16 +210,11 @@ class Summarise:
 
     def compact(self, messages: Sequence[Message]) -> CompactionResult:
         """Summary and tail. Raises BadInput where the summariser answers nothing."""
-        if (same := _over(messages, self.budget, self.counter)) is not None:
-            return same
-        system, rest = split_system(messages)
-        start = tail_start(rest, self.keep)
-        if start == 0:
-            return untouched(messages, f"nothing stands before the last {self.keep}")
-        asked = _ask(self.model, rest[:start], self.words, self.draw)
-        after = [*system, _summary(asked.text, str(rest[start - 1]["id"])), *rest[start:]]
-        seen = [str(m["id"]) for m in rest[:start]]
-        return account(messages, after, seen=seen, calls=[asked.call], reason=f"summarised {start} messages")
+        span = _span(messages, self.budget, self.keep, self.counter)
+        if isinstance(span, CompactionResult):
+            return span
+        asked = _ask(self.model, span.old, self.words, self.draw)
+        return span.replaced(messages, [asked])
 
 
 @final
@@ -210,18 +236,12 @@ class Hierarchical:
 
     def compact(self, messages: Sequence[Message]) -> CompactionResult:
         """Summary of summaries, and tail. Raises BadInput where the summariser answers nothing."""
-        if (same := _over(messages, self.budget, self.counter)) is not None:
-            return same
-        system, rest = split_system(messages)
-        start = tail_start(rest, self.keep)
-        if start == 0:
-            return untouched(messages, f"nothing stands before the last {self.keep}")
-        parts = [rest[i : min(i + self.chunk, start)] for i in range(0, start, self.chunk)]
+        span = _span(messages, self.budget, self.keep, self.counter)
+        if isinstance(span, CompactionResult):
+            return span
+        parts = [span.old[i : i + self.chunk] for i in range(0, len(span.old), self.chunk)]
         asked = [_ask(self.model, part, self.words, self.draw) for part in parts]
         if len(asked) > 1:
             middle = [_summary(one.text, str(part[-1]["id"])) for one, part in zip(asked, parts, strict=True)]
             asked.append(_ask(self.model, middle, self.words, self.draw))
-        after = [*system, _summary(asked[-1].text, str(rest[start - 1]["id"])), *rest[start:]]
-        seen = [str(m["id"]) for m in rest[:start]]
-        calls = [one.call for one in asked]
-        return account(messages, after, seen=seen, calls=calls, reason=f"{len(calls)} summaries of {start}")
+        return span.replaced(messages, asked)
