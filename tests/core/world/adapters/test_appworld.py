@@ -271,7 +271,7 @@ def test_missing_data_and_apps_are_told(package):
     world = open_world("appworld:dev")
 
     def no_data(dataset_name="train"):
-        raise Exception("The task directory (/root/data/tasks) doesn't exist.")
+        raise Exception("The task directory (/home/ana/data/tasks) doesn't exist.")
 
     package.load_task_ids = no_data
     with pytest.raises(CannotDo, match="appworld download data"):
