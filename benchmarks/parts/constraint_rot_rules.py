@@ -50,14 +50,11 @@ class Forecast:
         return "omitted" if self.seen[index] else "trimmed"
 
 
-def forecast(
-    visible: Sequence[bool] | Visible, seen: Visible | None = None, *, fired: bool | None = None
-) -> Forecast:
-    """A forecast without lines that are cut; unless said otherwise it fired where something goes."""
+def forecast(visible: Sequence[bool] | Visible, seen: Visible | None = None) -> Forecast:
+    """A forecast without lines that are cut; it fired where something goes."""
     shown = np.asarray(visible, dtype=np.bool_)
     told = np.zeros(len(shown), dtype=np.bool_) if seen is None else np.asarray(seen, dtype=np.bool_)
-    went = bool((~shown).any()) if fired is None else fired
-    return Forecast(went, shown, told, told, bool(told.any()))
+    return Forecast(bool((~shown).any()), shown, told, told, bool(told.any()))
 
 
 Rule = Callable[[Sequence[Message]], Forecast]
@@ -429,13 +426,13 @@ def _builtin_law(messages: Sequence[Message], kind: int, budget: int, head: int,
         room = budget - sizes[:top].sum()
         starts = [i for i in free if i > top] + ([n - 1] if n > top else [])
         start = next((i for i in sorted(set(starts)) if sizes[i:].sum() <= room), n - 1)
-        return forecast(fixed | (np.arange(n) >= max(start, top)), fired=True)
+        return forecast(fixed | (np.arange(n) >= max(start, top)))
     back = max(n - keep, top)
     tail = max([i for i in free if i <= back], default=top) if back < n else n
     if kind == 1:
         wish = min(top + head, n)
         end = min([i for i in free if i >= wish], default=n)
-        return forecast(fixed | (np.arange(n) < end) | (np.arange(n) >= tail), fired=True)
+        return forecast(fixed | (np.arange(n) < end) | (np.arange(n) >= tail))
     if tail == top:
         return forecast(np.ones(n, dtype=np.bool_))
     return forecast(fixed | (np.arange(n) >= tail), (np.arange(n) >= top) & (np.arange(n) < tail))
