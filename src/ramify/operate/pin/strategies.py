@@ -174,7 +174,7 @@ class _Span:
             [*self.system, summary, *self.tail],
             seen=[str(m["id"]) for m in self.old],
             calls=[one.call for one in asked],
-            reason=f"{len(asked)} call(s) to summarise {len(self.old)} messages",
+            reason=f"summarised {len(self.old)} messages in {len(asked)} call{'s' * (len(asked) > 1)}",
         )
 
 
