@@ -212,7 +212,7 @@ def test_an_invalid_cell_says_how_far_it_was_from_the_budget():
     ]
     note = warnings(rows)[0]
     assert "2 INVALID" in note
-    assert "about 412 tokens at most, budget 600" in note
+    assert "about 412 tokens with the request, which is added later; budget 600" in note
 
 
 def test_a_call_of_another_tool_does_not_do_an_allowed_request():

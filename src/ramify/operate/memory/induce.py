@@ -28,7 +28,7 @@ from ramify.operate.memory.skeleton import (
     arguments_of,
     checked,
 )
-from ramify.operate.memory.trajectory import RunStep, RunTrajectory
+from ramify.operate.memory.trajectory import RunStep, RunTrajectory, leaves
 
 Path: TypeAlias = tuple[str | int, ...]
 _READS = ("get", "list", "show", "search", "find", "read", "login", "count", "lookup", "view", "fetch")
@@ -353,21 +353,10 @@ def _answer(draft: _Draft, run: RunTrajectory) -> Argument | None:
     if said is None:
         return None
     for _, result in reversed(draft.results):
-        for value in dict.fromkeys(_leaves(result)):
+        for value in dict.fromkeys(leaves(result)):
             if str(value) == str(said):
                 return _source(draft, "answer", value)
     raise _Unknown
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
-    elif value is not None:
-        yield value
 
 
 def _used(steps: Sequence[CallStep], reads: Callable[[str], bool]) -> list[CallStep]:

@@ -20,7 +20,7 @@ from ramify.operate.memory.roles.lesson import Lesson
 from ramify.operate.memory.runtime import PREFIX
 from ramify.operate.memory.skeleton import Argument, CallStep, Constant
 from ramify.operate.memory.tool import Tool
-from ramify.operate.memory.trajectory import RunStep, RunTrajectory
+from ramify.operate.memory.trajectory import RunStep, RunTrajectory, leaves
 
 _STRONG = r"pass(?:word|wd|phrase|code)|pwd|(?:api|access|private|secret)[ _-]?key"
 _WEAK = r"secret|token|credential"
@@ -100,7 +100,7 @@ def _values(run: RunTrajectory) -> tuple[dict[str, str], dict[str, str]]:
                 returned[text] = f"[{key}]"
             elif isinstance(value, str | int) and text:
                 found.setdefault(name, []).append((step.failed, text))
-        seen |= {str(leaf) for leaf in _leaves(step.result)}
+        seen |= {str(leaf) for leaf in leaves(step.result)}
     told: dict[str, str] = {}
     for name, rows in found.items():
         # What was accepted has the plain name; what was tried in vain is numbered after it.
@@ -160,17 +160,6 @@ def _arguments(value: Json, key: str = "") -> Iterator[tuple[str, Any]]:
                 yield from _arguments(dict(row), str(inner))
             elif row is not None and not isinstance(row, bool):
                 yield str(inner), row
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
-    elif value is not None:
-        yield value
 
 
 def _stated(text: str) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,3 +113,15 @@ def full_view(step: RunStep) -> str:
     if step.seen:
         parts.append(f"saw: {step.seen}")
     return "\n".join(parts)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The plain values inside an answer, depth first; None left out."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner)
+    elif value is not None:
+        yield value

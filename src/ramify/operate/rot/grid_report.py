@@ -213,5 +213,6 @@ def _unreached(rows: Sequence[Episode]) -> str:
     longest = max((r.tokens_before or 0 for r in unfired), default=0)
     budgets = sorted({r.cell.budget for r in unfired if r.cell.budget})
     if longest and budgets:
-        words += f" (about {longest} tokens at most, budget {', '.join(map(str, budgets))})"
+        words += f" (at most about {longest} tokens with the request, which is added later; "
+        words += f"budget {', '.join(map(str, budgets))})"
     return words + "; give it more turns or a smaller budget"
