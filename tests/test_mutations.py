@@ -138,10 +138,10 @@ MUTATIONS = [
         "operate/memory/test_registry.py::test_closure_is_the_least_fixed_point_idempotent_and_free_of_order",
     ),
     Mutation(
-        "operate/memory/sandbox/inside/seccomp.py",
+        "core/sandbox/inside/seccomp.py",
         "Step(ANY_BIT, 1, 0, PROT_EXEC)",
         "Step(ANY_BIT, 0, 0, PROT_EXEC)",
-        "operate/memory/sandbox/test_seccomp.py::test_no_memory_is_made_executable",
+        "core/sandbox/test_seccomp.py::test_no_memory_is_made_executable",
     ),
 ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramify.core.sandbox import Sandbox
 from ramify.operate.memory import AdmissionGuard, ExperienceMemory, RecurrenceGate, codify_due
 from ramify.operate.memory.gate import rent_or_buy_theta
 from ramify.operate.memory.recurrence import (
@@ -18,7 +19,6 @@ from ramify.operate.memory.recurrence import (
     simulate_gate,
     zipf,
 )
-from ramify.operate.memory.sandbox import Sandbox
 from ramify.operate.memory.trajectory import RunStep, RunTrajectory
 
 TASKS, FAMILIES = 90, 60

@@ -11,6 +11,7 @@ import numpy as np
 
 from parts.memory_accounts import CountedAgent, CountedCodifier, CountedManager, CountedReflector
 from ramify.core.policy.noise import NoiseKey
+from ramify.core.sandbox import Sandbox
 from ramify.core.world.base import Task
 from ramify.core.world.miniapps import MiniAppsWorld, Rates, Shift, expert, play
 from ramify.operate.memory.agent import Help, StreamTask
@@ -20,7 +21,6 @@ from ramify.operate.memory.memory import ExperienceMemory
 from ramify.operate.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
 from ramify.operate.memory.recurrence import zipf
 from ramify.operate.memory.roles.team import Roles
-from ramify.operate.memory.sandbox import Sandbox
 from ramify.operate.memory.stream import Arm, Row, StreamReport, arms, serve
 from ramify.operate.memory.usage import demote_changed
 

@@ -6,9 +6,9 @@ import pytest
 
 from ramify.core.errors import ServerError
 from ramify.core.policy.base import Cost
+from ramify.core.sandbox import Limits, Sandbox
 from ramify.operate.memory.admission import ReplayCase, admit
 from ramify.operate.memory.registry import ToolRegistry
-from ramify.operate.memory.sandbox import Limits, Sandbox
 from ramify.operate.memory.tool import Tool
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}

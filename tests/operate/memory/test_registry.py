@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify.core.errors import BadInput
+from ramify.core.sandbox import Limits, Sandbox
 from ramify.operate.memory.registry import DEEPEST, ToolRegistry, invoke
-from ramify.operate.memory.sandbox import Limits, Sandbox
 from ramify.operate.memory.tool import Tool
 
 LETTERS = "abcdef"

@@ -6,6 +6,7 @@ import pytest
 
 from operate.memory.memory_parts import CATALOGUE, QUERIES, Everybody, asks, pay_run
 from ramify.core.errors import CannotDo
+from ramify.core.sandbox import Sandbox
 from ramify.operate.memory.build import codify_due
 from ramify.operate.memory.events import FILE
 from ramify.operate.memory.export import export_mcp, export_package, export_skills, record
@@ -14,7 +15,6 @@ from ramify.operate.memory.memory import ExperienceMemory
 from ramify.operate.memory.registry import ToolRegistry, invoke
 from ramify.operate.memory.roles.lesson import Lesson
 from ramify.operate.memory.runtime import filled, from_environment, variable
-from ramify.operate.memory.sandbox import Sandbox
 from ramify.operate.memory.secrets import hidden, in_source, in_text, names_in, secret_key
 from ramify.operate.memory.trajectory import RunStep, RunTrajectory
 from ramify.operate.memory.usage import audit

@@ -9,10 +9,10 @@ from typing import Any
 
 from ramify.core.errors import BadInput, ServerError
 from ramify.core.policy.base import Cost
+from ramify.core.sandbox import Call, Sandbox, SandboxResult, screen
 from ramify.core.types import Json
 from ramify.operate.memory.registry import ToolRegistry, invoke
 from ramify.operate.memory.roles.code_by_model import Repairer
-from ramify.operate.memory.sandbox import Call, Sandbox, SandboxResult, screen
 from ramify.operate.memory.signature import call_sites, disagreement
 from ramify.operate.memory.tool import Tool
 

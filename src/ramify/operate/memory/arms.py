@@ -10,6 +10,7 @@ import numpy as np
 
 from ramify.core.errors import BadInput
 from ramify.core.run.progress import Progress, silent
+from ramify.core.sandbox import Sandbox
 from ramify.core.types import Json
 from ramify.core.world.base import Task
 from ramify.core.world.miniapps.mind import Rates
@@ -21,7 +22,6 @@ from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.memory import ExperienceMemory
 from ramify.operate.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
 from ramify.operate.memory.roles.team import Roles
-from ramify.operate.memory.sandbox import Sandbox
 from ramify.operate.memory.stream import Arm, StreamReport, arms, serve
 from ramify.operate.memory.usage import demote_changed
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, final, runtime_checkable
 
 from ramify.core.plain import content_hash
+from ramify.core.sandbox import Sandbox
 from ramify.core.types import Json
 from ramify.operate.memory.admission import Admission, ReplayCase, admit
 from ramify.operate.memory.registry import ToolRegistry
 from ramify.operate.memory.roles.code_by_model import Repairer
-from ramify.operate.memory.sandbox import Sandbox
 from ramify.operate.memory.tool import Tool
 
 

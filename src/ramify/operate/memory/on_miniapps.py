@@ -13,6 +13,7 @@ from typing import Any, final
 from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey, stream_of
+from ramify.core.sandbox import Sandbox, SandboxResult
 from ramify.core.types import Json
 from ramify.core.world.base import Split, Task
 from ramify.core.world.miniapps.advice import Text, documented, statement
@@ -27,7 +28,6 @@ from ramify.operate.memory.queries import best_match
 from ramify.operate.memory.registry import ToolRegistry, invoke
 from ramify.operate.memory.roles.by_rule import RuleReflector
 from ramify.operate.memory.roles.lesson import Lesson, Reflection
-from ramify.operate.memory.sandbox import Sandbox, SandboxResult
 from ramify.operate.memory.skeleton import Slot, slots_of
 from ramify.operate.memory.tool import Tool
 from ramify.operate.memory.trajectory import RunStep, RunTrajectory

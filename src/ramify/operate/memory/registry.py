@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.core.sandbox import Call, Sandbox, SandboxResult
 from ramify.core.types import Json
 from ramify.operate.memory.runtime import Secrets, filled, from_environment
-from ramify.operate.memory.sandbox import Call, Sandbox, SandboxResult
 from ramify.operate.memory.tool import Tool
 
 #: How deep tools may call each other.

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from ramify.core.errors import BadInput
+from ramify.core.sandbox import Limits, Sandbox
 from ramify.operate.memory.export import export_mcp, export_package, export_skills, record
 from ramify.operate.memory.export.skills import skill_name
 from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.registry import ToolRegistry
-from ramify.operate.memory.sandbox import Limits, Sandbox
 from ramify.operate.memory.tool import Tool
 
 FIND = '''def find_person(apis, tools, *, name: str) -> object:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ramify.core.errors import BadInput, CannotDo, MissingExtra, UserError
+from ramify.core.sandbox import Call, Limits, Sandbox, SandboxResult
 from ramify.operate.memory.export.mcp_folder import environment_needs
 from ramify.operate.memory.registry import ToolRegistry, invoke
-from ramify.operate.memory.sandbox import Call, Limits, Sandbox, SandboxResult
 
 if TYPE_CHECKING:
     import mcp_types

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ramify.core.errors import BadInput
+from ramify.core.sandbox import Call, Sandbox
 from ramify.core.types import Json
 from ramify.operate.memory.registry import ToolRegistry, invoke
 from ramify.operate.memory.runtime import Secrets, filled, from_environment
-from ramify.operate.memory.sandbox import Call, Sandbox
 
 
 @dataclass(frozen=True, slots=True)

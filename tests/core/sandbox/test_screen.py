@@ -2,9 +2,9 @@
 
 import pytest
 
-from ramify.operate.memory.sandbox import refusal
-from ramify.operate.memory.sandbox.inside.names import BUILTINS, MODULES
-from ramify.operate.memory.sandbox.screen import FORBIDDEN, LONGEST
+from ramify.core.sandbox import refusal
+from ramify.core.sandbox.inside.names import BUILTINS, MODULES
+from ramify.core.sandbox.screen import FORBIDDEN, LONGEST
 
 GOOD = '''
 """A module."""

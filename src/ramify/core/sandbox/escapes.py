@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ramify.core.sandbox.arena import Arena
+from ramify.core.sandbox.attempts import GROUPS
+from ramify.core.sandbox.result import Kind, SandboxResult
+from ramify.core.sandbox.runner import Sandbox
 from ramify.core.types import Json
-from ramify.operate.memory.sandbox.arena import Arena
-from ramify.operate.memory.sandbox.attempts import GROUPS
-from ramify.operate.memory.sandbox.result import Kind, SandboxResult
-from ramify.operate.memory.sandbox.runner import Sandbox
 
 #: Seconds until a late effect would be there.
 LATE = 0.5

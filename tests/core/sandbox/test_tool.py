@@ -2,8 +2,8 @@
 
 import pytest
 
-from ramify.operate.memory.sandbox.inside import tool, wire
-from ramify.operate.memory.sandbox.inside.names import BUILTINS, MODULES
+from ramify.core.sandbox.inside import tool, wire
+from ramify.core.sandbox.inside.names import BUILTINS, MODULES
 
 
 @pytest.fixture(scope="module")

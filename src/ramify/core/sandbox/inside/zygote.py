@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ramify.operate.memory.sandbox.inside import child, landlock, limits, tool
+from ramify.core.sandbox.inside import child, landlock, limits, tool
 
 PR_SET_CHILD_SUBREAPER = 36
 NONE = ctypes.c_ulong(0)

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from ramify.operate.memory.sandbox import Limits, Sandbox, refusal
-from ramify.operate.memory.sandbox.arena import Arena
-from ramify.operate.memory.sandbox.escapes import ESCAPES, attempt, try_all
+from ramify.core.sandbox import Limits, Sandbox, refusal
+from ramify.core.sandbox.arena import Arena
+from ramify.core.sandbox.escapes import ESCAPES, attempt, try_all
 
 LIMITS = Limits(seconds=0.5)
 #: What seccomp alone contains, it contains with more layers over it: these three bound all ways between.

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any, final
 
-from ramify.operate.memory.sandbox.inside import wire
+from ramify.core.sandbox.inside import wire
 
 
 class TooLongError(Exception):

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, final
 
 from ramify.core.errors import BadInput, CannotDo, InternalError, UserError
+from ramify.core.sandbox import screen
+from ramify.core.sandbox.channel import Channel, MalformedError, TooLongError
+from ramify.core.sandbox.inside import wire
+from ramify.core.sandbox.process import EndedError, Zygote
+from ramify.core.sandbox.result import Kind, Layer, Limits, SandboxResult
 from ramify.core.types import Json
-from ramify.operate.memory.sandbox import screen
-from ramify.operate.memory.sandbox.channel import Channel, MalformedError, TooLongError
-from ramify.operate.memory.sandbox.inside import wire
-from ramify.operate.memory.sandbox.process import EndedError, Zygote
-from ramify.operate.memory.sandbox.result import Kind, Layer, Limits, SandboxResult
 
 #: Answers a tool's calls: the name ("app.function" or "tools.name") and the keyword arguments.
 Call: TypeAlias = Callable[[str, Json], Any]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from ramify.core.errors import CannotDo
-from ramify.operate.memory.sandbox import inside
+from ramify.core.sandbox import inside
 
 #: Makes this folder importable under its own name, and nothing else of Ramify: packages above it are empty.
 BOOT = f"""

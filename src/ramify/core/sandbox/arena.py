@@ -15,8 +15,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import final
 
+from ramify.core.sandbox.result import SandboxResult
 from ramify.core.types import Json
-from ramify.operate.memory.sandbox.result import SandboxResult
 
 #: The variable of the environment that holds the secret.
 VARIABLE = "RAMIFY_ARENA_SECRET"

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ramify.core.errors import BadInput, CannotDo, InternalError
-from ramify.operate.memory.sandbox import Limits, Sandbox
+from ramify.core.sandbox import Limits, Sandbox
 
 ECHO = '''
 from datetime import datetime
@@ -103,7 +103,7 @@ def test_an_interrupt_of_the_caller_ends_the_run_and_passes_on(sandbox):
 
 
 def test_an_interrupt_while_the_sandbox_starts_a_run_leaves_no_wrong_answer_behind(monkeypatch):
-    from ramify.operate.memory.sandbox.process import Zygote
+    from ramify.core.sandbox.process import Zygote
 
     class Impatient:
         def __init__(self, real):
@@ -227,7 +227,7 @@ def test_layers_are_reported_and_required():
 
 
 def test_a_layer_that_does_not_hold_is_reported_and_refused_if_required(monkeypatch):
-    from ramify.operate.memory.sandbox.process import Zygote
+    from ramify.core.sandbox.process import Zygote
 
     real = Zygote.ask
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from ramify.operate.memory.sandbox.inside import landlock, limits
-from ramify.operate.memory.sandbox.inside.seccomp import (
+from ramify.core.sandbox.inside import landlock, limits
+from ramify.core.sandbox.inside.seccomp import (
     ALLOW,
     ANY_BIT,
     ARCHITECTURE,
