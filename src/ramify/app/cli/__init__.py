@@ -46,9 +46,11 @@ def _mount() -> None:
         demo,
         forensics_run,
         fork,
+        gate,
         grow,
         implicit,
         learn,
+        localize,
         maze,
         memory_run,
         organism,
@@ -57,6 +59,7 @@ def _mount() -> None:
         probe_stance,
         recovery,
         rot,
+        route,
         train,
         tree,
         world,
@@ -78,6 +81,9 @@ def _mount() -> None:
     app.add_typer(memory_run.app, name="memory")
     app.add_typer(rot.app, name="rot")
     app.add_typer(pin.app, name="pin")
+    app.add_typer(gate.app, name="gate")
+    app.add_typer(route.app, name="route")
+    app.add_typer(localize.app, name="localize")
     fork.register(app)
     grow.register(app)
     demo.register(app)
