@@ -33,7 +33,7 @@ def regret(
 ) -> Regret:
     """How much each case lost by the option chosen for it; NaN marks an option that a case does not have.
 
-    Raises: BadInput for fewer than two cases, a choice that is out of range or not open, a case without options,
+    Raises: BadInput for fewer than two cases, a choice out of range or not open, a case without options,
     or no option that every case has.
     """
     table, picks = np.asarray(utilities, dtype=np.float64), np.asarray(chosen)
