@@ -12,6 +12,9 @@ from jaxtyping import install_import_hook
 
 #: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
 PURE = [
+    "ramify.core.decide.calibrate",
+    "ramify.core.decide.frontier",
+    "ramify.core.decide.regret",
     "ramify.core.stats",
     "ramify.operate.pin.frameworks.rules_agent_framework",
     "ramify.operate.pin.frameworks.rules_autogen",

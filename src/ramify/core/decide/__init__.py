@@ -4,7 +4,14 @@ One piece of code for every layer that decides around a frozen model: verify or 
 finding or not.
 """
 
-from ramify.core.decide.calibrate import Calibration, Reliability, brier, calibration_error, fit_calibration
+from ramify.core.decide.calibrate import (
+    Calibration,
+    Reliability,
+    brier,
+    calibration_error,
+    fit_calibration,
+    reliability,
+)
 from ramify.core.decide.frontier import area_under_frontier, frontier
 from ramify.core.decide.posterior import BetaRate
 from ramify.core.decide.regret import BestRule, Regret, against_rules, regret
@@ -27,4 +34,5 @@ __all__ = [
     "fit_calibration",
     "frontier",
     "regret",
+    "reliability",
 ]
