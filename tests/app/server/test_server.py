@@ -1,0 +1,208 @@
+"""The server as OpenAI's own client sees it, in one process."""
+
+import threading
+import time
+
+import httpx
+import openai
+import pytest
+
+from ramify.app.server import create_app
+from ramify.core.chat import Reply, ScriptedChat
+from ramify.core.errors import BadInput, ServerError
+from ramify.core.policy.base import Cost
+
+HELLO = [{"role": "user", "content": "hello there"}]
+
+
+class Draws:
+    """Says which draw it was asked for, and how many were asking at the same time."""
+
+    name = "draws"
+
+    def __init__(self):
+        self.now, self.most, self.lock = 0, 0, threading.Lock()
+
+    def reply(self, messages, *, tools=(), draw=0):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.01)
+        with self.lock:
+            self.now -= 1
+        return Reply({"role": "assistant", "content": f"draw {draw}"}, cost=Cost())
+
+
+def failing(messages):
+    raise ServerError("the worker is gone", where="far")
+
+
+def call(messages):
+    function = {"name": "look", "arguments": "{}"}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": function}],
+    }
+
+
+MODELS = {
+    "echo": ScriptedChat(lambda messages: f"you said {messages[-1]['content']}"),
+    "draws": Draws(),
+    "gone": ScriptedChat(failing),
+    "caller": ScriptedChat(call),
+}
+
+
+@pytest.fixture
+def ask():
+    """A client of OpenAI's package against the application; keyword arguments go to ``create_app``."""
+    made = []
+
+    def client(sent="none", **settings):
+        from starlette.testclient import TestClient
+
+        test = TestClient(create_app(MODELS, **settings), base_url="http://testserver")
+        made.append(test)
+        return openai.OpenAI(api_key=sent, base_url="http://testserver/v1", http_client=test, max_retries=0)
+
+    yield client
+    for test in made:
+        test.close()
+
+
+def test_models_and_an_answer_with_its_counts(ask):
+    client = ask()
+    assert [model.id for model in client.models.list()] == ["caller", "draws", "echo", "gone"]
+    answer = client.chat.completions.create(model="echo", messages=HELLO)
+    assert answer.choices[0].message.content == "you said hello there"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.prompt_tokens == 2
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_unknown_counts_stay_unknown(ask):
+    assert ask().chat.completions.create(model="draws", messages=HELLO).usage is None
+
+
+def test_a_stream_is_the_same_answer(ask):
+    events = list(
+        ask().chat.completions.create(
+            model="echo", messages=HELLO, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    said = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
+    assert said == "you said hello there"
+    assert [event.choices[0].finish_reason for event in events if event.choices] == [None, "stop"]
+    assert events[-1].usage.prompt_tokens == 2
+
+
+def test_tool_calls_come_through_whole_and_streamed(ask):
+    client = ask()
+    answer = client.chat.completions.create(model="caller", messages=HELLO)
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert answer.choices[0].message.tool_calls[0].function.name == "look"
+    first = next(iter(client.chat.completions.create(model="caller", messages=HELLO, stream=True)))
+    assert first.choices[0].delta.tool_calls[0].function.name == "look"
+
+
+def test_a_seed_numbers_the_draw_and_n_goes_on_from_it(ask):
+    client = ask()
+    answer = client.chat.completions.create(model="draws", messages=HELLO, seed=7, n=3)
+    assert [choice.message.content for choice in answer.choices] == ["draw 7", "draw 8", "draw 9"]
+    fresh = {
+        client.chat.completions.create(model="draws", messages=HELLO).choices[0].message.content
+        for _ in "abc"
+    }
+    assert len(fresh) == 3
+
+
+def test_settings_that_a_model_fixes_itself_are_named_as_ignored(ask):
+    raw = ask().chat.completions.with_raw_response.create(
+        model="echo", messages=HELLO, temperature=0.2, max_tokens=5
+    )
+    assert raw.headers["ramify-ignored"] == "max_tokens, temperature"
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "says"),
+    [
+        ("nobody", openai.NotFoundError, "served here"),
+        ("gone", openai.InternalServerError, "the worker is gone"),
+    ],
+)
+def test_errors_are_openais(ask, model, error, says):
+    with pytest.raises(error, match=says):
+        ask().chat.completions.create(model=model, messages=HELLO)
+
+
+def test_a_key_is_asked_for(ask):
+    with pytest.raises(openai.AuthenticationError):
+        ask("wrong", key="right").chat.completions.create(model="echo", messages=HELLO)
+    assert ask("right", key="right").chat.completions.create(model="echo", messages=HELLO).choices
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"nonsense", "JSON"),
+        (b"[]", "body"),
+        (b'{"model": "echo"}', "messages"),
+        (b'{"model": "echo", "messages": []}', "messages"),
+        (b'{"model": "echo", "messages": [{"content": "x"}]}', "role"),
+        (b'{"model": "echo", "messages": [{"role": "user"}], "n": 0}', "n:"),
+        (b'{"model": "echo", "messages": [{"role": "user"}], "seed": -1}', "seed"),
+    ],
+)
+def test_a_bad_request_names_the_field(body, says):
+    from starlette.testclient import TestClient
+
+    with TestClient(create_app(MODELS)) as test:
+        answer = test.post("/v1/chat/completions", content=body)
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]["message"]
+
+
+def test_a_request_that_is_too_long_is_refused(monkeypatch):
+    from starlette.testclient import TestClient
+
+    monkeypatch.setattr("ramify.app.server.build.LONGEST", 10)
+    with TestClient(create_app(MODELS)) as test:
+        answer = test.post("/v1/chat/completions", content=b"x" * 11)
+    assert answer.status_code == 400
+    assert "longer" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_model_is_asked_no_more_at_once_than_it_has_lanes(lanes):
+    import anyio
+
+    model = Draws()
+
+    async def many():
+        transport = httpx.ASGITransport(create_app({"draws": model}, lanes=lanes))
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://s") as client,
+            anyio.create_task_group() as group,
+        ):
+            for _ in range(9):
+                group.start_soon(
+                    lambda: client.post("/v1/chat/completions", json={"model": "draws", "messages": HELLO})
+                )
+
+    anyio.run(many)
+    assert model.most <= lanes
+
+
+def test_a_server_of_nothing_is_refused():
+    with pytest.raises(BadInput):
+        create_app({})
+    with pytest.raises(BadInput):
+        create_app(MODELS, lanes=0)
+
+
+def test_health():
+    from starlette.testclient import TestClient
+
+    with TestClient(create_app(MODELS, key="right")) as test:
+        assert test.get("/health").json() == {"status": "ok"}
