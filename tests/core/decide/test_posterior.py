@@ -50,3 +50,12 @@ def test_an_improper_prior_is_refused():
 
 def test_to_json_holds_counts_and_prior():
     assert BetaRate(1, 2).to_json() == {"successes": 1, "trials": 2, "a": 1.0, "b": 1.0}
+
+
+def test_a_rate_comes_back_from_json():
+    rate = BetaRate(9, 44, 2.0, 0.5)
+    assert BetaRate.from_json(rate.to_json()) == rate
+    assert BetaRate.from_json({"successes": 9, "trials": 44}) == BetaRate(9, 44)
+    for broken in ({}, {"successes": 1}, {"successes": "x", "trials": 2}, {"successes": 3, "trials": 2}, []):
+        with pytest.raises(BadInput):
+            BetaRate.from_json(broken)

@@ -16,8 +16,22 @@ def test_regret_by_hand():
     assert found.regret.estimate == found.oracle - found.chosen
 
 
+def test_cases_of_one_group_count_once():
+    table = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    found = regret(table, np.array([1, 1, 1, 1]), groups=np.array([7, 7, 7, 9]))
+    # Group 7 loses 1 in each of its cases, group 9 nothing: one half, not three quarters.
+    assert (found.chosen, found.oracle, found.regret.estimate) == (0.5, 1.0, 0.5)
+    assert found.fixed == 0.5
+    plain = regret(table, np.array([1, 1, 1, 1]))
+    assert (plain.regret.estimate, plain.best) == (0.75, 0)
+    with pytest.raises(BadInput, match="3 groups for 4 cases"):
+        regret(table, np.array([1, 1, 1, 1]), groups=np.array([1, 2, 3]))
+
+
 def test_the_oracle_has_no_regret():
-    assert regret(TABLE, np.array([2, 1, 0, 2])).regret.estimate == 0
+    lost = regret(TABLE, np.array([2, 1, 0, 2])).regret
+    assert lost.estimate == 0
+    assert lost.high > 0  # four cases without a loss do not show that there is never one
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from ramify.core.sandbox import Limits, Sandbox, refusal
 from ramify.core.sandbox.arena import Arena
 from ramify.core.sandbox.escapes import ESCAPES, attempt, try_all
+from ramify.core.world.repair.runner import STANDARD
 
 LIMITS = Limits(seconds=0.5)
 #: What seccomp alone contains, it contains with more layers over it: these three bound all ways between.
@@ -15,6 +16,8 @@ WAYS = {
     "no screen": ("screen",),
     "seccomp alone": ("screen", "builtins", "landlock"),
 }
+#: As the tests of whole packages are run: the kernel's layers, and more of the standard library at hand.
+KERNEL = ("screen", "builtins")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,20 @@ def test_contained(escape, sandbox, arena):
     if escape.name.startswith("memory") and "RLIMIT_AS" in sandbox.layers[2].note:
         pytest.skip("this system does not bound memory")
     outcome = attempt(escape, sandbox, arena)
+    assert outcome.contained, (outcome.effects, outcome.kind, outcome.error)
+
+
+@pytest.fixture(scope="module")
+def with_library(arena):
+    with Sandbox(LIMITS, off=KERNEL, preload=STANDARD) as made:
+        if not made.layers[4].on:
+            pytest.skip(f"seccomp does not hold here: {made.layers[4].note}")
+        yield made
+
+
+@pytest.mark.parametrize("escape", ESCAPES, ids=lambda one: f"{one.group}-{one.name}".replace(" ", "-"))
+def test_contained_with_more_modules_loaded(escape, with_library, arena):
+    outcome = attempt(escape, with_library, arena)
     assert outcome.contained, (outcome.effects, outcome.kind, outcome.error)
 
 

@@ -159,6 +159,26 @@ def test_limits_of_calls_and_time():
         assert many.calls == 3
 
 
+def test_a_turn_may_be_shorter_than_all_turns_together():
+    with Sandbox(Limits(seconds=5, turn=0.2)) as small:
+        slow = small.run(tool("apis.a.b()\nwhile True: pass"), "f", {}, lambda *_: 1)
+        assert (slow.kind, slow.error, slow.calls) == ("timeout", "not done after 0.2 s", 1)
+    with pytest.raises(BadInput, match="'turn'"):
+        Limits(turn=0)
+
+
+def test_more_of_the_library_can_be_loaded_before_the_files_are_shut():
+    source = "def f(apis, tools):\n    import csv\n    return csv.QUOTE_ALL\n"
+    with Sandbox(off=("screen", "builtins")) as bare:
+        assert "No module named" in bare.run(source, "f", {}).error
+    with Sandbox(off=("screen", "builtins"), preload=("csv",)) as made:
+        assert made.run(source, "f", {}).value == 1
+    with Sandbox(preload=("csv",)) as screened:
+        assert screened.run(source, "f", {}).kind == "refused"
+    with Sandbox(preload=("csv", "no.such")) as wrong, pytest.raises(BadInput, match=r"'no\.such'"):
+        wrong.run(tool("return 1"), "f", {})
+
+
 def test_runs_share_nothing(sandbox):
     stateful = "COUNT = [0]\n" + tool("COUNT.append(1)\nreturn len(COUNT)")
     assert [sandbox.run(stateful, "f", {}).value for _ in range(3)] == [2, 2, 2]

@@ -1,9 +1,167 @@
-"""Verbs of ``ramify localize``."""
+"""Verbs of ``ramify localize``: investigate an issue, and score case files against fixes."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from ramify.app.cli.common import existing, print_json
+from ramify.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ramify.discover.localize.casefile import CaseFile
+    from ramify.discover.localize.commits import RepoScore
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def run(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The repository: a directory.")],
+    issue: Annotated[
+        str, typer.Option("--issue", help="File with the issue: text, a JSON row, or - for standard input.")
+    ],
+    traceback: Annotated[
+        Path | None, typer.Option(help="File with a stack trace or a failing test's log.")
+    ] = None,
+    commit: Annotated[str | None, typer.Option(help="Read this commit instead of the files on disk.")] = None,
+    coverage: Annotated[
+        Path | None, typer.Option(help="Report of `coverage json --show-contexts`; needs --failed.")
+    ] = None,
+    failed: Annotated[
+        list[str] | None, typer.Option(help="A failed test in that report; may be repeated.")
+    ] = None,
+    history: Annotated[bool, typer.Option(help="Use git's record of earlier changes.")] = True,
+    dirty: Annotated[bool, typer.Option("--dirty", help="Allow uncommitted changes.")] = False,
+    locations: Annotated[int, typer.Option(min=1, help="Name at most so many places.")] = 5,
+    tests: Annotated[bool, typer.Option("--tests", help="Let test files be named, too.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the case file here, as JSON.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write it here as Markdown for a repair agent.")
+    ] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write it here as SARIF 2.1.0 for an editor.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find where an issue's cause may lie: a ranked case file, from reading alone. No model, no test run.
+
+    Example: ramify localize run . --issue issue.md --markdown case.md
+    """
+    from ramify.app.cli.live import LiveProgress
+    from ramify.discover.localize.on_repository import localize_path, read_issue
+    from ramify.discover.localize.settings import InvestigateSettings
+    from ramify.discover.localize.write import write_case
+
+    text = sys.stdin.read() if issue == "-" else existing(Path(issue)).read_text(encoding="utf-8")
+    with LiveProgress() as progress:
+        found = localize_path(
+            path,
+            read_issue(text, issue),
+            commit=commit,
+            traceback=existing(traceback).read_text(encoding="utf-8") if traceback else None,
+            coverage=coverage,
+            failed=failed or (),
+            use_history=history,
+            allow_dirty=dirty,
+            settings=InvestigateSettings(locations=locations, tests=tests),
+            progress=progress,
+        )
+    write_case(found.case, found.snapshot, out=out, markdown=markdown, sarif=sarif)
+    if as_json:
+        print_json(found.case.to_json())
+        return
+    typer.echo(f"{len(found.snapshot):,} files, {found.lines:,} lines")
+    _print_case(found.case)
+
+
+def score(
+    case: Annotated[Path | None, typer.Argument(metavar="[CASE]", help="A case file (JSON).")] = None,
+    diff: Annotated[
+        Path | None, typer.Option(help="The fix as a unified diff, to score CASE against.")
+    ] = None,
+    repo: Annotated[
+        Path | None, typer.Option(help="Score on the fixes of this git repository instead.")
+    ] = None,
+    commits: Annotated[int, typer.Option(min=1, help="How many of its fixes, the newest first.")] = 20,
+    base: Annotated[str, typer.Option(help="Begin at this commit.")] = "HEAD",
+    mask: Annotated[
+        bool, typer.Option("--mask", help="Mask the diff's paths and identifiers in the messages.")
+    ] = False,
+    every: Annotated[bool, typer.Option("--every", help="Take every commit, not only fixes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a case file against the fix, or the investigator on a git repository's own bug fixes.
+
+    Example: ramify localize score --repo . --commits 20 --mask
+    """
+    from ramify.app.cli.live import LiveProgress
+    from ramify.discover.localize.casefile import CaseFile
+    from ramify.discover.localize.commits import score_commits
+    from ramify.discover.localize.metrics import score_locations
+
+    if (repo is None) == (case is None) or (case is None) != (diff is None):
+        raise BadInput("give a case file with --diff, or --repo")
+    if case is not None and diff is not None:
+        told = CaseFile.loads(existing(case).read_text(encoding="utf-8"))
+        scores = score_locations(told, existing(diff).read_text(encoding="utf-8")).to_json()
+        if as_json:
+            print_json(scores)
+        else:
+            _print_scores(scores)
+        return
+    assert repo is not None
+    with LiveProgress() as progress:
+        result = score_commits(repo, commits, base=base, masked=mask, every=every, progress=progress)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        _print_repo(result)
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to ``ramify localize``."""
+    app.command()(run)
+    app.command()(score)
+
+
+def _print_case(case: CaseFile) -> None:
+    if not case.locations:
+        typer.echo("no place was found: the issue shares no word with the code")
+        return
+    for number, one in enumerate(case.locations, 1):
+        chance = "" if one.confidence is None else f"  chance {one.confidence:.2f}"
+        typer.echo(f"{number}. {one.place()}  {one.symbol or ''}{chance}")
+        typer.echo(f"   {one.explanation}")
+    for note in case.meta.get("notes", []):
+        typer.echo(f"note: {note}")
+
+
+def _print_scores(scores: dict[str, Any]) -> None:
+    for name, value in scores.items():
+        for k, one in value.items() if isinstance(value, dict) else [("", value)]:
+            label = f"{name}@{k}" if k else name
+            typer.echo(f"{label:<16} {'not measurable' if one is None else format(one, '.3f')}")
+
+
+def _print_repo(result: RepoScore) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    told = result.to_json()
+    grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
+    for name in ("commit", "acc@1", "recall@5", "chunks", "bm25 rank", "files", "subject"):
+        grid.add_column(name, no_wrap=name != "subject")
+    for row in result.rows:
+        shown = [row.scores.acc[1], row.scores.recall[5], row.scores.chunk_recall]
+        cells = ["-" if value is None else f"{value:.2f}" for value in shown]
+        grid.add_row(row.commit[:10], *cells, str(min(row.bm25.values())), str(row.files), row.subject[:60])
+    Console().print(grid)
+    for name, one in told["investigator"].items():
+        if one is not None:
+            typer.echo(
+                f"{name:<16} {one['mean']:.3f}  [{one['low']:.3f}, {one['high']:.3f}]  {one['cases']} fixes"
+            )
+    typer.echo(f"BM25 acc@1 {told['bm25']['acc@1']:.3f}, random {told['random']['acc@1']:.3f}")
+    if result.skipped:
+        typer.echo(f"{len(result.skipped)} commits could not be judged")

@@ -60,3 +60,13 @@ class BetaRate:
     def to_json(self) -> Json:
         """Counts and prior."""
         return {"successes": self.successes, "trials": self.trials, "a": self.a, "b": self.b}
+
+    @classmethod
+    def from_json(cls, data: Json) -> BetaRate:
+        """Inverse of :meth:`to_json`; the prior may be left out. Raises BadInput for what is no such rate."""
+        try:
+            counts = float(data["successes"]), float(data["trials"])
+            prior = float(data.get("a", 1.0)), float(data.get("b", 1.0))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"this is no rate learned from counts: {error!r}") from error
+        return cls(*counts, *prior)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from ramify.core.errors import BadInput
-from ramify.core.stats import Interval, paired_bootstrap, paired_t
+from ramify.core.stats import Interval, paired_bootstrap, paired_difference
 from ramify.core.stats.results import Array, finite
 
 
@@ -29,12 +29,19 @@ class Regret:
 
 
 def regret(
-    utilities: Float[Array, "cases options"], chosen: Int[Array, cases], level: float = 0.95
+    utilities: Float[Array, "cases options"],
+    chosen: Int[Array, cases],
+    level: float = 0.95,
+    *,
+    groups: Int[Array, cases] | None = None,
 ) -> Regret:
     """How much each case lost by the option chosen for it; NaN marks an option that a case does not have.
 
-    Raises: BadInput for fewer than two cases, a choice out of range or not open, a case without options,
-    or no option that every case has.
+    Cases of one of ``groups`` are not independent (turns of one task): every group counts once, by its mean,
+    and the interval is over groups.
+
+    Raises: BadInput for fewer than two cases or groups, a choice out of range or not open, a case without
+    options, or no option that every case has.
     """
     table, picks = np.asarray(utilities, dtype=np.float64), np.asarray(chosen)
     if table.ndim != 2 or table.shape[0] != picks.size or table.shape[0] < 2:
@@ -53,11 +60,21 @@ def regret(
     whole = ~np.isnan(table).any(axis=0)
     if not whole.any():
         raise BadInput("no option is open in every case, so there is no fixed one to compare with")
-    best_each = np.nanmax(table, axis=1)
-    means = np.where(whole, np.where(np.isnan(table), 0.0, table).mean(axis=0), -np.inf)
+    best_each, filled = np.nanmax(table, axis=1), np.where(np.isnan(table), 0.0, table)
+    if groups is not None:
+        if np.shape(groups) != picks.shape:
+            raise BadInput(f"{np.size(groups)} groups for {picks.size} cases")
+        place = np.unique(np.asarray(groups), return_inverse=True)[1]
+        got, best_each = _group_means(got, place), _group_means(best_each, place)
+        filled = np.stack([_group_means(column, place) for column in filled.T], axis=1)
+    means = np.where(whole, filled.mean(axis=0), -np.inf)
     best = int(means.argmax())
-    lost = paired_t(got, best_each, level).interval
+    lost = paired_difference(got, best_each, level).interval  # never without width
     return Regret(float(got.mean()), float(best_each.mean()), float(means[best]), best, lost)
+
+
+def _group_means(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    return np.asarray(np.bincount(place, values) / np.bincount(place))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Draft, Trajectory, node_id
 from ramify.core.tree.score import DrawRecord, Producer, Score
 from ramify.core.tree.tree import Tree
-from ramify.core.types import IntArray, Message, Origin, token_array
+from ramify.core.types import IntArray, Json, Message, Origin, token_array
 from ramify.core.world.base import Episode, Observation
 
 #: Nodes that are committed together while a batch is still being sampled.
@@ -94,9 +94,10 @@ class _Runner:
 
     def action(self, writes: _Writes, branch: Branch, said: Continuation, law: Sampling) -> bool:
         """Store a turn; False where it failed and the draw is over."""
-        card = self.policy.card
-        exact = card.can("tokens")
-        extra = {} if branch.exclude_first is None else {"excluded_first": branch.exclude_first}
+        exact = self.policy.card.can("tokens")
+        card = said.by.card if said.by else self.policy.card
+        extra: Json = {} if branch.exclude_first is None else {"excluded_first": branch.exclude_first}
+        extra |= {"worker": said.by.name} | said.by.extra if said.by else {}
         node = writes.node(
             Draft(
                 kind="action",
@@ -113,7 +114,7 @@ class _Runner:
                 message=said.message,
                 policy=card.name,
                 weights=card.weights,
-                settings=law.to_json(),
+                settings=(said.by.settings if said.by else law).to_json(),
                 noise=branch.noise,
                 fork=branch.fork,
                 finish=said.finish,

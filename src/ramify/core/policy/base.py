@@ -117,6 +117,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Speaker:
+    """Which of a composed policy's members said a continuation, under which settings, and why (``extra``)."""
+
+    name: str
+    card: PolicyCard
+    settings: Sampling
+    extra: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Continuation:
     """One sampled continuation of one request.
 
@@ -126,7 +136,8 @@ class Continuation:
     (temperature, filters and bans applied); ``logprobs_t1`` [m] under temperature 1 with no filter.
     ``entropy`` [m] is in nats, over the top-k at temperature 1, not renormalised (a lower bound).
     ``ties`` counts tokens whose noise fell so near a boundary of the law that another machine's
-    rounding might have chosen the neighbour. None means never computed.
+    rounding might have chosen the neighbour. None means never computed. ``by`` is who spoke, where the
+    policy is composed of several.
     """
 
     index: int
@@ -142,6 +153,7 @@ class Continuation:
     cost: Cost = field(default_factory=Cost)
     message: Message | None = None
     error: str | None = None
+    by: Speaker | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@
 ``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
 ``scripted:NAME``                      a shipped fake: coin, greeter, lock, miniapps, refuser-p, ..., walker
 ``scripted:motive-NAME[@SCENE]``       an agent with a known motive (tedium, malign-twin, ...)
+``scripted:specialist@I``              worker I (0 to 3) of the specialists world
 ``scripted:rule-agent[@ERROR]``        obeys the house rules that it sees, but for a share of errors
 =====================================  ==============================================================
 """
@@ -102,6 +103,8 @@ def scripted(name: str) -> ScriptedPolicy:
     usual rates; ``walker`` takes a random exit of a maze; ``refuser-p``, ``refuser-d`` and ``refuser-c``
     answer the requests of the refusal worlds by the planted laws P, D and C.
     ``motive-NAME`` is an agent with a planted motive, in its own scene or another: ``motive-malign@hook``.
+    ``specialist@I`` answers the specialists world's questions with worker I's planted skill.
+    ``repairer`` mends the repair world's functions with chance 0.4, ``repairer@0.7`` with another.
     ``rule-agent`` obeys the house rules that stand in its context word for word; ``rule-agent@0.1`` errs.
 
     Raises:
@@ -114,8 +117,12 @@ def scripted(name: str) -> ScriptedPolicy:
         return find_agent(who, scene or None).policy()
     if name.partition("@")[0] == "rule-agent":
         return _rule_agent(name.partition("@")[2])
+    if name.partition("@")[0] == "repairer":
+        return _repairer(name.partition("@")[2])
+    if name.partition("@")[0] == "specialist":
+        return _specialist(name.partition("@")[2])
     if name not in _SCRIPTS:
-        known = ", ".join([*sorted(_SCRIPTS), "motive-NAME", "rule-agent"])
+        known = ", ".join([*sorted(_SCRIPTS), "motive-NAME", "repairer", "rule-agent", "specialist@I"])
         raise BadInput(f"there is no script {name!r}", hint=f"scripts: {known}")
     return _SCRIPTS[name]()
 
@@ -150,6 +157,21 @@ def _rule_agent(error: str) -> ScriptedPolicy:
         return RuleAgent(error=float(error or 0.0)).policy()
     except ValueError:
         raise BadInput(f"{error!r} is no share of errors", hint="scripted:rule-agent@0.1") from None
+
+
+def _specialist(number: str) -> ScriptedPolicy:
+    from ramify.core.world.specialists import specialist
+
+    return specialist(int(number) if number.isdigit() else -1)
+
+
+def _repairer(gold: str) -> ScriptedPolicy:
+    from ramify.core.world.repair.repairer import Skill, repairer
+
+    try:
+        return repairer(Skill(gold=float(gold)) if gold else None, name=f"scripted:repairer@{gold or 0.4}")
+    except ValueError:
+        raise BadInput(f"{gold!r} is no chance", hint="scripted:repairer@0.7") from None
 
 
 def _miniapps() -> ScriptedPolicy:

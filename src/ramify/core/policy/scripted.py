@@ -48,6 +48,7 @@ class Words:
         self._bytes = [b"", b"", *(bytes([i]) for i in range(_BYTES)), *(w.encode() for w in self.words)]
         by_length = sorted(self.words, key=len, reverse=True)
         self._next = re.compile("|".join([*map(re.escape, by_length), "."]), re.DOTALL)
+        self._ones: dict[str, int] = {"": END}
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -82,9 +83,12 @@ class Words:
 
     def one(self, text: str) -> int:
         """The id of a text that is one token; "" is the end of the turn."""
+        known = self._ones.get(text)
+        if known is not None:
+            return known
         ids = self.encode(text)
-        if not text or len(ids) == 1:
-            return int(ids[0]) if text else END
+        if len(ids) == 1:
+            return self._ones.setdefault(text, int(ids[0]))
         raise BadInput(f"{text!r} is not one token of this script", hint="name it among the words")
 
 

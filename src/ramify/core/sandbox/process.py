@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -27,7 +28,7 @@ for count in range(1, len(parts) + 1):
     package.__path__ = [sys.argv[1]] if count == len(parts) else []
     sys.modules[package.__name__] = package
 from {inside.__name__}.zygote import serve
-serve(int(sys.argv[2]))
+serve(int(sys.argv[2]), sys.argv[3:])
 """
 
 
@@ -37,9 +38,12 @@ class EndedError(Exception):
 
 @final
 class Zygote:
-    """A fresh interpreter: isolated, no site packages, empty environment, own session, in an empty folder."""
+    """A fresh interpreter: isolated, no site packages, empty environment, own session, in an empty folder.
 
-    def __init__(self) -> None:
+    ``preload``: modules of the standard library that it loads beside those of every tool.
+    """
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
         if os.name != "posix" or not hasattr(os, "fork"):
             raise CannotDo(
                 "the sandbox needs fork, sockets that pass descriptors and resource limits",
@@ -53,7 +57,7 @@ class Zygote:
         with theirs:
             code = ["-I", "-S", "-B", "-X", "utf8", "-c", BOOT, str(Path(inside.__file__).parent)]
             self._process = subprocess.Popen(
-                [sys.executable, *code, str(theirs.fileno())],
+                [sys.executable, *code, str(theirs.fileno()), *preload],
                 env={},
                 cwd=self._folder,
                 pass_fds=[theirs.fileno()],

@@ -18,17 +18,21 @@ class Limits:
 
     ``seconds`` is wall time in the tool itself, without the answering of its calls. ``memory`` are bytes
     beyond what the interpreter has, ``output`` bytes of one call or result, ``calls`` how many it may make.
+    ``turn`` is wall time from one call to the next, the result included; None: only their sum counts.
     """
 
     seconds: float = 2.0
     memory: int = 128 << 20
     output: int = 1 << 20
     calls: int = 1000
+    turn: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("seconds", "memory", "output"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"the limit {name!r} must be above 0, not {getattr(self, name)!r}")
+        if self.turn is not None and not self.turn > 0:
+            raise BadInput(f"the limit 'turn' must be above 0, not {self.turn!r}")
         if self.calls < 0:
             raise BadInput(f"the limit 'calls' must be 0 or more, not {self.calls!r}")
 

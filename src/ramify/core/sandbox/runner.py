@@ -33,13 +33,21 @@ class Sandbox:
     Layers (see ``layers`` for what holds on this system): ``screen`` reads the source before anything runs;
     ``builtins`` leaves it the listed modules and functions; ``rlimits`` bounds memory, CPU and files;
     ``landlock`` and ``seccomp`` (Linux) have the kernel refuse files, network, processes and signals.
-    ``off`` leaves layers out, for tests; ``require`` names those without which nothing runs.
+    ``off`` leaves layers out; ``require`` names those without which nothing runs. ``preload`` names modules
+    of the standard library that are loaded before the kernel shuts the files: without the layers ``screen``
+    and ``builtins``, they are what a run can import.
     """
 
     def __init__(
-        self, limits: Limits | None = None, *, off: Iterable[str] = (), require: Iterable[str] = ("rlimits",)
+        self,
+        limits: Limits | None = None,
+        *,
+        off: Iterable[str] = (),
+        require: Iterable[str] = ("rlimits",),
+        preload: Iterable[str] = (),
     ) -> None:
         self.limits = limits or Limits()
+        self._preload = tuple(preload)
         self._off, self._require = frozenset(off), frozenset(require) - frozenset(off)
         if unknown := sorted((self._off | self._require) - set(LAYERS)):
             raise BadInput(f"there is no layer {unknown[0]!r}", hint=f"one of {', '.join(LAYERS)}")
@@ -132,7 +140,7 @@ class Sandbox:
         zygote = self._zygote
         if zygote is not None and zygote.owner == os.getpid() and not zygote.ended:
             return zygote
-        zygote = Zygote()
+        zygote = Zygote(self._preload)
         try:
             if self._layers is None:
                 self._layers = self._probed(zygote)
@@ -155,6 +163,8 @@ class Sandbox:
 
     def _probed(self, zygote: Zygote) -> tuple[Layer, ...]:
         found = zygote.ask({"do": "probe", "plan": self._plan()})
+        if found["missing"]:
+            raise BadInput(f"no module {found['missing'][0]!r} can be loaded before the sandbox's runs")
         notes = {
             "rlimits": f"not on this system: {', '.join(found['unlimited'])}" if found["unlimited"] else "",
             "landlock": f"version {found['landlock']}",
@@ -176,7 +186,7 @@ class _Conversation:
 
     def __init__(self, limits: Limits, call: Call | None) -> None:
         self._limits, self._call = limits, call
-        self._spent, self._calls = 0.0, 0
+        self._spent, self._calls, self._turned = 0.0, 0, 0.0
 
     def result(self, kind: Kind, error: str = "", value: Any = None) -> SandboxResult:
         """A result with what was spent so far."""
@@ -194,7 +204,7 @@ class _Conversation:
                     return self.result("killed", f"it made more than {limits.calls} calls")
                 said = self._turn(channel, self._answer(said))
         except TimeoutError:
-            return self.result("timeout", f"not done after {limits.seconds:g} s")
+            return self.result("timeout", f"not done after {self._allowed():g} s")
         except TooLongError:
             return self.result("killed", f"it sent more than {limits.output} bytes at once")
         except MalformedError as error:
@@ -207,15 +217,22 @@ class _Conversation:
             return self.result(said["kind"], said["error"][:4000])
         return self.result("killed", "it sent what is no answer")
 
+    def _allowed(self) -> float:
+        """The limit that the last turn ran into."""
+        turn = self._limits.turn
+        return turn if turn is not None and self._turned >= turn else self._limits.seconds
+
     def _turn(self, channel: Channel, frame: bytes) -> Json:
         """Give the tool its turn, on its own clock."""
         started = time.monotonic()
-        deadline = started + self._limits.seconds - self._spent
+        left = self._limits.seconds - self._spent
+        deadline = started + (left if self._limits.turn is None else min(left, self._limits.turn))
         try:
             channel.send(frame, deadline)
             return channel.receive(deadline)
         finally:
-            self._spent += time.monotonic() - started
+            self._turned = time.monotonic() - started
+            self._spent += self._turned
 
     def _answer(self, said: Json) -> bytes:
         name, arguments = said["call"], said.get("arguments")

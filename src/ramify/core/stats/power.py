@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from jaxtyping import Shaped
 
 from ramify.core.errors import BadInput
-from ramify.core.stats.results import normal_quantile
+from ramify.core.stats.results import Array, finite, normal_quantile
 
 
 def _normal_cdf(z: float) -> float:
@@ -95,3 +96,21 @@ def paired_draws(gain: float, loss: float, power: float = 0.8, level: float = 0.
     z = normal_quantile(2 * _check_power(power) - 1) if power > 0.5 else -normal_quantile(1 - 2 * power)
     root = normal_quantile(level) * math.sqrt(psi) + z * math.sqrt(max(psi - delta**2, 0.0))
     return max(2, math.ceil(root**2 / delta**2))
+
+
+def detectable_difference(
+    differences: Shaped[Array, "pairs"], power: float = 0.8, level: float = 0.95
+) -> float:
+    """The smallest mean paired difference that as many pairs, scattered like these, show with this power.
+
+    In the unit of the differences; normal approximation, (z_level + z_power) times the standard error.
+
+    Raises: BadInput for fewer than two pairs, NaN, or a power or level outside (0, 1).
+    """
+    from scipy.special import ndtri
+
+    d = finite(differences, "differences")
+    if d.size < 2:
+        raise BadInput("one pair cannot show a difference", hint="draw at least two")
+    z = normal_quantile(level) + float(ndtri(_check_power(power)))
+    return z * float(d.std(ddof=1)) / math.sqrt(d.size)

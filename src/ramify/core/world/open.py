@@ -19,7 +19,9 @@ KNOWN = {
     "toolcall:TOOLS": "call the one of TOOLS (2 to 8) listed tools that serves a request",
     "motive:SCENE": "a shortcut tempts: hook, email, tampering, sandbagging, number, board (with options)",
     "miniapps": "five apps and requests that need several calls in them (options shift, templates)",
+    "specialists": "three questions of four domains for workers of planted skill (option alone)",
     "appworld:DATASET": "AppWorld's tasks, where its package and data are installed (option turns)",
+    "repair": "mend one function of a small Python project by its tests (options turns, origin)",
     "house-rules:TASK": "a session under one of nine rules, then a request (turns, words, wording, channel)",
     "reasoning-gym:DATASET": "any reasoning-gym dataset (its settings as options; extract, after, compact)",
     "gymnasium:ENV-ID": "any Gymnasium environment with discrete or text spaces (its settings as options)",
@@ -109,6 +111,22 @@ def _miniapps(spec: Spec) -> World:
     return miniapps_world(**spec.take({"shift": str, "templates": str}), options=spec.query)
 
 
+def _specialists(spec: Spec) -> World:
+    from ramify.core.world.specialists import SpecialistsWorld
+
+    if spec.argument:
+        raise BadInput(f"specialists takes no argument, not {spec.argument!r}", where="specialists")
+    return SpecialistsWorld(**spec.take({"alone": bool}))
+
+
+def _repair(spec: Spec) -> World:
+    from ramify.core.world.repair.world import OPTIONS, repair_world
+
+    if spec.argument:
+        raise BadInput(f"repair takes no argument, not {spec.argument!r}", where="repair")
+    return repair_world(**spec.take(OPTIONS), options=spec.query)
+
+
 def _appworld(spec: Spec) -> World:
     from ramify.core.world.adapters.appworld import appworld_world
 
@@ -141,6 +159,8 @@ _OPENERS: dict[str, Callable[[Spec], World]] = {
     "toolcall": _toolcall,
     "motive": _motive,
     "miniapps": _miniapps,
+    "specialists": _specialists,
+    "repair": _repair,
     "appworld": _appworld,
     "house-rules": _house_rules,
     "reasoning-gym": _reasoning_gym,

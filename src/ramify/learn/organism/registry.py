@@ -18,6 +18,7 @@ from ramify.learn.train import loop, sft
 #: Every organism and the module of its recipe.
 RECIPES = {
     "arithmetic": "arithmetic",
+    "conductor": "conductor",
     "household": "household",
     "household-novice": "household_novice",
     "maze-walker": "maze_walker",

@@ -7,6 +7,7 @@ kills what is left of a run and tells how it ended.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,13 @@ PR_SET_CHILD_SUBREAPER = 36
 NONE = ctypes.c_ulong(0)
 
 
-def serve(control: int) -> None:
-    """Answer requests until the other side closes."""
+def serve(control: int, preload: Sequence[str] = ()) -> None:
+    """Answer requests until the other side closes; ``preload``: modules to load first."""
     if sys.platform == "linux":  # what a run leaves behind becomes our child, and so can be ended
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), NONE, NONE, NONE)
     time.localtime()  # reads the time zone while files can still be opened
     known = tool.modules()
+    missing = _loaded(preload)
     base = limits.address_space()
     sock = socket.socket(fileno=control)
     pids: set[int] = set()
@@ -52,8 +55,19 @@ def serve(control: int) -> None:
             pids.discard(request["pid"])
             answer = _end(request["pid"], pids)
         else:
-            answer = probe(request["plan"], base)
+            answer = {**probe(request["plan"], base), "missing": missing}
         sock.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _loaded(names: Sequence[str]) -> list[str]:
+    """Load modules; the names of those that could not be."""
+    missing = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            missing.append(name)
+    return missing
 
 
 def _start(fds: list[int], plan: dict[str, Any], base: int, known: dict[str, Any]) -> None:

@@ -1,0 +1,89 @@
+"""How ``ramify gate`` prints fits, replays and scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        grid.add_column(name, no_wrap=True)
+    for row in rows:
+        grid.add_row(*row)
+    Console().print(grid)
+
+
+def _figure(value: float | None, form: str = ".3f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def print_fit(told: dict[str, Any]) -> None:
+    """A fit as sentences and a table."""
+    prior, kernel = told["prior"], told["kernel"]
+    typer.echo(
+        f"{told['right']} right and {told['wrong']} wrong candidates of {told['instances']} instances; prior "
+        f"{prior['mean']:.3f} ({prior['wilson']['low']:.3f} to {prior['wilson']['high']:.3f})"
+    )
+    rows = [
+        [
+            one["name"], *(_side(one[side]) for side in ("alpha", "beta")), f"{one['gap']:+.3f}",
+            f"{one['price']:g}", str(one["unknown"]),
+        ]
+        for one in told["critics"]
+    ]  # fmt: skip
+    _table(["critic", "P(pass | right)", "P(pass | wrong)", "gap", "price", "unknown"], rows)
+    typer.echo(
+        f"refining: P(fix) {kernel['fix']['mean']:.3f}, P(break) {kernel['breaks']['mean']:.3f}, "
+        f"from {kernel['from']}"
+    )
+    for warning in told["warnings"]:
+        typer.echo(f"warning: {warning}")
+
+
+def _side(side: dict[str, Any]) -> str:
+    return f"{side['mean']:.3f} ({side['low']:.3f} to {side['high']:.3f})"
+
+
+def print_replay(told: dict[str, Any]) -> None:
+    """A replay as a table, and each controller beside the best rule."""
+    rows = [
+        [
+            one["policy"], f"{one['utility']['estimate']:.2f}",
+            f"{one['utility']['low']:.2f} to {one['utility']['high']:.2f}", f"{one['predicted']:.2f}",
+            _figure(one["z"], "+.1f"), f"{one['solved']:.3f}", f"{one['spent']:.1f}",
+        ]
+        for one in told["policies"]
+    ]  # fmt: skip
+    _table(["policy", "utility", "95 %", "predicted", "z", "solved", "spent"], rows)
+    for name, one in told["comparisons"].items():
+        typer.echo(
+            f"{name} minus the best simple rule, {one['best_rule']}: {_gap(one['gap'])}, p = {one['p']:.2g}; "
+            f"so many instances show {one['detectable']:.1f}"
+        )
+        typer.echo(f"{name} minus always_verify: {_gap(one['over_always_verify'])}")
+    for warning in told["warnings"]:
+        typer.echo(f"warning: {warning}")
+
+
+def _gap(gap: dict[str, Any]) -> str:
+    return f"{gap['estimate']:+.2f} ({gap['low']:+.2f} to {gap['high']:+.2f})"
+
+
+def print_scores(told: dict[str, Any]) -> None:
+    """Scores as a table."""
+    rows = [
+        [
+            one["score"], _figure(one["prr"]), _figure(one["auroc"] and one["auroc"]["estimate"]),
+            _figure(one["ece"]), _figure(one["brier"]),
+        ]
+        for one in told["scores"]
+    ]  # fmt: skip
+    _table(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
+    lost = "".join(f", {n} dropped: {why}" for why, n in told["dropped"].items())
+    typer.echo(f"{told['candidates']} candidates{lost}")

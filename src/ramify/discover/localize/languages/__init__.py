@@ -1,0 +1,1 @@
+"""One reader per language: source to symbols, imports and calls."""

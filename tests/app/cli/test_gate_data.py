@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ramify.app.cli.gate import app
+from ramify.core.errors import BadInput
+from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices, read_policy
+from ramify.operate.gate.planted import planted_records
+from ramify.operate.gate.readers import read_jsonl, write_jsonl
+
+TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
+
+
+def gate(*arguments):
+    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("gate")
+    write_jsonl(place / "all.jsonl", planted_records(TRUE, 120, seed=1, prices=Prices(100, 60, 5)))
+    told = json.loads(
+        gate(
+            "fit", place / "all.jsonl", "--reward", 100, "--share", 0.5, "--test", place / "test.jsonl",
+            "--out", place / "policy.json", "--json",
+        )
+    )  # fmt: skip
+    (place / "fit.json").write_text(json.dumps(told))
+    return place
+
+
+def test_fit(folder):
+    told = json.loads((folder / "fit.json").read_text())
+    assert told["instances"] == 60
+    assert told["prices"] == Prices(100, 60, 5).to_json()
+    assert told["independence"]["df"] == 2
+    assert told["prior"]["wilson"]["low"] < told["prior"]["mean"] < told["prior"]["wilson"]["high"]
+    model, prices = read_policy(folder / "policy.json")
+    assert (model.names, prices) == (("test", "review"), Prices(100, 60, 5))
+    assert len({r.instance for r in read_jsonl(folder / "test.jsonl")}) == 60
+    said = gate("fit", folder / "all.jsonl", "--critics", "test")
+    assert "P(pass | right)" in said
+    assert "refining: P(fix)" in said
+
+
+def test_replay(folder):
+    said = gate("replay", folder / "policy.json", folder / "test.jsonl", "--verify", "retry")
+    assert "minus the best simple rule" in said
+    assert "dp minus always_verify" in said
+    told = json.loads(
+        gate(
+            "replay", folder / "policy.json", folder / "test.jsonl", "--verify", "retry", "--json",
+            "--svg", folder / "r.svg", "--price", "verify=1", "--posterior-draws", 3,
+        )
+    )  # fmt: skip
+    assert told["instances"] == 60
+    assert set(told["comparisons"]) == {"dp", "greedy"}
+    assert (folder / "r.svg").read_text().startswith("<svg")
+    cheap = {row["policy"]: row for row in told["policies"]}
+    assert cheap["always_verify"]["utility"]["estimate"] > 60
+    assert cheap["dp"]["spread"] > 0
+
+
+def test_replay_refuses_what_it_was_fitted_on_but_for_folds(folder):
+    with pytest.raises(BadInput, match="fitted on 60 instances"):
+        gate("replay", folder / "policy.json", folder / "all.jsonl")
+    told = json.loads(gate("replay", folder / "policy.json", folder / "all.jsonl", "--folds", 3, "--json"))
+    assert told["instances"] == 120
+
+
+def test_score(folder):
+    assert "PRR" in gate("score", folder / "policy.json", folder / "test.jsonl")
+    told = json.loads(
+        gate("score", folder / "policy.json", folder / "test.jsonl", "--lm-polygraph", "--json")
+    )
+    assert told["scores"][0]["method"] == "random monte-carlo, ties sorted"
+    assert told["scores"][0]["prr"] > 0.3
+    assert len(told["beliefs"]) == 180
+    gate("score", folder / "policy.json", folder / "all.jsonl", "--leave-one-out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--price", "test"], "no price"),
+        (["--price", "test=1", "--price", "test=2"], "given twice"),
+        (["--price", "lint=1"], "no 'lint' to price"),
+        (["--share", "0.5"], "both a share"),
+        (["--rate", "hours=1"], "no rate of 'hours'"),
+        (["--outcomes", "0=/nowhere.json"], "no such file"),
+        (["--threshold", "lint=1"], "no critic 'lint'"),
+        (["--price", "test=-1"], "price of critic 'test'"),
+    ],
+)
+def test_what_is_refused(folder, arguments, says):
+    with pytest.raises(BadInput, match=says):
+        gate("fit", folder / "all.jsonl", *arguments)
+
+
+def test_costs_in_seconds_need_a_rate(folder, tmp_path):
+    rows = [
+        {
+            "instance": f"i{n}",
+            "right": n % 2 == 0,
+            "verdicts": {"test": n % 3 == 0},
+            "costs": {"test": {"seconds": 4}},
+        }
+        for n in range(20)
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(BadInput, match="no rate from seconds to utility"):
+        gate("fit", tmp_path / "r.jsonl")
+    told = json.loads(gate("fit", tmp_path / "r.jsonl", "--rate", "seconds=0.5", "--json"))
+    assert told["critics"][0]["price"] == 2
+    assert told["prices"] is None
+    assert told["kernel"]["from"] == "resample"
+
+
+def test_a_policy_keeps_its_unit(folder, tmp_path):
+    rows = [
+        {
+            "instance": f"i{n}",
+            "candidate": str(k),
+            "right": (n + k) % 2 == 0,
+            "verdicts": {"test": (n + k) % 3 == 0},
+            "costs": {"test": {"seconds": 4}, "verify": {"seconds": 600}, "generate": {"seconds": 30}},
+        }
+        for n in range(20)
+        for k in range(3)
+    ]
+    for name, part in (("fit", rows[:30]), ("held", rows[30:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    unit = ["--unit", "money", "--rate", "seconds=0.01"]
+    gate("fit", tmp_path / "fit.jsonl", *unit, "--reward", 20, "--out", tmp_path / "p.json")
+    assert read_policy(tmp_path / "p.json")[1] == Prices(20, 6, 0.3, unit="money")
+    held = [tmp_path / "p.json", tmp_path / "held.jsonl"]
+    with pytest.raises(BadInput, match="prices are in money, not seconds"):
+        gate("replay", *held, "--unit", "seconds")
+    with pytest.raises(BadInput, match="no rate from seconds to money"):
+        gate("replay", *held, "--recorded")
+    told = json.loads(gate("replay", *held, "--recorded", "--rate", "seconds=0.01", "--json"))
+    always = next(row for row in told["policies"] if row["policy"] == "always_verify")
+    assert always["spent"] == pytest.approx(6)
+    gate("score", *held)  # costs do not matter to a score
+
+
+def test_no_prices_no_replay(folder, tmp_path):
+    gate("fit", folder / "all.jsonl", "--out", tmp_path / "p.json")
+    held = planted_records(TRUE, 10, prefix="held", seed=9)
+    write_jsonl(tmp_path / "held.jsonl", held)
+    with pytest.raises(BadInput, match="policy file has no prices"):
+        gate("replay", tmp_path / "p.json", tmp_path / "held.jsonl")
+    with pytest.raises(BadInput, match="price of 'verify' is unknown"):
+        gate("replay", tmp_path / "p.json", tmp_path / "held.jsonl", "--reward", 100)
+    prices = ["--reward", 100, "--price", "verify=30", "--price", "generate=5"]
+    assert "dp" in gate("replay", tmp_path / "p.json", tmp_path / "held.jsonl", *prices)

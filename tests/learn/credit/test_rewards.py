@@ -1,0 +1,90 @@
+"""Group credit from rewards, turn by turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramify.core.errors import BadInput
+from ramify.core.tree.node import Draft, Trajectory
+from ramify.core.tree.tree import Tree
+from ramify.core.types import token_array
+from ramify.learn.credit.rewards import FLOOR, reward_credit, round_advantages
+
+marks = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=12)
+
+
+@given(marks)
+@settings(max_examples=60, deadline=None)
+def test_a_groups_advantages_sum_to_zero_with_unit_deviation(rewards: list[float]) -> None:
+    given_ = round_advantages(rewards, [1] * len(rewards))[:, 0]
+    assert given_.sum() == pytest.approx(0, abs=1e-9)
+    if len(set(rewards)) > 1:
+        assert given_.std() == pytest.approx(1)
+    else:
+        assert (given_ == 0).all()
+
+
+def test_half_marks_count() -> None:
+    given_ = round_advantages([0.0, 0.5, 1.0], [1, 1, 1])[:, 0]
+    assert given_.tolist() == pytest.approx([-(1.5**0.5), 0, 1.5**0.5])
+
+
+def test_rounding_noise_is_no_difference() -> None:
+    rewards = [0.9, 0.9 + FLOOR / 10, 0.9]
+    assert (round_advantages(rewards, [1, 1, 1]) == 0).all()
+    assert (round_advantages([0.9, 0.9 + 10 * FLOOR, 0.9], [1, 1, 1]) != 0).all()
+
+
+def test_a_later_turn_is_normalised_for_itself_and_discounted() -> None:
+    given_ = round_advantages([0.0, 1.0, 1.0, 0.0], [1, 1, 2, 2], discount=0.2)
+    assert given_[:, 0].tolist() == [-1, 1, 1, -1]
+    assert np.isnan(given_[:2, 1]).all()
+    assert given_[2:, 1].tolist() == pytest.approx([0.2, -0.2])
+    alone = round_advantages([0.0, 1.0, 1.0], [1, 1, 2], discount=0.2)
+    assert alone[2, 1] == 0.0
+
+
+def test_ungraded_walks_take_no_part() -> None:
+    given_ = round_advantages([0.0, np.nan, 1.0], [1, 1, 1])[:, 0]
+    assert given_[[0, 2]].tolist() == [-1, 1]
+    assert np.isnan(given_[1])
+    assert np.isnan(round_advantages([np.nan, np.nan], [1, 1])).all()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    for rewards, turns, options in (
+        ([1.0], [1, 1], {}),
+        ([1.0], [0], {}),
+        ([1.0], [1], {"discount": 1.5}),
+        ([1.0], [1], {"floor": 0.0}),
+    ):
+        with pytest.raises(BadInput):
+            round_advantages(rewards, turns, **options)
+    with pytest.raises(BadInput):
+        reward_credit([], [1.0])
+
+
+def walk(tree: Tree, turns: int, reward: float | None, number: int) -> Trajectory:
+    """A task of two tokens, turns of three with observations of one between them, and a verdict."""
+    node = tree.append(Draft(kind="task", key=f"t{number}", tokens=token_array([1, 2])))[0]
+    for turn in range(turns):
+        node = tree.append(Draft(kind="action", parent=node.id, tokens=token_array([3, 4, 5])))[0]
+        if turn < turns - 1:
+            node = tree.append(Draft(kind="observation", parent=node.id, tokens=token_array([6])))[0]
+    node = tree.append(Draft(kind="verdict", parent=node.id, extra={"reward": reward}))[0]
+    return tree.path(node)
+
+
+def test_tokens_get_the_advantage_of_their_turn() -> None:
+    with Tree.memory() as tree:
+        walks = [walk(tree, 1, 0.0, 0), walk(tree, 2, 1.0, 1), walk(tree, 2, 0.5, 2), walk(tree, 1, None, 3)]
+        one, two, three, none = reward_credit(walks, [0.0, 1.0, 0.0, np.nan], discount=0.5)
+        first = round_advantages([0.0, 1.0, 0.5], [1, 1, 1])[:, 0]
+        assert one.tolist() == pytest.approx([first[0]] * 5)
+        assert two.tolist() == pytest.approx([first[1]] * 5 + [0.5] * 4)
+        assert three.tolist() == pytest.approx([first[2]] * 5 + [-0.5] * 4)
+        assert np.isnan(none).all()
+        assert len(none) == 5
