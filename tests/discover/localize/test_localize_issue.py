@@ -215,3 +215,9 @@ def test_a_snapshot_newer_than_the_fix_is_refused() -> None:
     with pytest.raises(BadInput, match="newer than the gold diff"):
         refuse_leaks("x y", diff=DIFF, snapshot=Snapshot.from_files({"site/urls.py": NEW}))
     assert kinds("The digits are lost.", "other\n") == []
+
+
+def test_long_runs_of_one_letter_are_no_trouble() -> None:
+    for text in ("a" * 100_000, "aA" * 20_000, "_" * 20_000 + "a", "a/" * 20_000, "[" * 20_000, '"' * 20_000):
+        issue_terms(text)
+        frames(text)

@@ -96,6 +96,22 @@ class Cost:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
+def total_cost(costs: Sequence[Cost]) -> Cost:
+    """Several costs as one; what any of them does not know is not known."""
+
+    def add(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known and len(known) == len(values) else None
+
+    tokens_in, tokens_out = (add([getattr(c, name) for c in costs]) for name in ("tokens_in", "tokens_out"))
+    return Cost(
+        None if tokens_in is None else int(tokens_in),
+        None if tokens_out is None else int(tokens_out),
+        add([c.seconds for c in costs]),
+        add([c.money for c in costs]),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One continuation to draw: the exact prefix and the address of its noise.

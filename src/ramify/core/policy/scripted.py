@@ -288,7 +288,7 @@ class ScriptedPolicy:
         return Rendered(token_array(ids), self._words.pieces(ids)[0])
 
     def _law(self, tokens: Sequence[int]) -> Float64:
-        key = tuple(int(t) for t in tokens)
+        key = tuple(map(int, tokens))
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= 65536:

@@ -9,6 +9,7 @@ from ramify.core.stats.proportions import clopper_pearson, newcombe, newcombe_pa
 from ramify.core.stats.ranking import auroc
 from ramify.core.stats.results import Difference, Interval, Test
 from ramify.core.stats.sequential import anytime_test, confidence_sequence
+from ramify.core.stats.signed_rank import wilcoxon
 from ramify.core.stats.tables import cochran_armitage, fisher, mcnemar
 from ramify.core.stats.unbiased import outcome_variance, pass_at_k
 
@@ -41,5 +42,6 @@ __all__ = [
     "unpaired_draws",
     "unpaired_power",
     "welch",
+    "wilcoxon",
     "wilson",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ramify.core.errors import BadInput
 from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.terms import issue_terms, query_words, words
+from ramify.discover.localize.terms import issue_terms, plain_words, query_words, split_data, words
 
 
 @final
@@ -32,11 +32,16 @@ class FileBm25:
         self._index = bm25s.BM25(k1=k1, b=b, method=method, backend="numpy")
         self._index.index(texts, show_progress=False)
 
-    def ranked(self, issue: str) -> list[str]:
-        """All files, best first; ties, those that share no word among them, in the order of the files."""
+    def ranked(self, issue: str, *, cleaned: bool = False) -> list[str]:
+        """All files, best first; ties, those that share no word among them, in the order of the files.
+
+        The query is the issue's words without English stop words; ``cleaned`` gives it what the investigator
+        makes of the issue instead: no reporter's words, no small numbers, no data.
+        """
         terms = issue_terms(issue)
         named = [word for name in terms.identifiers for word in words(name)]
-        asked = [word for word in [*query_words(terms.text), *named] if word in self._index.vocab_dict]
+        said = [*query_words(split_data(terms.text)[0]), *named] if cleaned else plain_words(terms.text)
+        asked = [word for word in said if word in self._index.vocab_dict]
         if not asked:
             return list(self._files)
         scores = np.asarray(self._index.get_scores(asked))

@@ -34,19 +34,22 @@ Within: TypeAlias = Literal["file", "lines"]
 class GateRun:
     """One held-out run of a localizer: its case's score, whether its first place was right, and the task.
 
-    ``producer``: who made the case; scores of different producers are not comparable.
+    ``producer``: who made the case; scores of different producers are not comparable. ``issue``: digest of
+    the issue's text, by which a case without a task's name is known again.
     """
 
     task: str
     score: float
     right: bool
     producer: str = ""
+    issue: str = ""
 
     @classmethod
     def of(cls, task: str, case: CaseFile, diff: str | Gold, within: Within = "lines") -> GateRun:
         """The run of a case whose fix is known. Raises as :func:`case_score` and :func:`finding_right`."""
         refuse_gold(case)
-        return cls(task, case_score(case), finding_right(case, diff, within), producer_of(case))
+        right, issue = finding_right(case, diff, within), str(case.meta.get("issue", ""))
+        return cls(task, case_score(case), right, producer_of(case), issue)
 
 
 @final
@@ -150,7 +153,7 @@ def measure_agent(
 class InjectionGate:
     """A localizer's calibration, and the repair agents whose gain and loss are known.
 
-    ``fitted_on``: the tasks behind the calibration. A decision about one of them, or about one on which
+    ``fitted_on``: the tasks behind the calibration and their issues' digests. A decision about one of them, or about one on which
     the agent was measured, is refused: it would look better than it is.
     """
 
@@ -176,7 +179,8 @@ class InjectionGate:
             raise BadInput(f"the runs are of {len(producers)} producers: their scores are not comparable")
         scores, right = np.array([one.score for one in runs]), np.array([float(one.right) for one in runs])
         fitted = fit_calibration(scores, right, method)
-        return cls(fitted, {one.agent: one for one in agents}, frozenset(names), producers[0])
+        known = frozenset([*names, *(one.issue for one in runs if one.issue)])
+        return cls(fitted, {one.agent: one for one in agents}, known, producers[0])
 
     def chance(self, case: CaseFile) -> float:
         """The chance that the case's first place is right; 0 for an empty case.
@@ -202,10 +206,12 @@ class InjectionGate:
             As :meth:`chance`.
         """
         effect = self.effect(agent)
-        if task is not None and task in self.fitted_on | set(effect.tasks):
-            raise BadInput(
-                f"the gate was fitted on the task {task!r} itself", hint="fit it on other tasks than these"
-            )
+        known = self.fitted_on | set(effect.tasks)
+        for name in (task, case.meta.get("issue")):
+            if name is not None and name in known:
+                raise BadInput(
+                    f"the gate was fitted on this very task ({name})", hint="fit it on other tasks than these"
+                )
         return effect.advise(self.chance(case), price)
 
     def effect(self, agent: str) -> AgentEffect:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -67,19 +68,29 @@ def mechanics(texts: Sequence[str], start: int, tree: ast.Module | None = None) 
         decides = [n for n, text in enumerate(texts, start) if _DECIDES.match(text)]
         gives = [n for n, text in enumerate(texts, start) if _GIVES.match(text)]
         return Mechanics(tuple(decides), tuple(gives))
-    branch = {node.test.lineno for node in ast.walk(tree) if isinstance(node, ast.If | ast.While | ast.IfExp)}
-    loops = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.For | ast.AsyncFor | ast.Match)}
-    out = {
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Raise)
-    }
     inside = range(start, end + 1)
+    decides, gives = _telling_lines(tree)
     return Mechanics(
-        tuple(sorted(n for n in branch | loops if n in inside)), tuple(sorted(n for n in out if n in inside))
+        tuple(n for n in decides if n in inside), tuple(n for n in gives if n in inside)
     )
 
 
+@lru_cache(maxsize=64)
+def _telling_lines(tree: ast.Module) -> tuple[list[int], list[int]]:
+    """Of a whole file, once: lines that branch or loop, and lines that return, yield or raise."""
+    decides: set[int] = set()
+    gives: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            decides.add(node.test.lineno)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.Match):
+            decides.add(node.lineno)
+        elif isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Raise):
+            gives.add(node.lineno)
+    return sorted(decides), sorted(gives)
+
+
+@lru_cache(maxsize=64)
 def parsed(source: str, path: str) -> ast.Module | None:
     """The syntax tree of a Python file; None for another language or a file that does not parse."""
     if not path.endswith((".py", ".pyi")):

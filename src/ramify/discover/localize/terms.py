@@ -20,7 +20,7 @@ _PATH = re.compile(
 )
 _DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)+\b")
 _IDENTIFIER = re.compile(
-    r"\b(?:[A-Za-z]\w*_\w+|_+[A-Za-z]\w*|[a-z]+[a-z0-9]*(?:[A-Z]\w*)"
+    r"\b(?:[A-Za-z]\w*_\w+|_+[A-Za-z]\w*|[a-z][a-z0-9]*[A-Z]\w*"
     r"|(?:[A-Z][a-z0-9]+){2,}|[A-Z][A-Z0-9]+[a-z]\w*)\b"
 )
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s?\(")
@@ -42,10 +42,15 @@ _NO_NAMES = frozenset([*keyword.kwlist, "self", "cls"])
 
 
 @lru_cache(maxsize=1)
-def _stop_words() -> frozenset[str]:
+def _english() -> frozenset[str]:
     from bm25s.stopwords import STOPWORDS_EN_PLUS  # type: ignore[import-untyped]
 
-    return frozenset(STOPWORDS_EN_PLUS) | frozenset(_REPORTED.split())
+    return frozenset(STOPWORDS_EN_PLUS)
+
+
+@lru_cache(maxsize=1)
+def _stop_words() -> frozenset[str]:
+    return _english() | frozenset(_REPORTED.split())
 
 
 def words(text: str) -> list[str]:
@@ -76,6 +81,12 @@ def spelled(text: str) -> dict[str, str]:
         for word, part in zip(name_words(name), parts, strict=False):
             told.setdefault(word, part.lower())
     return told
+
+
+def plain_words(text: str) -> list[str]:
+    """Search words of a text without the commonest of English, as any retrieval would take them."""
+    common = _english()
+    return [word for name in _NAME.findall(text) if name.lower() not in common for word in name_words(name)]
 
 
 def query_words(text: str) -> list[str]:

@@ -30,7 +30,9 @@ def write_case(
     if markdown is not None:
         replace_text(markdown, case_markdown(case, snapshot, case_problems(case, snapshot)))
     if sarif is not None:
-        replace_text(sarif, json.dumps(case_sarif(case), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        replace_text(
+            sarif, json.dumps(case_sarif(case), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        )
 
 
 def replace_text(file: Path, text: str) -> None:

@@ -1,5 +1,6 @@
 """Constraint pinning: rules that survive whatever compacts the conversation. Source: arXiv:2606.22528."""
 
+from ramify.core.compaction import approximate_tokens
 from ramify.operate.pin.buffer import MessageDicts, MessageShape, PinCheck, PinnedBuffer, parts_with_text
 from ramify.operate.pin.channel import OperatorChannel, SignedChange, changed, next_version, signed_change
 from ramify.operate.pin.compactor import PinnedCompactor, require
@@ -10,7 +11,6 @@ from ramify.operate.pin.strategies import (
     Hierarchical,
     Summarise,
     Truncate,
-    approximate_tokens,
     policy_tokens,
 )
 

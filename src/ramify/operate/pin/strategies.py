@@ -9,7 +9,6 @@ does not state its own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -20,12 +19,12 @@ from ramify.core.compaction import (
     Counter,
     SummaryCall,
     account,
+    approximate_tokens,
     checked_ids,
     untouched,
 )
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
-from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.types import Message, token_array
 
 #: What the summariser is asked. As in the frameworks, the task's continuity is all it asks for.
@@ -34,11 +33,6 @@ INSTRUCTION = (
     "next. At most {words} words."
 )
 LEAD = "Summary of the conversation so far:\n"
-
-
-def approximate_tokens(messages: Sequence[Message]) -> int:
-    """A quarter of the characters and three a message: what is counted where no tokenizer is given."""
-    return sum(math.ceil(len(text_of(m)) / 4) + 3 for m in messages)
 
 
 def policy_tokens(policy: Policy) -> Counter:

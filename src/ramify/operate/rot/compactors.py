@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, final
 
 from ramify.core.chat import ChatModel, Reply
-from ramify.core.compaction import Compactor
+from ramify.core.compaction import Compactor, approximate_tokens
 from ramify.core.errors import BadInput
 from ramify.core.types import Json, Message
 from ramify.core.world.spec import Spec
@@ -32,7 +32,6 @@ from ramify.operate.pin.strategies import (
     Hierarchical,
     Summarise,
     Truncate,
-    approximate_tokens,
 )
 
 #: Tokens at which a compactor fires and words that a summary may have, unless something else is asked for.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, final
 
 from ramify.core.chat import ChatModel, PolicyChat
-from ramify.core.compaction import holds
+from ramify.core.compaction import approximate_tokens, holds
 from ramify.core.errors import BadInput, RamifyError, ServerError
 from ramify.core.fork import Fork
 from ramify.core.fork.arm import Job, run_jobs
@@ -30,7 +30,6 @@ from ramify.core.types import Json
 from ramify.core.world.house_rules import scenario
 from ramify.core.world.house_rules.attacks import FRAMINGS
 from ramify.core.world.house_rules.summarisers import SUMMARISERS
-from ramify.operate.pin.strategies import approximate_tokens
 from ramify.operate.rot import report
 from ramify.operate.rot.compactors import open_compactor
 from ramify.operate.rot.conditions import COMPACTS, stage

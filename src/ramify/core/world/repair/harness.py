@@ -13,16 +13,18 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 EVERY = 0.05  # seconds between two reports
 FOUND = "found"  # the local name in which a test holds what it compares
 
 
+@final
 class LoopedError(BaseException):
     """A test executed more lines of the package than it may."""
 
 
+@final
 class Quiet:
     """Standard output and error of what is tested: nowhere."""
 
@@ -38,6 +40,7 @@ class Quiet:
         return False
 
 
+@final
 class Package(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Modules from memory; compiled once per text."""
 
@@ -82,6 +85,7 @@ class Package(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(self.code(path, source), module.__dict__)
 
 
+@final
 class Lines:
     """Counts the package's executed lines, and keeps which they were if asked to."""
 
@@ -127,6 +131,7 @@ def told(error: BaseException) -> str:
         return type(error).__name__
 
 
+@final
 class Reports:
     """What there is to tell of finished tests, sent in groups, or one at a time where the parent asks so."""
 

@@ -132,7 +132,7 @@ class _Speaker:
         self._turn = lru_cache(maxsize=1024)(self._whole_turn)
 
     def __call__(self, tokens: Sequence[int]) -> Law:
-        start = max((row + 1 for row, token in enumerate(tokens) if token == TURN), default=0)
+        start = len(tokens) - tokens[::-1].index(TURN) if TURN in tokens else 0
         said = self._words.pieces(tokens[start:])[0]
         if not said.startswith("# ") or "\n" not in said:
             return self._first if not said else {"": 1.0}

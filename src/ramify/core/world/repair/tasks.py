@@ -10,6 +10,7 @@ from typing import final
 
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
+from ramify.core.world.base import Split
 from ramify.core.world.dice import Dice, digest
 from ramify.core.world.repair.issues import issue
 from ramify.core.world.repair.mutation import KINDS, Mutation, mutations, unified_diff
@@ -17,6 +18,7 @@ from ramify.core.world.repair.package import Project
 from ramify.core.world.repair.projects import project, project_names, shared_runner
 from ramify.core.world.repair.rename import renamed_project
 from ramify.core.world.repair.runner import Variant
+from ramify.core.world.repair.small import mutation_split
 
 #: Public tests of a task: one that fails and others that pass.
 PUBLIC = 2
@@ -76,12 +78,18 @@ class RepairTask:
 
 
 def repair_tasks(
-    count: int = 400, seed: int = 0, *, renamed: bool = False, names: Sequence[str] | None = None
+    count: int = 400,
+    seed: int = 0,
+    *,
+    renamed: bool = False,
+    names: Sequence[str] | None = None,
+    among: Split | None = None,
 ) -> list[RepairTask]:
     """Seeded tasks, the projects (all forty, or ``names``) taking turns; a shorter list begins a longer one.
 
     ``renamed``: the same tasks with every identifier, module and folder of the project renamed, in code and
-    tests alike, and the words of the issue kept.
+    tests alike, and the words of the issue kept. ``among``: only mutations of that split, as
+    :func:`~ramify.core.world.repair.small.mutation_split` divides them.
 
     Raises:
         BadInput: there are not so many mutations that break tests.
@@ -89,24 +97,26 @@ def repair_tasks(
     chosen = project_names() if names is None else tuple(names)
     whole, rest = divmod(count, len(chosen))
     shares = [(name, whole + (place < rest)) for place, name in enumerate(chosen)]
-    rows = [tasks_of(name, share, seed) for name, share in shares if share]
+    rows = [tasks_of(name, share, seed, among) for name, share in shares if share]
     mixed = [task for row in zip_longest(*rows) for task in row if task is not None]
     if len(mixed) < count:
         raise BadInput(f"there are only {len(mixed)} repair tasks, not {count}", hint="ask for fewer tasks")
     return [renamed_task(task) for task in mixed] if renamed else mixed
 
 
-def tasks_of(name: str, count: int, seed: int = 0) -> list[RepairTask]:
-    """The first tasks of one project; fewer where it has not so many."""
-    known, more = _supply(name, seed)
+def tasks_of(name: str, count: int, seed: int = 0, among: Split | None = None) -> list[RepairTask]:
+    """The first tasks of one project, of all or of one split's mutations; fewer where it has not so many."""
+    known, more = _supply(name, seed, among)
     while len(known) < count and (batch := next(more, None)) is not None:
         known += batch
     return known[:count]
 
 
 @cache
-def _supply(name: str, seed: int) -> tuple[list[RepairTask], Iterator[list[RepairTask]]]:
-    return [], _batches(project(name), seed)
+def _supply(
+    name: str, seed: int, among: Split | None
+) -> tuple[list[RepairTask], Iterator[list[RepairTask]]]:
+    return [], _batches(project(name), seed, among)
 
 
 def task_from_json(data: Json) -> RepairTask:
@@ -157,10 +167,12 @@ def known_task(name: str) -> RepairTask:
     return _TASKS[name]
 
 
-def _batches(home: Project, seed: int) -> Iterator[list[RepairTask]]:
+def _batches(home: Project, seed: int, among: Split | None) -> Iterator[list[RepairTask]]:
     """Valid tasks of a project, as many mutations tried at a time."""
     covering = _covering(home)
     candidates = _candidates(home, covering, seed)
+    if among is not None:
+        candidates = [(at, one) for at, one in candidates if mutation_split(home.files[at], one) == among]
     for start in range(0, len(candidates), _BATCH):
         some = candidates[start : start + _BATCH]
         variants = [

@@ -3,6 +3,8 @@
 The prompt holds a user's report, the broken function with line numbers, and a failing public test. A turn is
 an edit (``line N: code`` or a unified diff), answered by the public tests, or ``submit``. The episode ends
 with ``submit`` or the last turn; its reward is 1 where the hidden suite passes then, else 0.
+
+In the small wording the prompt is the numbered function alone, and an answer the count of public tests.
 """
 
 from __future__ import annotations
@@ -23,22 +25,28 @@ from ramify.core.world.repair.critics import Verdict, hidden_tests, public_tests
 from ramify.core.world.repair.edits import EditError, edited
 from ramify.core.world.repair.mutation import lines
 from ramify.core.world.repair.projects import project_names, split_of_project
+from ramify.core.world.repair.small import small_prompt, span
 from ramify.core.world.repair.tasks import RepairTask, repair_tasks, task_from_json
 
 SUBMIT = "submit"
 #: Types of the options of a specification.
-OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "origin": str}
+OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "origin": str, "wording": str, "splits": str}
 _KEYS = ("project", "path", "mutation", "broken", "public", "issue")
 
 
 @final
 @dataclass(frozen=True)
 class RepairWorld:
-    """Forty projects, half of them for either split; ``origin`` keeps the generated or the standard ones."""
+    """Forty projects, half of them for either split; ``origin`` keeps the generated or the standard ones.
+
+    ``splits`` "mutations": every project is in both splits, with other mutations. ``wording``: full or small.
+    """
 
     turns: int = 4
     origin: str | None = None
     options: str = ""
+    wording: str = "full"
+    splits: str = "projects"
 
     version = "1"
     deterministic = True
@@ -48,6 +56,11 @@ class RepairWorld:
             raise BadInput(f"a repair has at least one turn, not {self.turns}", where="repair")
         if self.origin not in (None, "generated", "stdlib"):
             raise BadInput(f"there is no origin {self.origin!r}", where="repair", hint="generated or stdlib")
+        if self.wording not in ("full", "small"):
+            raise BadInput(f"there is no wording {self.wording!r}", where="repair", hint="full or small")
+        if self.splits not in ("projects", "mutations"):
+            hint = "projects or mutations"
+            raise BadInput(f"there are no splits by {self.splits!r}", where="repair", hint=hint)
 
     @property
     def name(self) -> str:
@@ -60,24 +73,30 @@ class RepairWorld:
         return self.turns
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
-        """``count`` seeded tasks; a project belongs to one split with all of its tasks.
+        """``count`` seeded tasks; a project belongs to one split with all of its tasks, or mutations do.
 
         Raises:
             BadInput: there are not so many.
         """
-        names = [name for name in project_names() if split_of_project(name) == split and self._wanted(name)]
-        return [self._as_task(one, split) for one in repair_tasks(count, seed, names=names)]
+        names = [name for name in project_names() if self._wanted(name)]
+        if self.splits == "mutations":
+            found = repair_tasks(count, seed, names=names, among=split)
+        else:
+            names = [name for name in names if split_of_project(name) == split]
+            found = repair_tasks(count, seed, names=names)
+        return [self._as_task(one, split) for one in found]
 
     def _wanted(self, name: str) -> bool:
         return self.origin is None or name.startswith("std-") == (self.origin == "stdlib")
 
     def _as_task(self, one: RepairTask, split: Split) -> Task:
-        return Task(id=one.id, world=self.name, split=split, prompt=prompt(one), data=one.to_json())
+        said = small_prompt(one.broken, one.mutation.line) if self.wording == "small" else prompt(one)
+        return Task(id=one.id, world=self.name, split=split, prompt=said, data=one.to_json())
 
     def start(self, task: Task, seed: int) -> RepairEpisode:
         """Begin; there is no chance."""
         del seed
-        return RepairEpisode(task, _repair(task), self.turns)
+        return RepairEpisode(task, _repair(task), self.turns, brief=self.wording == "small")
 
     def restore(self, task: Task, snapshot: bytes) -> RepairEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
@@ -92,12 +111,20 @@ class RepairWorld:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
         if other != task.id:
             raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
-        return RepairEpisode(task, home, self.turns, changed=changed, turn=turn, seen=seen)
+        brief = self.wording == "small"
+        return RepairEpisode(task, home, self.turns, changed=changed, turn=turn, seen=seen, brief=brief)
 
 
-def repair_world(*, turns: int = 4, origin: str | None = None, options: str = "") -> RepairWorld:
+def repair_world(
+    *,
+    turns: int = 4,
+    origin: str | None = None,
+    wording: str = "full",
+    splits: str = "projects",
+    options: str = "",
+) -> RepairWorld:
     """The world of these options."""
-    return RepairWorld(turns, origin, options)
+    return RepairWorld(turns, origin, options, wording, splits)
 
 
 @final
@@ -113,8 +140,9 @@ class RepairEpisode:
         changed: Mapping[str, str] | None = None,
         turn: int = 0,
         seen: Observation | None = None,
+        brief: bool = False,
     ) -> None:
-        self.task = task
+        self.task, self._brief = task, brief
         self._home, self._turns, self._turn = home, turns, turn
         self._changed = dict(changed or {})
         self._seen = seen
@@ -156,7 +184,8 @@ class RepairEpisode:
         count = len(self._home.public)
         failed = len(verdict.note.split("\n")) if verdict.note else 0
         head = f"{count - failed} of {count} public tests pass"
-        return f"{head}\n{verdict.note}".rstrip("\n"), {"public": verdict.passed}
+        told = "" if self._brief else verdict.note
+        return f"{head}\n{told}".rstrip("\n"), {"public": verdict.passed}
 
     def _graded(self, text: str, info: Json | None = None) -> Observation:
         hidden = _verdict(self._home, "hidden", tuple(sorted(self._changed.items()))).passed
@@ -201,14 +230,8 @@ def prompt(task: RepairTask) -> str:
 
 def _function(task: RepairTask) -> tuple[int, int]:
     """First and last line of the innermost function that holds the mutation."""
-    holding = [
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(ast.parse(task.project.files[task.path]))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.lineno <= task.mutation.line <= (node.end_lineno or node.lineno)
-    ]
     grown = len(lines(task.broken)) - len(lines(task.project.files[task.path]))
-    first, last = max(holding)
+    first, last = span(task.project.files[task.path], task.mutation.line)
     return first, last + grown
 
 

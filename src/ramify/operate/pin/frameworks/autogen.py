@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Self, final
 
 from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import CompactionResult, Counter, account, untouched
+from ramify.core.compaction import CompactionResult, Counter, account, approximate_tokens, untouched
 from ramify.core.errors import BadInput, MissingExtra
 from ramify.core.types import Message
 from ramify.operate.pin.buffer import PinnedBuffer
@@ -25,7 +25,6 @@ from ramify.operate.pin.frameworks.autogen_client import AutoGenChatClient
 from ramify.operate.pin.frameworks.autogen_messages import SKIPPED, AutoGenShape, item_of, messages_of
 from ramify.operate.pin.frameworks.loop import finish
 from ramify.operate.pin.frameworks.turns import History, placed
-from ramify.operate.pin.strategies import approximate_tokens
 
 try:
     from autogen_core import Component, ComponentModel

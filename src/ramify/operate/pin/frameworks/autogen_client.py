@@ -8,12 +8,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal, final
 
 from ramify.core.chat import ChatModel, Reply
-from ramify.core.compaction import Counter
+from ramify.core.compaction import Counter, approximate_tokens
 from ramify.core.errors import BadInput, MissingExtra
 from ramify.core.types import Json, Message
 from ramify.operate.pin.frameworks.autogen_messages import from_autogen
 from ramify.operate.pin.frameworks.turns import calls_of
-from ramify.operate.pin.strategies import approximate_tokens
 
 try:
     from autogen_core import CancellationToken, FunctionCall

@@ -9,10 +9,10 @@ from typing import final
 
 from ramify.core.chat import ChatModel, Reply
 from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy.base import Cost
+from ramify.core.policy.base import Cost, total_cost
 from ramify.core.types import Json, Message
 from ramify.core.world.expressions import asked
-from ramify.operate.route.conduct.execute import Execution, Tool, execute, total_cost
+from ramify.operate.route.conduct.execute import Execution, Tool, execute
 from ramify.operate.route.conduct.memory import OrchestrationMemory
 from ramify.operate.route.conduct.plan import MOST_STEPS, Plan
 from ramify.operate.route.pool import Price, Worker, WorkerPool

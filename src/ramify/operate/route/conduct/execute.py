@@ -10,7 +10,7 @@ from typing import final
 
 from ramify.core.chat import Reply
 from ramify.core.errors import BadInput, UserError
-from ramify.core.policy.base import Cost
+from ramify.core.policy.base import Cost, total_cost
 from ramify.core.types import Json, Message
 from ramify.operate.route.conduct.memory import (
     OrchestrationMemory,
@@ -274,19 +274,3 @@ class _Run:
             return self.tools[name].run(arguments)
         except Exception as error:  # a tool is the user's code: whatever it raises is what the worker is told
             raise BadInput(f"{type(error).__name__}: {error}") from error
-
-
-def total_cost(costs: Sequence[Cost]) -> Cost:
-    """Several costs as one; what any of them does not know is not known."""
-
-    def add(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) if known and len(known) == len(values) else None
-
-    tokens_in, tokens_out = (add([getattr(c, name) for c in costs]) for name in ("tokens_in", "tokens_out"))
-    return Cost(
-        None if tokens_in is None else int(tokens_in),
-        None if tokens_out is None else int(tokens_out),
-        add([c.seconds for c in costs]),
-        add([c.money for c in costs]),
-    )

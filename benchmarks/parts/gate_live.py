@@ -1,0 +1,104 @@
+"""The live part of the gate benchmark: real packages, real tests, a planted repairer; run in two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ramify import Tree
+from ramify.core.errors import ServerError
+from ramify.core.world.repair.repairer import Skill, repairer
+from ramify.core.world.repair.world import repair_world
+from ramify.operate.gate import BayesController, CriticModel, Prices, every_rule
+from ramify.operate.gate.collect import collect_records
+from ramify.operate.gate.compare import Comparison, check_prediction, compare
+from ramify.operate.gate.evaluate import worth
+from ramify.operate.gate.fit import fit_critics
+from ramify.operate.gate.live import run_gate
+from ramify.operate.gate.on_repair import RepairBench
+from ramify.operate.gate.problem import in_floats
+from ramify.operate.gate.records import Record
+from ramify.operate.gate.replay import Replay, replay
+
+HORIZON = 3
+#: What critics cost in units of utility, as in the paper; a right patch earns 100, a new draw costs 5.
+COSTS = {"syntax": 1.0, "ruff": 1.0, "public": 2.0}
+PRICES = {cell: Prices(verify=price) for cell, price in (("cheap", 5.0), ("paper", 30.0), ("dear", 60.0))}
+#: The planted repairer's chances, set before any figure here was seen: about the paper's middle prior.
+SKILL = Skill(gold=0.4, syntax=0.05, flawed=0.6)
+
+
+def records_of(split: str, tasks: int, draws: int, seed: int = 0) -> list[Record]:
+    """Chains of three real candidates of ``tasks`` tasks, with every critic's verdict and the hidden suite's."""
+    world = repair_world(origin="generated")
+    with Tree.memory() as tree:
+        bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
+        opened = {task.id: bench.open(task) for task in world.tasks(split, tasks, seed)}  # type: ignore[arg-type]
+        return collect_records(opened, lambda one: one.digest, draws=draws, steps=HORIZON)
+
+
+def episodes_of(
+    split: str, tasks: int, draws: int, model: CriticModel, prices: Prices, seed: int = 0
+) -> dict[str, list[float]]:
+    """Utilities of live episodes of the planned controller, by task."""
+    world = repair_world(origin="generated")
+    controller = BayesController(model, prices, HORIZON, "retry")
+    found: dict[str, list[float]] = {}
+    with Tree.memory() as tree:
+        bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
+        for task in world.tasks(split, tasks, seed):  # type: ignore[arg-type]
+            opened = bench.open(task)
+            for draw in range(draws):
+                write, critics, verify = opened(draw)
+                try:
+                    episode = run_gate(
+                        controller, model, prices, write, critics, verify, horizon=HORIZON, ending="retry"
+                    )
+                except ServerError:
+                    continue
+                if episode.outcome != "unknown":
+                    found.setdefault(task.id, []).append(episode.utility)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What one cell came to: live episodes against the prediction, and against every rule on recorded ones."""
+
+    predicted: float
+    realised: float
+    z: float
+    comparison: Comparison
+    replays: dict[str, Replay]
+    episodes: int
+
+
+def fitted(records: Sequence[Record]) -> CriticModel:
+    """The critic model of calibration records at the stated prices."""
+    return fit_critics(records, COSTS)
+
+
+def cell_of(model: CriticModel, prices: Prices, live: dict[str, list[float]], held: Sequence[Record]) -> Live:
+    """Put the live episodes beside the value that the model promises, and replayed policies beside each other."""
+    controller = BayesController(model, prices, HORIZON, "retry")
+    predicted = worth(controller, in_floats(model, prices, HORIZON, "retry"))
+    means = np.array([np.mean(values) for values in live.values()])
+    error = float(means.std(ddof=1) / np.sqrt(means.size))
+    policies = {"dp": controller} | every_rule(model, HORIZON)
+    found = {
+        name: replay(policy, held, model, prices, horizon=HORIZON, verify="retry")
+        for name, policy in policies.items()
+    }
+    return Live(
+        predicted,
+        float(means.mean()),
+        (float(means.mean()) - predicted) / error,
+        compare(found, "dp", np.random.default_rng(0), resamples=2000),
+        found,
+        sum(map(len, live.values())),
+    )
+
+
+__all__ = ["PRICES", "Live", "cell_of", "check_prediction", "episodes_of", "fitted", "records_of"]

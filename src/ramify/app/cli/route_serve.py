@@ -1,0 +1,99 @@
+"""``ramify route serve``: a pool behind one model name, as an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ramify.app.cli.common import existing
+from ramify.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ramify.operate.route.pool import WorkerPool
+    from ramify.operate.route.routed import Chooser
+
+
+def serve_command(
+    pool: Annotated[Path, typer.Argument(help="The pool file (TOML).")],
+    head: Annotated[Path | None, typer.Option("--head", help="Folder of a fitted selection head.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="The local model (hf:DIR) that the head reads.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", help="Always this worker, without a head.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="The one model name that clients see.")] = "ramify",
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; only this machine by default.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8000,
+    lanes: Annotated[int, typer.Option("--lanes", min=1, help="Calls at the same time.")] = 1,
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, help="Next best workers to try where one gives no answer.")
+    ] = 1,
+    log: Annotated[
+        Path | None, typer.Option("--log", help="File for the decisions; see route explain.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", envvar="RAMIFY_SERVER_KEY", help="API key that clients must send; none: open."),
+    ] = None,
+) -> None:
+    """Serve a pool of workers under one model name; each call goes to the worker that the head picks.
+
+    Any OpenAI client can ask it, at http://HOST:PORT/v1. Ctrl-C ends it once running answers are given.
+
+    Example: ramify route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
+    """
+    from ramify.app.server import serve
+    from ramify.operate.route.decision import DecisionLog
+    from ramify.operate.route.pool_io import read_pool
+    from ramify.operate.route.routed import RoutedChat
+
+    workers = read_pool(existing(pool))
+    model = RoutedChat(
+        workers,
+        chooser_for(workers, head, backbone, worker),
+        name=name,
+        retries=retries,
+        log=DecisionLog(log),
+    )
+    typer.echo(f"{len(workers.open)} workers behind {name!r} at http://{host}:{port}/v1", err=True)
+    serve({name: model}, host=host, port=port, key=key, lanes=lanes)
+
+
+def chooser_for(pool: WorkerPool, head: Path | None, backbone: str | None, worker: str | None) -> Chooser:
+    """Who picks: a head with its backbone, or always one worker."""
+    from ramify.operate.route.routed import always, head_chooser
+
+    if (head is None) == (worker is None):
+        raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")
+    if worker is not None:
+        return always(pool, worker)
+    assert head is not None
+    from ramify.core.policy.open import open_policy
+    from ramify.operate.route.backbone import RouterBackbone
+    from ramify.operate.route.card import load_head
+
+    if backbone is None:
+        raise BadInput("a head reads a model's hidden state", hint="--backbone hf:DIR")
+    fitted, card = load_head(head)
+    if card.format is None:
+        raise BadInput(
+            "this head was fitted on a table's features, which a live conversation does not have",
+            where=str(head),
+            hint="fit one on texts: ramify route fit TABLE --backbone hf:DIR",
+        )
+    form = card.format
+    reader = RouterBackbone(
+        open_policy(backbone), rendering=form.rendering, token_index=form.token_index, layer=form.layer,
+        window=form.window,
+    )  # fmt: skip
+    return head_chooser(fitted, reader, pool)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to ``ramify route``."""
+    app.command("serve")(serve_command)
