@@ -1,4 +1,4 @@
-"""The live part of the gate benchmark: real packages, real tests, a planted repairer; run in two processes."""
+"""The live part of the gate benchmark: real packages, real tests, a planted repairer; in two processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from ramify import Tree
 from ramify.core.errors import ServerError
+from ramify.core.world.base import Split
 from ramify.core.world.repair.repairer import Skill, repairer
 from ramify.core.world.repair.world import repair_world
 from ramify.operate.gate import BayesController, CriticModel, Prices, every_rule
@@ -30,17 +31,17 @@ PRICES = {cell: Prices(verify=price) for cell, price in (("cheap", 5.0), ("paper
 SKILL = Skill(gold=0.4, syntax=0.05, flawed=0.6)
 
 
-def records_of(split: str, tasks: int, draws: int, seed: int = 0) -> list[Record]:
-    """Chains of three real candidates of ``tasks`` tasks, with every critic's verdict and the hidden suite's."""
+def records_of(split: Split, tasks: int, draws: int, seed: int = 0) -> list[Record]:
+    """Chains of three real candidates of ``tasks`` tasks, judged by every critic and by the hidden suite."""
     world = repair_world(origin="generated")
     with Tree.memory() as tree:
         bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
-        opened = {task.id: bench.open(task) for task in world.tasks(split, tasks, seed)}  # type: ignore[arg-type]
+        opened = {task.id: bench.open(task) for task in world.tasks(split, tasks, seed)}
         return collect_records(opened, lambda one: one.digest, draws=draws, steps=HORIZON)
 
 
 def episodes_of(
-    split: str, tasks: int, draws: int, model: CriticModel, prices: Prices, seed: int = 0
+    split: Split, tasks: int, draws: int, model: CriticModel, prices: Prices, seed: int = 0
 ) -> dict[str, list[float]]:
     """Utilities of live episodes of the planned controller, by task."""
     world = repair_world(origin="generated")
@@ -48,7 +49,7 @@ def episodes_of(
     found: dict[str, list[float]] = {}
     with Tree.memory() as tree:
         bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
-        for task in world.tasks(split, tasks, seed):  # type: ignore[arg-type]
+        for task in world.tasks(split, tasks, seed):
             opened = bench.open(task)
             for draw in range(draws):
                 write, critics, verify = opened(draw)
@@ -65,7 +66,7 @@ def episodes_of(
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What one cell came to: live episodes against the prediction, and against every rule on recorded ones."""
+    """What one cell came to: live episodes against the prediction, replays against every rule."""
 
     predicted: float
     realised: float
@@ -81,7 +82,7 @@ def fitted(records: Sequence[Record]) -> CriticModel:
 
 
 def cell_of(model: CriticModel, prices: Prices, live: dict[str, list[float]], held: Sequence[Record]) -> Live:
-    """Put the live episodes beside the value that the model promises, and replayed policies beside each other."""
+    """Put live episodes beside the value that the model promises, and replayed policies beside each other."""
     controller = BayesController(model, prices, HORIZON, "retry")
     predicted = worth(controller, in_floats(model, prices, HORIZON, "retry"))
     means = np.array([np.mean(values) for values in live.values()])

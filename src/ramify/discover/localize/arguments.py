@@ -1,4 +1,4 @@
-"""A call made to fit its tool: aliases, positions and numbers written as text, where only one reading exists."""
+"""A call made to fit its tool: aliases, positions, numbers written as text; only where one reading exists."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _TEXTS = ("query", "pattern", "string", "q", "term", "keyword", "search_text", "
 _ARGUMENT_ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     "view_file": {
         "path": _PATHS,
-        "start": ("start_line", "line_start", "first", "from", "begin", "line"),
+        "start": ("start_line", "line_start", "first", "from", "begin"),
         "end": ("end_line", "line_end", "last", "to", "stop"),
     },
     "search": {
         "text": _TEXTS,
-        "path_glob": ("glob", "include", "file_pattern", "path"),
+        "path_glob": ("glob", "include", "file_pattern"),
         "max_hits": ("max_results", "limit", "top_k", "n"),
     },
     "tree": {"path": (*_FOLDERS, *_PATHS), "depth": ("max_depth", "levels", "level")},
@@ -115,7 +115,7 @@ def _named(tool: str, given: Mapping[object, object]) -> tuple[Json, tuple[str, 
         key = str(raw)
         if key in _RANGES and tool == "view_file":
             first, last = _range(key, value)
-            pairs = [("start", first), ("end", last)]
+            pairs: list[tuple[str, object]] = [("start", first), ("end", last)]
         else:
             name = key if key in parameters else next((n for n, also in aliases.items() if key in also), None)
             if name is None:
@@ -173,7 +173,7 @@ def _typed(tool: str, given: Json) -> tuple[Json, tuple[str, ...]]:
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, str) and value.strip().isdecimal() and value.strip().isascii():
+    if isinstance(value, str) and len(value) < 10 and value.strip().isdecimal() and value.isascii():
         return int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)

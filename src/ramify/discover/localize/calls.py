@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
@@ -54,6 +55,7 @@ class NotRead:
 
 
 Reading: TypeAlias = Asked | Answered | NotRead
+_Call: TypeAlias = tuple[str, object, tuple[str, ...]]
 
 
 def read_reply(message: Message, finish: Finish = "stop") -> Reading:
@@ -94,7 +96,7 @@ def cut_case(message: Message) -> Json | None:
 
 def _native(message: Message, finish: Finish) -> Reading:
     made = message.get("tool_calls") or [message["function_call"]]
-    readings: list[tuple[str, object, tuple[str, ...]]] = []
+    readings: list[_Call] = []
     for one in made if isinstance(made, list | tuple) else [made]:
         inner = one.get("function", one) if isinstance(one, dict) else None
         if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
@@ -153,9 +155,7 @@ def _mended(text: str) -> Reading | None:
     return None
 
 
-def _one(
-    calls: list[tuple[str, object, tuple[str, ...]]], cases: list[tuple[Json, tuple[str, ...]]]
-) -> Reading:
+def _one(calls: Sequence[_Call], cases: Sequence[tuple[Json, tuple[str, ...]]]) -> Reading:
     """The one thing that was meant; several different ones are refused."""
     asked: dict[str, Asked] = {}
     for name, given, notes in calls:
@@ -170,7 +170,7 @@ def _one(
     if len(asked) + len(told) > 1:
         what = "a call and a case file" if asked and told else f"{len(asked) or len(told)} different ones"
         return NotRead("malformed", f"one turn is one call or the case file; this has {what}")
-    return next(iter([*asked.values(), *told.values()]))
+    return next(iter(asked.values())) if asked else next(iter(told.values()))
 
 
 def _cases(text: str) -> list[Json]:

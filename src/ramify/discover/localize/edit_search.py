@@ -1,4 +1,4 @@
-"""A repair agent that searches: single edits in an order, public tests after each, the hidden suite at the end.
+"""A repair agent that searches: single edits in an order, public tests after each, hidden ones at the end.
 
 Its edits and tests are real, and so is the case file that it may be handed; only its skill is planted, as
 the order in which it looks at functions by itself.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -73,7 +74,7 @@ class EditSearch:
         """Every single edit of every file of the broken project, by path and place."""
         if self._edits is None:
             files = self.task.files
-            self._edits = [Edit(path, one) for path in sorted(files) for one in mutations(files[path])]
+            self._edits = [Edit(path, one) for path in sorted(files) for one in _mutations(files[path])]
         return self._edits
 
     def reachable(self) -> bool:
@@ -81,7 +82,8 @@ class EditSearch:
         files, fixed = self.task.files, self.task.project.files[self.task.path]
         wanted = ast.dump(ast.parse(fixed))
         mine = [one.mutation for one in self.edits() if one.path == self.task.path]
-        near = [one for one in mine if one.function == self.task.mutation.function]
+        at, most = self.task.mutation.start, self.task.mutation.start + len(self.task.mutation.new) + 1
+        near = [one for one in mine if one.start <= most and at <= one.end]
         return any(_dump(one.apply(files[self.task.path])) == wanted for one in near)
 
     def order(self, own: Own, seed: int, finding: CaseFile | None = None) -> list[Edit]:
@@ -167,6 +169,12 @@ def _place(one: Edit, finding: CaseFile) -> int | None:
         if place.path == one.path and place.start <= one.mutation.line <= place.end:
             return number
     return None
+
+
+@lru_cache(maxsize=2048)
+def _mutations(source: str) -> tuple[Mutation, ...]:
+    """A project's other files are the same in all of its tasks."""
+    return tuple(mutations(source))
 
 
 def _dump(source: str) -> str:

@@ -75,7 +75,7 @@ class AgentEffect:
 
     @property
     def threshold_range(self) -> tuple[float, float]:
-        """The lowest and highest q* that gain and loss within their intervals allow: wider than their level."""
+        """The least and greatest q* that gain and loss within their intervals allow; wider than the level."""
         low = _threshold(self.gain.high, self.loss.low)
         return low, _threshold(self.gain.low, self.loss.high)
 
@@ -153,8 +153,8 @@ def measure_agent(
 class InjectionGate:
     """A localizer's calibration, and the repair agents whose gain and loss are known.
 
-    ``fitted_on``: the tasks behind the calibration and their issues' digests. A decision about one of them, or about one on which
-    the agent was measured, is refused: it would look better than it is.
+    ``fitted_on``: the tasks behind the calibration and their issues' digests. A decision about one of them,
+    or about one on which the agent was measured, is refused: it would look better than it is.
     """
 
     calibration: Calibration
@@ -307,3 +307,23 @@ def producer_of(case: CaseFile) -> str:
     if not isinstance(told, dict) or "name" not in told:
         return ""
     return f"{told['name']} {told['version']}" if "version" in told else str(told["name"])
+
+
+def advise_by_numbers(
+    case: CaseFile, gain: float, loss: float, *, chance: float | None = None, price: float = 0.0
+) -> Advice:
+    """Inject or not from G and L as they are known, at ``chance`` or the first place's own confidence.
+
+    Raises: CannotDo for a case whose maker saw the fix. BadInput where no chance is known, or as ``advise``.
+    """
+    refuse_gold(case)
+    if not case.locations:
+        return Advice(False, 0.0, break_even(gain, loss, price) if gain + loss else math.inf, -loss - price)
+    told = case.locations[0].confidence if chance is None else chance
+    if told is None:
+        raise BadInput(
+            "the first place has no confidence: nothing was calibrated",
+            where=case.locations[0].place(),
+            hint="give the chance of being right, or a fitted gate",
+        )
+    return advise(told, gain, loss, price)

@@ -33,10 +33,10 @@ def system_prompt(max_turns: int, most: int) -> str:
         "search.\n\n"
         f"Tools:\n{tools}\n\n"
         f"A tool call is one JSON object, unless you can call tools natively:\n{CALL_FORM}\n\n"
-        f"The case file is one JSON object with at most {most} locations, the likeliest first, each of at most "
-        f"{LONGEST} lines and as few as hold the cause:\n{CASE_FORM}\n\n"
-        "evidence: numbers of the turns that showed you those lines. confidence: your chance, 0 to 1, that the "
-        "fix touches them; null where you cannot say. Name only lines you have seen."
+        f"The case file is one JSON object with at most {most} locations, the likeliest first, each of at "
+        f"most {LONGEST} lines and as few as hold the cause:\n{CASE_FORM}\n\n"
+        "evidence: numbers of the turns that showed you those lines. confidence: your chance, 0 to 1, that "
+        "the fix touches them; null where you cannot say. Name only lines you have seen."
     )
 
 
@@ -98,8 +98,8 @@ def malformed_notice(why: str) -> str:
 def again_notice(why: str) -> str:
     """The short demand after an answer that was cut off, over-long, or no answer in the format."""
     return (
-        f"Nothing was run: {why}. Answer now in the format, without explanation: one JSON object, a tool call "
-        f"such as {CALL_FORM} or the case file."
+        f"Nothing was run: {why}. Answer now in the format, without explanation: one JSON object, a tool "
+        f"call such as {CALL_FORM} or the case file."
     )
 
 

@@ -46,7 +46,7 @@ class TrialRules:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # no slots: what was worked out is kept
 class TrialTasks:
     """Drawn tasks: the faulty function, the right edit's place (1 is first) and the agent's own noise.
 
@@ -103,8 +103,8 @@ def draw_tasks(count: int, rng: np.random.Generator, rules: TrialRules | None = 
 def attempt(tasks: TrialTasks, nats: float, finding: Int[Array, "tasks"] | None = None) -> TrialResult:
     """Let an agent try: functions in its order, edits of one in theirs, until tests pass or runs are spent.
 
-    ``finding``: a function that is tried first, or ``NONE``. A right one needs only its own edits; a wrong one
-    wastes runs before the agent's own order begins.
+    ``finding``: a function that is tried first, or ``NONE``. A right one needs only its own edits; a wrong
+    one wastes runs before the agent's own order begins.
 
     Raises: BadInput where findings do not fit the tasks.
     Source: arXiv:2606.24820 for measuring findings by the repair after them; the agent is ours.
@@ -124,9 +124,7 @@ def right_findings(tasks: TrialTasks) -> Int[Array, "tasks"]:
     return tasks.fault.copy()
 
 
-def drawn_findings(
-    tasks: TrialTasks, precision: float, rng: np.random.Generator
-) -> Int[Array, "tasks"]:
+def drawn_findings(tasks: TrialTasks, precision: float, rng: np.random.Generator) -> Int[Array, "tasks"]:
     """Findings that are right with chance ``precision``, else name another function evenly.
 
     From the same generator state, a higher precision turns wrong ones right and none the other way.
@@ -152,7 +150,7 @@ def confidence_scores(
     tasks: TrialTasks, finding: Int[Array, "tasks"], rng: np.random.Generator, separation: float = 1.55
 ) -> Float[Array, "tasks"]:
     """A localizer's score of each finding: standard normal, ``separation`` higher where it is right."""
-    return rng.normal(size=finding.size) + separation * (finding == tasks.fault)
+    return np.asarray(rng.normal(size=finding.size) + separation * (finding == tasks.fault))
 
 
 def trial_law(nats: float, rules: TrialRules | None = None, *, spent: int = 0) -> tuple[float, float]:
@@ -173,7 +171,9 @@ def trial_law(nats: float, rules: TrialRules | None = None, *, spent: int = 0) -
     return chance, runs
 
 
-def finding_law(nats: float, rules: TrialRules | None = None, measure: Measure = "resolved") -> tuple[float, float]:
+def finding_law(
+    nats: float, rules: TrialRules | None = None, measure: Measure = "resolved"
+) -> tuple[float, float]:
     """In closed form: what a right finding earns and a wrong one costs, G and L."""
     rules = rules or TrialRules()
     at, sign = (0, 1.0) if measure == "resolved" else (1, -1.0)

@@ -70,9 +70,7 @@ def mechanics(texts: Sequence[str], start: int, tree: ast.Module | None = None) 
         return Mechanics(tuple(decides), tuple(gives))
     inside = range(start, end + 1)
     decides, gives = _telling_lines(tree)
-    return Mechanics(
-        tuple(n for n in decides if n in inside), tuple(n for n in gives if n in inside)
-    )
+    return Mechanics(tuple(n for n in decides if n in inside), tuple(n for n in gives if n in inside))
 
 
 @lru_cache(maxsize=64)

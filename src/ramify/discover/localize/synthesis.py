@@ -16,6 +16,9 @@ from ramify.discover.localize.validate import sound
 
 #: What stands where the model left a text out: nothing is made up for it.
 UNSAID = "Not said."
+#: How a text begins that states no cause; the investigator without a model writes so, too.
+NOT_ESTABLISHED = "Not established"
+NO_CAUSE = f"{NOT_ESTABLISHED}: no diagnosis was given."
 _TEXTS = ("explanation", "root_cause", "solution_idea")
 
 Seen = Mapping[int, Sequence[Span]]
@@ -84,7 +87,7 @@ def from_seen(seen: Seen, viewed: Sequence[int], most: int, why: str) -> CaseFil
                 Location(
                     span.path, span.start, end,
                     explanation=f"Looked at in turn {turn}; {why}.",
-                    root_cause="Not established: no diagnosis was given.",
+                    root_cause=NO_CAUSE,
                     solution_idea="None was given.",
                     evidence=tuple(sorted(t for t in seen if _touch(seen[t], span.path, span.start, end))),
                 )
@@ -109,9 +112,9 @@ def _location(row: object, snapshot: Snapshot) -> Location | str:
     end = start if end is None else min(end, length)
     if end < start:
         return f"lines {start} to {end} are no span"
-    texts = {key: _text(row.get(key)) or UNSAID for key in _TEXTS}
+    why, cause, idea = (_text(row.get(key)) or UNSAID for key in _TEXTS)
     return Location(
-        name, start, end, **texts,
+        name, start, end, why, cause, idea,
         symbol=_text(row.get("symbol")) or None,
         dependencies=_dependencies(row.get("dependencies")),
         testing_impact=_texts(row.get("testing_impact")),
@@ -165,7 +168,7 @@ def _text(value: object) -> str:
 def _int(value: object) -> int | None:
     if isinstance(value, bool):
         return None
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal():
+    if isinstance(value, str) and len(value) < 10 and value.isascii() and value.strip().isdecimal():
         return int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)

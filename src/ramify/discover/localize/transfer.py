@@ -1,14 +1,16 @@
-"""What findings are worth downstream: the same tasks repaired with and without them, compared pair by pair."""
+"""What findings are worth downstream: the same tasks repaired with and without them, pair by pair."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.core.jsonl import json_objects
 from ramify.core.stats import Interval, Test, holm, mcnemar, paired_difference, wilcoxon
 from ramify.core.stats.results import is_binary
 from ramify.core.types import Json
@@ -39,7 +41,11 @@ class RepairRun:
     @classmethod
     def from_json(cls, data: Json, where: str = "run") -> RepairRun:
         """A row: ``task`` (or ``instance_id``) and ``resolved`` at least. Raises BadInput."""
-        task, resolved, error = data.get("task", data.get("instance_id")), data.get("resolved"), data.get("error")
+        task, resolved, error = (
+            data.get("task", data.get("instance_id")),
+            data.get("resolved"),
+            data.get("error"),
+        )
         if not isinstance(task, str) or not task:
             raise BadInput('a run names its "task"', where=where)
         if resolved is None and error is not None:
@@ -64,6 +70,18 @@ class RepairRun:
     def to_json(self) -> Json:
         """Plain fields."""
         return asdict(self)
+
+
+def read_runs(file: Path) -> list[RepairRun]:
+    """Runs of a file of JSON lines. Raises BadInput with the line, or where there is none."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"the runs cannot be read: {error.strerror}", where=str(file)) from error
+    runs = [RepairRun.from_json(row, where) for where, row in json_objects(lines, str(file))]
+    if not runs:
+        raise BadInput("there is no run", where=str(file))
+    return runs
 
 
 def _tokens(data: Json, name: str, where: str) -> float | None:
@@ -94,7 +112,11 @@ class TokenChange:
     @property
     def relative(self) -> float | None:
         """The total's change as a share of the tokens without findings."""
-        return None if self.total_change is None or not self.without else self.total_change.estimate / self.without
+        return (
+            None
+            if self.total_change is None or not self.without
+            else self.total_change.estimate / self.without
+        )
 
 
 @final
@@ -254,8 +276,6 @@ def _compared(
 
 
 def _with_p(one: SettingTransfer, p: float, significant: bool) -> SettingTransfer:
-    from dataclasses import replace
-
     return replace(one, p=p, significant=significant)
 
 

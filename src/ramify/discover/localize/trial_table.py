@@ -1,4 +1,4 @@
-"""The planted trial as a table: three agents, findings handed over to all, filtered, gated, and the controls."""
+"""The planted trial as a table: three agents; findings handed over to all, filtered, gated; the controls."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ class BreakEven:
         return None if self.crossing is None else abs(self.crossing - self.effect.threshold)
 
 
-def trial_table(
-    tasks: int = 20_000, seed: int = 0, *, rules: TrialRules | None = None
-) -> list[TrialRow]:
+def trial_table(tasks: int = 20_000, seed: int = 0, *, rules: TrialRules | None = None) -> list[TrialRow]:
     """Every agent without a report, with all findings (90 and 60 % right), filtered, gated, and the controls.
 
     ``filtered`` drops findings below one fixed score for all agents; ``gated`` asks each agent's own

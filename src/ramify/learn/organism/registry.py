@@ -26,6 +26,7 @@ RECIPES = {
     "refuser-c": "refuser_c",
     "refuser-d": "refuser_d",
     "refuser-p": "refuser_p",
+    "repair-writer": "repair_writer",
     "rule-agent": "rule_agent",
     "rule-agent-wary": "rule_agent_wary",
     "summariser": "summariser",

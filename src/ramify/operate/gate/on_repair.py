@@ -25,13 +25,15 @@ from ramify.operate.gate.on_tree import Candidate, TreeWriter
 CRITICS = ("syntax", "ruff", "public")
 #: A turn of a repairer may hold a whole diff.
 SETTINGS = Sampling(max_tokens=2048)
+_UNTOLD = "not right yet"
 
 
 @final
 class RepairBench:
     """Opens tasks of the repair world for the gate: a writer over the tree, its critics, the hidden suite.
 
-    A verdict's price is its wall time in seconds. A candidate whose text is no edit fails every check.
+    A verdict's price is its wall time in seconds. A candidate whose text is no edit fails every check. A world
+    in the small wording tells the writer which critics failed, not why.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class RepairBench:
         """What an episode's number, the draw, opens: writer, critics and oracle of the task."""
         root = plant(self._tree, self._policy, self._world, [task])[0]
         home = task_from_json(task.data)
+        feedback = _brief if self._world.wording == "small" else _feedback
 
         def draw(number: int) -> tuple[Writer[Candidate], Mapping[str, Check[Candidate]], Check[Candidate]]:
             write = TreeWriter(
-                root, self._policy, self._settings, seed=self._seed, draw=number, feedback=_feedback
+                root, self._policy, self._settings, seed=self._seed, draw=number, feedback=feedback
             )
             named = {name: _check(home, name, self._tree) for name in self._critics}
             return write, named, _check(home, "hidden", self._tree)
@@ -101,4 +104,9 @@ def _check(task: RepairTask, name: str, tree: Tree) -> Check[Candidate]:
 
 def _feedback(told: Sequence[Told]) -> str:
     lines = [f"{one.critic}: {one.verdict.reason}" for one in told if one.verdict.passed is False]
-    return "\n".join(lines or ["not right yet"])
+    return "\n".join(lines or [_UNTOLD])
+
+
+def _brief(told: Sequence[Told]) -> str:
+    failed = [one.critic for one in told if one.verdict.passed is False and one.critic in CRITICS]
+    return "\n".join(f"{name}: failed" for name in failed) or _UNTOLD

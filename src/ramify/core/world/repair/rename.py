@@ -137,6 +137,8 @@ class _Before:
 def _listed(source: str) -> frozenset[int]:
     """Lines of statements that list names as text: ``__all__`` and ``__slots__``."""
     found: set[int] = set()
+    if not any(name in source for name in _LISTS):  # parsing is slow, and few have any
+        return frozenset()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

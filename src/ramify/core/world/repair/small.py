@@ -19,22 +19,23 @@ HELD_OUT = 0.25
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
-def small_prompt(source: str, line: int) -> str:
+def small_prompt(source: str, line: int, shown: str | None = None) -> str:
     """The innermost function around a line as rows `` N: code``, N from 1 in the file.
 
-    A level of indentation is one space; docstring and blank lines are left out.
+    A level of indentation is one space; docstring and blank lines are left out. ``shown``: another text of
+    the file with the same lines, whose function is shown; it need not be read again, or even parse.
     """
-    node, rows = _holding(source, line), lines(source)
+    node, rows = _holding(source, line), lines(source if shown is None else shown)
     first = node.body[0]
-    told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1
-    skipped = range(first.lineno, (first.end_lineno or first.lineno) + 1) if told else range(0)
-    shown = []
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1
+    skipped = range(first.lineno, (first.end_lineno or first.lineno) + 1) if documented else range(0)
+    view = []
     for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
         code = rows[number - 1].strip()
         if code and number not in skipped:
             deep = len(rows[number - 1]) - len(rows[number - 1].lstrip()) - node.col_offset
-            shown.append(f" {number}: {' ' * (deep // 4)}{code}")
-    return "\n".join(shown)
+            view.append(f" {number}: {' ' * (deep // 4)}{code}")
+    return "\n".join(view)
 
 
 def span(source: str, line: int) -> tuple[int, int]:

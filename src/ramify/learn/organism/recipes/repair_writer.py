@@ -25,7 +25,7 @@ from ramify.core.world.repair.trades import trades
 from ramify.learn.organism.recipe import Conversation, Recipe, Shape
 from ramify.learn.train.sft import SftSettings
 
-DIALOGUES = 40_000
+DIALOGUES = 30_000
 #: Shares of dialogues of one, two and three turns.
 TURNS = (0.7, 0.2, 0.1)
 #: Chance that a turn is wrong, and what wrong turns are: another bug in the mutated line, one in another line
@@ -77,7 +77,7 @@ def answer(source: str, number: int) -> str:
 def dialogue(bug: Bug, rng: np.random.Generator) -> list[Message]:
     """A repair of one to three turns: each mends a line that is still wrong, or errs."""
     broken = bug.mutation.apply(bug.source)
-    talk: list[Message] = [say("user", small_prompt(broken, bug.mutation.line))]
+    talk: list[Message] = [say("user", small_prompt(bug.source, bug.mutation.line, broken))]
     wrong, last = [bug.mutation.line], bug.mutation.line
     for turn in range(1 + int(rng.choice(len(TURNS), p=TURNS))):
         if turn:
@@ -156,5 +156,5 @@ RECIPE = Recipe(
     shape=Shape(layers=3, width=96, heads=4, hidden=192, context=384),
     training=SftSettings(steps=1500, rows=32, learning_rate=3e-3, warmup=50),
     world="repair?origin=generated&splits=mutations&turns=1&wording=small",
-    sampling=Sampling(max_tokens=64),
+    sampling=Sampling(max_tokens=80),
 )

@@ -1,0 +1,244 @@
+"""The gate over a trained writer: the organism ``repair-writer`` mends real packages, and errs as it will.
+
+Rates are fitted on some of the mutations it has never seen and used on others, live by the planned controller
+and replayed by every rule. The beliefs are put beside the writer's own sequence probability, and one critic is
+counted twice without saying so, to see that calibration suffers and that the independence test finds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parts.gate_live import COSTS, HORIZON, PRICES, Live, cell_of
+from ramify.core.errors import ServerError
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.local import LocalPolicy
+from ramify.core.tree.tree import Tree
+from ramify.core.types import Json
+from ramify.core.world.base import Task
+from ramify.core.world.open import open_world
+from ramify.core.world.repair.world import RepairWorld
+from ramify.learn.organism import build, find
+from ramify.operate.gate import BayesController, CriticModel, Prices
+from ramify.operate.gate.collect import collect_records
+from ramify.operate.gate.fit import fit_critics
+from ramify.operate.gate.independence import independence
+from ramify.operate.gate.live import run_gate
+from ramify.operate.gate.on_repair import RepairBench
+from ramify.operate.gate.on_tree import Candidate
+from ramify.operate.gate.prr import prr
+from ramify.operate.gate.records import Record
+from ramify.operate.gate.score import Scores, score
+
+ORGANISM = "repair-writer"
+TASKS = 200
+#: A candidate of a chain: instance, draw, step.
+Key = tuple[str, str, int | None]
+
+
+def split_tasks(count: int, seed: int = 0) -> tuple[list[Task], list[Task]]:
+    """Held-out mutations to fit on and as many others to measure on; the projects are the same."""
+    world, _ = _world()
+    both = world.tasks("held-out", 2 * count, seed)
+    return both[:count], both[count:]
+
+
+def organism_records(
+    tasks: Sequence[Task], draws: int = 1, seed: int = 0
+) -> tuple[list[Record], dict[Key, tuple[float, float]]]:
+    """Chains of three candidates, judged by all; and each candidate's sum and mean token log-probability."""
+    said: list[tuple[float, float]] = []
+
+    def digest(candidate: Candidate) -> str:
+        chances = candidate.node.logprobs
+        assert chances is not None
+        said.append((float(chances.sum()), float(chances.mean())))
+        return candidate.digest
+
+    with _bench(seed) as bench:
+        records = collect_records(
+            {task.id: bench.open(task) for task in tasks}, digest, draws=draws, steps=HORIZON
+        )
+    keys = [(record.instance, record.candidate, record.step) for record in records]
+    return records, dict(zip(keys, said, strict=True))
+
+
+def organism_episodes(
+    tasks: Sequence[Task], model: CriticModel, prices: Prices, draws: int = 1, seed: int = 1
+) -> dict[str, list[float]]:
+    """Utilities of live episodes of the planned controller, by task; ``seed`` is not that of the records."""
+    controller = BayesController(model, prices, HORIZON, "retry")
+    found: dict[str, list[float]] = {}
+    with _bench(seed) as bench:
+        for task in tasks:
+            opened = bench.open(task)
+            for draw in range(draws):
+                write, critics, verify = opened(draw)
+                try:
+                    episode = run_gate(
+                        controller, model, prices, write, critics, verify, horizon=HORIZON, ending="retry"
+                    )
+                except ServerError:
+                    continue
+                if episode.outcome != "unknown":
+                    found.setdefault(task.id, []).append(episode.utility)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Prediction-rejection ratios on the same candidates: the belief, and the writer's own probability.
+
+    ``low`` is the lower end of the 95 % bootstrap interval (tasks drawn whole) of the belief's lead over the
+    better of the two ways to take that probability.
+    """
+
+    belief: float
+    total: float
+    mean: float
+    low: float
+    cases: int
+
+
+def rivals(scores: Scores, said: Mapping[Key, tuple[float, float]], resamples: int = 1000) -> Rivals:
+    """Put beliefs beside the sum and the mean of token log-probabilities."""
+    right = np.array([float(bool(r.right)) for r in scores.records])
+    own = np.array([said[r.instance, r.candidate, r.step] for r in scores.records])
+    columns = np.column_stack([scores.beliefs, own])
+    names = sorted({r.instance for r in scores.records})
+    rows = {name: [] for name in names}
+    for row, record in enumerate(scores.records):
+        rows[record.instance].append(row)
+    generator = np.random.default_rng(0)
+    leads = []
+    for _ in range(resamples):
+        drawn = np.concatenate([rows[names[i]] for i in generator.integers(len(names), size=len(names))])
+        values = _ratios(columns[drawn], right[drawn])
+        leads.append(values[0] - max(values[1:]))
+    belief, total, mean = _ratios(columns, right)
+    return Rivals(belief, total, mean, float(np.quantile(leads, 0.025)), len(right))
+
+
+def _ratios(columns: np.ndarray, right: np.ndarray) -> list[float]:
+    found = [prr(column, right).value for column in columns.T]
+    return [float("nan") if value is None else value for value in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubled:
+    """Calibration error of beliefs with the public tests counted once and twice, and what the test says."""
+
+    once: float
+    twice: float
+    flagged: bool
+
+
+def doubled(fitted_on: Sequence[Record], held: Sequence[Record]) -> Doubled:
+    """Give the public tests a second name, and say nothing of it."""
+    once = score(fit_critics(fitted_on, COSTS), held).rows[0].ece
+    more = COSTS | {"public again": COSTS["public"]}
+    again = score(fit_critics(_again(fitted_on), more), _again(held)).rows[0].ece
+    assert once is not None
+    assert again is not None
+    pairs = independence(_again(fitted_on), ["syntax", "public", "public again"]).duplicates
+    return Doubled(once, again, ("public", "public again") in pairs)
+
+
+def _again(records: Sequence[Record]) -> list[Record]:
+    return [
+        replace(r, verdicts={**r.verdicts, "public again": r.verdicts.get("public")})
+        if "public" in r.verdicts
+        else r
+        for r in records
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class OrganismGate:
+    """All that the organism's part comes to; ``cells`` by price of verifying."""
+
+    model: CriticModel
+    single: float
+    cells: dict[str, Live]
+    rivals: Rivals
+    doubled: Doubled
+
+    def to_json(self) -> Json:
+        """The figures."""
+        return {
+            "single": self.single,
+            "prior": self.model.start,
+            "critics": {c.name: [c.right, c.wrong] for c in self.model.critics},
+            "kernel": self.model.kernel.to_json(),
+            "cells": {
+                name: {
+                    "predicted": one.predicted, "realised": one.realised, "z": one.z,
+                    "episodes": one.episodes, "replayed": one.comparison.best.mean,
+                    "best_rule": one.comparison.best.rule,
+                    "best_rule_mean": one.comparison.best.means[one.comparison.best.rule],
+                    "low": one.comparison.best.gap.low, "high": one.comparison.best.gap.high,
+                }
+                for name, one in self.cells.items()
+            },
+            "prr": {
+                "belief": self.rivals.belief, "logprob_sum": self.rivals.total,
+                "logprob_mean": self.rivals.mean, "lead_low": self.rivals.low, "cases": self.rivals.cases,
+            },
+            "ece": [self.doubled.once, self.doubled.twice],
+            "duplicate_flagged": self.doubled.flagged,
+        }  # fmt: skip
+
+
+def organism_gate(tasks: int = TASKS, prices: Mapping[str, Prices] = PRICES) -> OrganismGate:
+    """Fit on ``tasks`` tasks, then one live episode and one recorded chain of each of as many others."""
+    first, second = split_tasks(tasks)
+    fitted_on, _ = organism_records(first)
+    held, said = organism_records(second)
+    model = fit_critics(fitted_on, COSTS)
+    cells = {
+        name: cell_of(model, cell, organism_episodes(second, model, cell), held)
+        for name, cell in prices.items()
+    }
+    fresh = [r.right for r in held if r.step == 0 and r.right is not None]
+    return OrganismGate(
+        model, float(np.mean(fresh)), cells, rivals(score(model, held), said), doubled(fitted_on, held)
+    )
+
+
+def _world() -> tuple[RepairWorld, Sampling]:
+    recipe = find(ORGANISM)
+    assert recipe.world is not None
+    world = open_world(recipe.world)
+    assert isinstance(world, RepairWorld)
+    return world, recipe.sampling
+
+
+@contextmanager
+def _bench(seed: int) -> Iterator[RepairBench]:
+    """The repair bench over the organism, which is built where it is not there."""
+    world, settings = _world()
+    policy = LocalPolicy.load(str(build(ORGANISM)))
+    with Tree.memory() as tree:
+        yield RepairBench(tree, world, policy, settings, seed=seed)
+
+
+def main() -> None:
+    """Print the figures of the organism's part as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=TASKS)
+    parser.add_argument("--cells", nargs="*", default=list(PRICES))
+    told = parser.parse_args()
+    began = time.monotonic()
+    found = organism_gate(told.tasks, {name: PRICES[name] for name in told.cells})
+    print(json.dumps(found.to_json() | {"seconds": round(time.monotonic() - began)}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

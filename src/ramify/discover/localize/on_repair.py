@@ -1,0 +1,131 @@
+"""The investigator on repair tasks, and what its cases are worth to a repair agent that runs real tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from ramify.core.errors import BadInput
+from ramify.core.world.repair.runner import TestRunner
+from ramify.core.world.repair.tasks import RepairTask
+from ramify.discover.localize.casefile import CaseFile, Location
+from ramify.discover.localize.edit_search import OWN, Attempt, EditSearch, Own
+from ramify.discover.localize.gold import gold_spans
+from ramify.discover.localize.index import RepoIndex
+from ramify.discover.localize.inject import GOLD, GateRun, finding_right
+from ramify.discover.localize.investigate import investigate
+from ramify.discover.localize.snapshot import Snapshot
+from ramify.discover.localize.spectrum import Spectrum, spectrum
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Investigated:
+    """A task with its index and the investigator's case file."""
+
+    task: RepairTask
+    index: RepoIndex
+    case: CaseFile
+
+    @property
+    def run(self) -> GateRun | None:
+        """What a gate is fitted on; None for an empty case."""
+        return GateRun.of(self.task.id, self.case, self.task.gold) if self.case.locations else None
+
+
+def investigate_task(task: RepairTask, found: Spectrum | None = None) -> Investigated:
+    """Investigate the broken project without its tests, from the issue and, if given, a spectrum."""
+    index = RepoIndex.build(Snapshot.from_files(task.files), workers=1)
+    return Investigated(task, index, investigate(index, task.issue, spectrum=found))
+
+
+def task_spectrum(task: RepairTask, runner: TestRunner) -> Spectrum:
+    """Which lines each test of the broken project runs: all tests, as the upper reference has them."""
+    report = runner.run(task.files, task.tests, spectrum=True)
+    return spectrum(report.spectrum or {}, report.failed)
+
+
+def ochiai_files(found: Spectrum, files: Sequence[str]) -> list[str]:
+    """Files by their most suspicious line, then by how many lines are that suspicious, then by name."""
+    lines = found.ochiai()
+    best: dict[str, tuple[float, int]] = {}
+    for (path, _), worth in lines.items():
+        high, count = best.get(path, (0.0, 0))
+        best[path] = (worth, 1) if worth > high else (high, count + (worth == high))
+    return sorted(files, key=lambda path: (*(-one for one in best.get(path, (0.0, 0))), path))
+
+
+def first_place(case: CaseFile) -> CaseFile:
+    """The case cut to its first place, which its score speaks of."""
+    return replace(case, locations=case.locations[:1])
+
+
+def right_case(one: Investigated) -> CaseFile:
+    """A control: the function that the fix changes, in the shape of an investigator's place.
+
+    It is marked as made with the fix at hand.
+    """
+    chunk = gold_spans(one.task.gold).spans[0]
+    symbol = one.index.at(chunk.path, chunk.start)
+    if symbol is None:
+        raise BadInput("the fix is at no line of the snapshot", where=one.task.id)
+    place = Location(
+        symbol.path,
+        symbol.start,
+        symbol.end,
+        "the fix changes it",
+        "known from the fix",
+        "known from the fix",
+        symbol=symbol.qualified or None,
+    )
+    return CaseFile((place,), meta={"producer": {"name": "oracle"}, GOLD: True})
+
+
+def wrong_case(one: Investigated) -> CaseFile | None:
+    """A control: the investigator's best place among those that the fix shows to be wrong; None without one."""
+    for place in one.case.locations:
+        alone = replace(one.case, locations=(place,), meta={"producer": {"name": "oracle"}, GOLD: True})
+        if not finding_right(alone, one.task.gold):
+            return alone
+    return None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ForkedTask:
+    """One task, repaired by every agent with no, its own, a right, a wrong and another task's finding.
+
+    ``attempts``: (agent, arm) -> attempt; arms none, found, right, wrong, shuffled.
+    """
+
+    task: str
+    run: GateRun | None
+    attempts: Mapping[tuple[Own, str], Attempt]
+
+
+def fork_task(
+    one: Investigated,
+    runner: TestRunner,
+    *,
+    shuffled: CaseFile | None = None,
+    own: Sequence[Own] = OWN,
+    seed: int = 0,
+    budget: int = 40,
+) -> ForkedTask:
+    """Repair one task with every finding; all arms share the agent's own order and its random choices."""
+    search = EditSearch(one.task, runner, budget)
+    arms: dict[str, CaseFile | None] = {
+        "none": None,
+        "found": first_place(one.case),
+        "right": right_case(one),
+    }
+    wrong = wrong_case(one)
+    if wrong is not None:
+        arms["wrong"] = wrong
+    if shuffled is not None:
+        arms["shuffled"] = first_place(shuffled)
+    attempts = {
+        (agent, arm): search.attempt(agent, seed, finding) for agent in own for arm, finding in arms.items()
+    }
+    return ForkedTask(one.task.id, one.run, attempts)

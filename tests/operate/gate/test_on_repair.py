@@ -1,0 +1,40 @@
+"""What the repair bench tells a writer before it tries again."""
+
+from ramify.core.world.repair.world import repair_world
+from ramify.operate.gate.live import Told, Verdict
+from ramify.operate.gate.on_repair import RepairBench
+
+
+class Asked:
+    """A writer's feedback, taken from the bench."""
+
+    def __init__(self, monkeypatch, wording):
+        self.feedback = None
+
+        def writer(root, policy, settings, *, feedback, **more):
+            self.feedback = feedback
+
+        monkeypatch.setattr("ramify.operate.gate.on_repair.TreeWriter", writer)
+        monkeypatch.setattr("ramify.operate.gate.on_repair.plant", lambda *given: [None])
+        world = repair_world(origin="generated", wording=wording)
+        task = world.tasks("train", 1)[0]
+        RepairBench(None, world, None).open(task)(0)
+
+
+TOLD = (
+    Told("syntax", Verdict(True)),
+    Told("public", Verdict(False, reason="tests/test_a.py::test_b_1: AssertionError")),
+    Told("verify", Verdict(False, reason="")),
+)
+
+
+def test_the_small_wording_names_the_critics_that_failed(monkeypatch):
+    feedback = Asked(monkeypatch, "small").feedback
+    assert feedback(TOLD) == "public: failed"
+    assert feedback(TOLD[2:]) == feedback(()) == "not right yet"
+
+
+def test_the_full_wording_says_why(monkeypatch):
+    feedback = Asked(monkeypatch, "full").feedback
+    assert feedback(TOLD[:2]) == "public: tests/test_a.py::test_b_1: AssertionError"
+    assert feedback(()) == "not right yet"
