@@ -78,6 +78,7 @@ reference: $(READY) ## Rewrite docs/reference/cli.md from the commands
 $(PEERS): $(READY)
 	@echo "bench: the packages that benchmarks measure beside"
 	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group peers
+	@$(PIP) --constraint constraints.txt --no-deps lm-polygraph==0.7.0
 	@touch $@
 
 bench: $(PEERS) ## Run the benchmarks and rewrite docs/results.md (QUICK=1: about a minute each)

@@ -1,7 +1,7 @@
 """The gate over a trained writer: the organism ``repair-writer`` mends real packages, and errs as it will.
 
 Rates are fitted on some of the mutations it has never seen and used on others, live by the planned controller
-and replayed by every rule. The beliefs are put beside the writer's own sequence probability, and one critic is
+and replayed by every rule. The beliefs are put beside the writer's own sequence probability. One critic is
 counted twice without saying so, to see that calibration suffers and that the independence test finds it.
 """
 

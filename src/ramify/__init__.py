@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ramify.core.chat import ChatModel, PolicyChat, ScriptedChat
+    from ramify.core.decide import break_even, fit_calibration
     from ramify.core.errors import RamifyError, UserError
     from ramify.core.fork import (
         Ban,
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from ramify.core.tree.tree import Tree
     from ramify.core.world.base import Task, World
     from ramify.core.world.open import open_world
+    from ramify.discover.localize import RepoTools
+    from ramify.discover.localize.casefile import CaseFile
+    from ramify.discover.localize.investigate import investigate
+    from ramify.discover.localize.on_repository import localize_path
     from ramify.examine.crosscoder import CrossCoder
     from ramify.examine.forensics import Case, Hypothesis, Incident, Intervention
     from ramify.examine.probe import FirstTokenProbe
@@ -55,9 +60,15 @@ if TYPE_CHECKING:
     from ramify.learn.credit.methods import credit_method
     from ramify.learn.recovery import read_traces, recovery_audit
     from ramify.learn.train.loop import TreeTraining, improve
+    from ramify.operate.gate import BayesController, CriticModel
+    from ramify.operate.gate.fit import fit_critics
+    from ramify.operate.gate.live import run_gate
     from ramify.operate.memory import ExperienceMemory, RecurrenceGate
     from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
     from ramify.operate.rot import GovernanceProbe
+    from ramify.operate.route import OutcomeTable, RoutedChat, WorkerPool, label_by_fork
+    from ramify.operate.route.conduct.conductor import Conductor
+    from ramify.operate.route.head import SelectionHead
 
 # Loaded on first use: a script that only reads a tree does not wait for torch.
 _HOME = {
@@ -65,12 +76,16 @@ _HOME = {
     "ActivationStore": "core.tree.activations",
     "AddVector": "examine.steer",
     "Ban": "core.fork",
+    "BayesController": "operate.gate",
     "Capture": "core.policy.inside",
     "Case": "examine.forensics",
+    "CaseFile": "discover.localize.casefile",
     "ChatModel": "core.chat",
     "ClampDirection": "examine.steer",
     "Compose": "core.fork",
+    "Conductor": "operate.route.conduct.conductor",
     "Constraint": "operate.pin",
+    "CriticModel": "operate.gate",
     "CrossCoder": "examine.crosscoder",
     "Draft": "core.tree.node",
     "Edit": "core.policy.inside",
@@ -90,6 +105,7 @@ _HOME = {
     "LocalPolicy": "core.policy.local",
     "MatchJudge": "core.judge",
     "Node": "core.tree.node",
+    "OutcomeTable": "operate.route",
     "PinnedBuffer": "operate.pin",
     "PinnedCompactor": "operate.pin",
     "Point": "core.tree.node",
@@ -101,10 +117,13 @@ _HOME = {
     "RemotePolicy": "core.policy.remote",
     "Remove": "core.fork",
     "Replace": "core.fork",
+    "RepoTools": "discover.localize",
+    "RoutedChat": "operate.route",
     "Sampling": "core.policy.base",
     "Score": "core.tree.score",
     "ScriptedChat": "core.chat",
     "ScriptedPolicy": "core.policy.scripted",
+    "SelectionHead": "operate.route.head",
     "Set": "core.fork",
     "StateGraph": "learn.credit.graph",
     "SwapPolicy": "core.fork",
@@ -116,23 +135,31 @@ _HOME = {
     "TreeTraining": "learn.train.loop",
     "UUCB": "core.grow",
     "UserError": "core.errors",
+    "WorkerPool": "operate.route",
     "World": "core.world.base",
+    "break_even": "core.decide",
     "causal_cuts": "examine.stance",
     "collapse_report": "core.grow.report",
     "compare": "core.fork",
     "compare_until": "core.fork",
     "continuation_variance": "examine.stance",
     "credit_method": "learn.credit.methods",
+    "fit_calibration": "core.decide",
+    "fit_critics": "operate.gate.fit",
     "fork": "core.fork",
     "grow": "core.grow",
     "grow_trees": "core.grow",
     "improve": "learn.train.loop",
+    "investigate": "discover.localize.investigate",
+    "label_by_fork": "operate.route",
     "leaf_batch": "core.grow.leaves",
+    "localize_path": "discover.localize.on_repository",
     "open_policy": "core.policy.open",
     "open_world": "core.world.open",
     "plant_prompt": "core.grow",
     "read_traces": "learn.recovery",
     "recovery_audit": "learn.recovery",
+    "run_gate": "operate.gate.live",
     "steering": "examine.steer",
     "sweep": "core.fork",
 }
@@ -142,12 +169,16 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "ActivationStore",
     "AddVector",
     "Ban",
+    "BayesController",
     "Capture",
     "Case",
+    "CaseFile",
     "ChatModel",
     "ClampDirection",
     "Compose",
+    "Conductor",
     "Constraint",
+    "CriticModel",
     "CrossCoder",
     "Draft",
     "Edit",
@@ -167,6 +198,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "LocalPolicy",
     "MatchJudge",
     "Node",
+    "OutcomeTable",
     "PinnedBuffer",
     "PinnedCompactor",
     "Point",
@@ -178,10 +210,13 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "RemotePolicy",
     "Remove",
     "Replace",
+    "RepoTools",
+    "RoutedChat",
     "Sampling",
     "Score",
     "ScriptedChat",
     "ScriptedPolicy",
+    "SelectionHead",
     "Set",
     "StateGraph",
     "SwapPolicy",
@@ -193,23 +228,31 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "TreeTraining",
     "UUCB",
     "UserError",
+    "WorkerPool",
     "World",
+    "break_even",
     "causal_cuts",
     "collapse_report",
     "compare",
     "compare_until",
     "continuation_variance",
     "credit_method",
+    "fit_calibration",
+    "fit_critics",
     "fork",
     "grow",
     "grow_trees",
     "improve",
+    "investigate",
+    "label_by_fork",
     "leaf_batch",
+    "localize_path",
     "open_policy",
     "open_world",
     "plant_prompt",
     "read_traces",
     "recovery_audit",
+    "run_gate",
     "steering",
     "sweep",
 ]

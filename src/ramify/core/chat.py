@@ -14,16 +14,22 @@ from typing import Protocol, final, runtime_checkable
 from ramify.core.errors import BadInput, ServerError
 from ramify.core.policy.base import Cost, Policy, Request, Sampling, sample_all
 from ramify.core.policy.noise import NoiseKey, stream_of
+from ramify.core.policy.one_at_a_time import one_at_a_time
 from ramify.core.types import Finish, Json, Message, token_array
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A chat model's answer: the assistant message (content, tool calls where it made some) and its cost."""
+    """A chat model's answer: the assistant message (content, tool calls where it made some) and its cost.
+
+    ``note`` is what the model says about this answer and not in it (who of several gave it, and why); plain
+    JSON, None where it says nothing.
+    """
 
     message: Message
     finish: Finish = "stop"
     cost: Cost = field(default_factory=Cost)
+    note: Json | None = None
 
     @property
     def text(self) -> str:
@@ -74,10 +80,12 @@ class PolicyChat:
         asked = [dict(m) for m in messages]
         if tools:
             asked[0] = {**asked[0], "tools": list(tools)}
-        rendered = self.policy.render([], token_array([]), asked)
+        with one_at_a_time(self.policy):
+            rendered = self.policy.render([], token_array([]), asked)
         noise = NoiseKey(self._seed, stream_of("chat", repr(asked)), draw)
         request = Request(rendered.tokens, noise, messages=tuple(asked))
-        answer = sample_all(self.policy, [request], self.settings)[0]
+        with one_at_a_time(self.policy):
+            answer = sample_all(self.policy, [request], self.settings)[0]
         if answer.error is not None:
             raise ServerError(f"no answer: {answer.error}", where=self.name)
         message = answer.message or {"role": "assistant", "content": answer.text}

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,24 +36,40 @@ class Entry:
 class Journal:
     """Entries in order. Appending is one durable write; a line that a crash cut short never counted.
 
-    Without a file it lives in memory. ``noun`` is what messages call it.
+    Without a file it lives in memory. ``noun`` is what messages call it. ``keep`` is how many of the newest
+    entries stay in memory (None: all): with a file the others are read from there again, without one they
+    are forgotten, and the journal's length still counts them.
     """
 
     def __init__(
-        self, file: Path | None = None, clock: Callable[[], float] = time.time, *, noun: str = "journal"
+        self,
+        file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        *,
+        noun: str = "journal",
+        keep: int | None = None,
     ) -> None:
         self.file = file
         self._clock = clock
         self._noun = noun
         #: Bytes of an unfinished last line that a crash left; the next append takes their place.
         self.torn = 0
-        self._entries: list[Entry] = []
+        self._entries: deque[Entry] = deque(maxlen=keep)
+        self._last: Entry | None = None
         self._size = 0
         if file is not None and file.exists():
-            self._read(file.read_bytes())
+            for entry in self._read(file):
+                self._keep(entry)
 
     @classmethod
-    def create(cls, file: Path, clock: Callable[[], float] = time.time, *, noun: str = "journal") -> Self:
+    def create(
+        cls,
+        file: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        noun: str = "journal",
+        keep: int | None = None,
+    ) -> Self:
         """A new file, its folder made; raises Mismatch where there is one that says anything."""
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -60,18 +77,20 @@ class Journal:
         except FileExistsError as error:
             if len(cls(file, noun=noun)):
                 raise Mismatch(f"there is a {noun} here already", where=str(file), hint="open it") from error
-        return cls(file, clock, noun=noun)
+        return cls(file, clock, noun=noun, keep=keep)
 
     def __iter__(self) -> Iterator[Entry]:
+        if self.file is not None and len(self._entries) < len(self):
+            return self._read(self.file, len(self))
         return iter(tuple(self._entries))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return 0 if self._last is None else self._last.n + 1
 
     @property
     def head(self) -> str:
         """Digest of the last entry: it stands for all of them."""
-        return self._entries[-1].id if self._entries else _BEGIN
+        return _BEGIN if self._last is None else self._last.id
 
     def append(self, kind: str, body: Json) -> Entry:
         """Write one entry; it is on the disk when this returns.
@@ -82,13 +101,17 @@ class Journal:
             Mismatch: the file is gone.
         """
         body = json.loads(canonical(body))
-        last = self._entries[-1].time if self._entries else 0.0
-        fields = (len(self._entries), max(last, round(float(self._clock()), 6)), kind, body, self.head)
+        last = 0.0 if self._last is None else self._last.time
+        fields = (len(self), max(last, round(float(self._clock()), 6)), kind, body, self.head)
         entry = Entry(*fields, content_hash(list(fields)))
         if self.file is not None:
             self._write(self.file, canonical(to_json(entry)).encode() + b"\n")
-        self._entries.append(entry)
+        self._keep(entry)
         return entry
+
+    def _keep(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._last = entry
 
     def _write(self, file: Path, line: bytes) -> None:
         if not file.exists():
@@ -112,17 +135,32 @@ class Journal:
         self._size += len(line)
         self.torn = 0
 
-    def _read(self, data: bytes) -> None:
-        self._size = data.rfind(b"\n") + 1
-        self.torn = len(data) - self._size
-        lines = data[: self._size].decode("utf-8", errors="replace").split("\n")
-        for place, fields in json_objects(lines, str(self.file)):
-            entry = from_json(Entry, fields, place)
-            expected = content_hash([entry.n, entry.time, entry.kind, entry.body, self.head])
-            if entry.n != len(self._entries) or entry.prev != self.head or entry.id != expected:
-                raise Mismatch("this entry was changed, or one before it is missing", where=place,
-                               hint=f"restore the file: a {self._noun} is append-only")  # fmt: skip
-            self._entries.append(entry)
+    def _read(self, file: Path, most: int | None = None) -> Iterator[Entry]:
+        """The entries of the file, checked one by one, ``most`` of them; all of them set size and rest."""
+        n, prev = 0, _BEGIN
+        with file.open("rb") as stream:
+            lines = (line.decode("utf-8", errors="replace") for line in self._whole(stream, most is None))
+            for place, fields in json_objects(lines, str(file)):
+                entry = from_json(Entry, fields, place)
+                expected = content_hash([entry.n, entry.time, entry.kind, entry.body, prev])
+                if entry.n != n or entry.prev != prev or entry.id != expected:
+                    raise Mismatch("this entry was changed, or one before it is missing", where=place,
+                                   hint=f"restore the file: a {self._noun} is append-only")  # fmt: skip
+                n, prev = n + 1, entry.id
+                yield entry
+                if n == most:
+                    return
+
+    def _whole(self, stream: IO[bytes], measure: bool) -> Iterator[bytes]:
+        """The finished lines; an unfinished last one is what a crash left."""
+        for line in stream:
+            whole = line.endswith(b"\n")
+            if measure:
+                self._size += len(line) if whole else 0
+                self.torn = 0 if whole else len(line)
+            if not whole:
+                return
+            yield line
 
 
 @contextlib.contextmanager

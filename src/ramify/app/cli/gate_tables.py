@@ -87,3 +87,28 @@ def print_scores(told: dict[str, Any]) -> None:
     _table(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
     lost = "".join(f", {n} dropped: {why}" for why, n in told["dropped"].items())
     typer.echo(f"{told['candidates']} candidates{lost}")
+
+
+def print_live(told: dict[str, Any]) -> None:
+    """Episodes as a table, then what was earned beside what was promised."""
+    rows = [
+        [
+            one["task"], str(one["draw"]), " > ".join(one["actions"]), one["outcome"],
+            _figure(one["belief"]), _figure(one["utility"], "+.2f"), one["why"] or "",
+        ]
+        for one in told["rows"]
+    ]  # fmt: skip
+    _table(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
+    outcomes = ", ".join(f"{n} {name}" for name, n in told["outcomes"].items())
+    typer.echo(f"{len(told['rows'])} episodes: {outcomes}; {told['found']} were on the tree already")
+    utility, promised = told["utility"], told["promised"]
+    if utility is not None:
+        typer.echo(
+            f"{told['policy']} earned {utility['estimate']:.2f} a task ({utility['low']:.2f} to "
+            f"{utility['high']:.2f}); predicted {told['predicted']:.2f}, z {_figure(told['z'], '+.1f')}"
+        )
+    best = promised["best_rule"]
+    typer.echo(
+        f"promised: the plan {promised['value']:.2f}, the best simple rule, {best}, "
+        f"{promised['rules'][best]:.2f}, always verifying {promised['rules']['always_verify']:.2f}"
+    )

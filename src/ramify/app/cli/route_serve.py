@@ -11,6 +11,7 @@ from ramify.app.cli.common import existing
 from ramify.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ramify.core.chat import ChatModel
     from ramify.operate.route.pool import WorkerPool
     from ramify.operate.route.routed import Chooser
 
@@ -24,11 +25,17 @@ def serve_command(
     worker: Annotated[
         str | None, typer.Option("--worker", help="Always this worker, without a head.")
     ] = None,
+    conductor: Annotated[
+        str | None,
+        typer.Option("--conductor", help="A policy that writes workflows for the pool, in place of a head."),
+    ] = None,
     name: Annotated[str, typer.Option("--name", help="The one model name that clients see.")] = "ramify",
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; only this machine by default.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
     lanes: Annotated[int, typer.Option("--lanes", min=1, help="Calls at the same time.")] = 1,
     retries: Annotated[
         int, typer.Option("--retries", min=0, help="Next best workers to try where one gives no answer.")
@@ -43,33 +50,68 @@ def serve_command(
 ) -> None:
     """Serve a pool of workers under one model name; each call goes to the worker that the head picks.
 
-    Any OpenAI client can ask it, at http://HOST:PORT/v1. Ctrl-C ends it once running answers are given.
+    Any OpenAI client can ask it, at http://HOST:PORT/v1, and reads in each choice, as ``ramify``, who answered
+    and why. With --conductor each call is a workflow. Ctrl-C ends it once running answers are given.
 
     Example: ramify route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
     """
     from ramify.app.server import serve
-    from ramify.operate.route.decision import DecisionLog
     from ramify.operate.route.pool_io import read_pool
+
+    if sum(one is not None for one in (head, worker, conductor)) != 1:
+        raise BadInput(
+            "say who picks the worker",
+            hint="one of --head DIR --backbone hf:DIR, --worker NAME, or --conductor POLICY",
+        )
+    if conductor is not None and log is not None:
+        raise BadInput("a conductor makes no decisions to log", hint="what ran is in each answer")
+    workers = read_pool(existing(pool))
+    if conductor is not None:
+        model = conductor_for(workers, conductor)
+    else:
+        model = router_for(workers, head, backbone, worker, name, retries, log)
+
+    def ready(address: str) -> None:
+        typer.echo(f"{len(workers.open)} workers behind {name!r} at {address}", err=True)
+
+    serve({name: model}, host=host, port=port, key=key, lanes=lanes, ready=ready)
+
+
+def conductor_for(pool: WorkerPool, spec: str) -> ChatModel:
+    """Who writes a workflow for every call."""
+    from ramify.app.cli.live import LiveProgress
+    from ramify.app.conducting import policy_spec
+    from ramify.core.chat import PolicyChat
+    from ramify.core.policy.base import Sampling
+    from ramify.core.policy.open import open_policy
+    from ramify.operate.route.conduct.conductor import Conductor
+
+    with LiveProgress() as live:
+        policy = open_policy(policy_spec(spec, live))
+    return Conductor(PolicyChat(policy, Sampling(temperature=0.0)), pool)
+
+
+def router_for(
+    pool: WorkerPool,
+    head: Path | None,
+    backbone: str | None,
+    worker: str | None,
+    name: str,
+    retries: int,
+    log: Path | None,
+) -> ChatModel:
+    """The pool as one model that logs its decisions."""
+    from ramify.operate.route.decision import DecisionLog
     from ramify.operate.route.routed import RoutedChat
 
-    workers = read_pool(existing(pool))
-    model = RoutedChat(
-        workers,
-        chooser_for(workers, head, backbone, worker),
-        name=name,
-        retries=retries,
-        log=DecisionLog(log),
-    )
-    typer.echo(f"{len(workers.open)} workers behind {name!r} at http://{host}:{port}/v1", err=True)
-    serve({name: model}, host=host, port=port, key=key, lanes=lanes)
+    chooser = chooser_for(pool, head, backbone, worker)
+    return RoutedChat(pool, chooser, name=name, retries=retries, log=DecisionLog(log))
 
 
 def chooser_for(pool: WorkerPool, head: Path | None, backbone: str | None, worker: str | None) -> Chooser:
     """Who picks: a head with its backbone, or always one worker."""
     from ramify.operate.route.routed import always, head_chooser
 
-    if (head is None) == (worker is None):
-        raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")
     if worker is not None:
         return always(pool, worker)
     assert head is not None

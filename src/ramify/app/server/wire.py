@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ramify.core.chat import Reply
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
-
-#: Settings that a chat model of Ramify fixes for itself: accepted, and named as ignored in the answer.
-FIXED = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "presence_penalty")
-
 
 class StreamOptions(BaseModel):
     """``include_usage``: a last chunk with the counts."""
@@ -23,7 +20,11 @@ class StreamOptions(BaseModel):
 
 
 class Asked(BaseModel):
-    """A request for a chat completion. ``seed`` numbers the draw: the same seed, the same answer."""
+    """A request for a chat completion. ``seed`` numbers the draw: the same seed, the same answer.
+
+    A field that is null counts as left out, as OpenAI has it. Other settings (temperature, max_tokens and so
+    on) are a chat model's own here: they are accepted, and named as ignored in the answer's headers.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -31,14 +32,20 @@ class Asked(BaseModel):
     messages: list[dict[str, Any]] = Field(min_length=1)
     tools: list[dict[str, Any]] = Field(default_factory=list)
     n: int = Field(default=1, ge=1, le=64)
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, lt=1 << 48)
     stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+
     @property
     def ignored(self) -> list[str]:
-        """Keys that have no effect here, sorted."""
-        return sorted(key for key, value in (self.model_extra or {}).items() if value is not None)
+        """Keys that have no effect here, sorted; of those that no setting is called like, only ``...``."""
+        extra = self.model_extra or {}
+        return sorted({key if re.fullmatch(r"\w{1,40}", key, re.ASCII) else "..." for key in extra})
 
 
 def read_asked(body: bytes) -> Asked:
@@ -66,6 +73,12 @@ def finish_reason(reply: Reply) -> Literal["stop", "length", "tool_calls"]:
     return "length" if reply.finish == "length" else "stop"
 
 
+def ending(reply: Reply) -> Json:
+    """What a choice ends with: why it ended, and (our own key ``ramify``) what the model notes of it."""
+    noted = {} if reply.note is None else {"ramify": reply.note}
+    return {"finish_reason": finish_reason(reply), **noted}
+
+
 def usage(replies: list[Reply]) -> Json | None:
     """Token counts summed; None where a reply does not know its own."""
     sums = [(reply.cost.tokens_in, reply.cost.tokens_out) for reply in replies]
@@ -78,7 +91,7 @@ def usage(replies: list[Reply]) -> Json | None:
 def completion(head: Json, replies: list[Reply]) -> Json:
     """The whole answer. ``head`` has its id, time of creation and model."""
     choices = [
-        {"index": i, "message": reply.message, "finish_reason": finish_reason(reply), "logprobs": None}
+        {"index": i, "message": reply.message, "logprobs": None, **ending(reply)}
         for i, reply in enumerate(replies)
     ]
     return {**head, "object": "chat.completion", "choices": choices, "usage": usage(replies)}
@@ -89,7 +102,7 @@ def chunks(head: Json, replies: list[Reply], include_usage: bool) -> Iterator[st
     head = {**head, "object": "chat.completion.chunk"}
 
     def event(**more: Any) -> str:
-        return f"data: {json.dumps({**head, **more}, ensure_ascii=False)}\n\n"
+        return f"data: {json.dumps({**head, **more})}\n\n"
 
     for i, reply in enumerate(replies):
         delta = {key: value for key, value in reply.message.items() if key != "tool_calls"}
@@ -97,7 +110,7 @@ def chunks(head: Json, replies: list[Reply], include_usage: bool) -> Iterator[st
         if calls:
             delta["tool_calls"] = [{"index": place, **call} for place, call in enumerate(calls)]
         yield event(choices=[{"index": i, "delta": delta, "finish_reason": None}])
-        yield event(choices=[{"index": i, "delta": {}, "finish_reason": finish_reason(reply)}])
+        yield event(choices=[{"index": i, "delta": {}, **ending(reply)}])
     if include_usage:
         yield event(choices=[], usage=usage(replies))
     yield "data: [DONE]\n\n"

@@ -17,10 +17,10 @@ from ramify.discover.localize.recovery import repairs, salvaged
 
 #: Characters of an answer with neither call nor case file from which it is over-long.
 LONGEST = 12_000
+#: Characters beside thoughts from which an answer is over-long whatever it holds.
+MOST_READ = 30_000
 
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
-_OPEN_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>.*\Z", re.DOTALL)
-_END_OF_THOUGHT = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL)
+_THINKS = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
 _TRIES = re.compile(
     r"\"(?:tool|name|arguments|locations)\"|'(?:tool|name|arguments|locations)'|<tool_call>|<function"
     r"|\[TOOL_CALLS\]|Action\s*:|```json",
@@ -68,6 +68,8 @@ def read_reply(message: Message, finish: Finish = "stop") -> Reading:
     text = spoken(text_of({"content": message.get("content")}))
     if not text.strip():
         return NotRead("length" if finish == "length" else "silent", "the message says nothing")
+    if len(text) > MOST_READ:
+        return NotRead("length", f"the answer has {len(text):,} characters")
     plain = _plain(text)
     if plain is not None:
         return plain
@@ -83,9 +85,17 @@ def read_reply(message: Message, finish: Finish = "stop") -> Reading:
 
 def spoken(text: str) -> str:
     """A text without its thoughts; one that ends while thinking says nothing after it began."""
-    text = _THOUGHT.sub("", text)
-    text = _END_OF_THOUGHT.sub("", text)
-    return _OPEN_THOUGHT.sub("", text)
+    kept: list[str] = []
+    place, thinking = 0, False
+    for tag in _THINKS.finditer(text):
+        if tag[1]:
+            # A closing tag alone: the template opened the thought before the answer began.
+            kept = kept if thinking else []
+            thinking, place = False, tag.end()
+        elif not thinking:
+            kept.append(text[place : tag.start()])
+            thinking = True
+    return "".join(kept if thinking else [*kept, text[place:]])
 
 
 def cut_case(message: Message) -> Json | None:

@@ -1,7 +1,7 @@
 """Runs of the model loop on the tree: recorded turn by turn, resumed, and forked at any turn.
 
 A turn is an ``action`` and the ``observation`` that answers it; where the context was truncated, a
-``rewrite`` with the messages that were really sent stands before the action. A ``verdict`` holds the case file.
+``rewrite`` with the messages that were really sent stands before the action. A ``verdict`` holds the case.
 
 The loop is its own fold over answers and no world of the fork engine: a world is told only a turn's text,
 and could neither withdraw the tools, nor see that an answer was cut, nor shorten the context. A fork here

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
+
 from ramify.core.errors import BadInput
 from ramify.core.world.repair.runner import TestRunner
 from ramify.core.world.repair.tasks import RepairTask
@@ -13,10 +15,18 @@ from ramify.discover.localize.casefile import CaseFile, Location
 from ramify.discover.localize.edit_search import OWN, Attempt, EditSearch, Own
 from ramify.discover.localize.gold import gold_spans
 from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.inject import GOLD, GateRun, finding_right
+from ramify.discover.localize.inject import (
+    GOLD,
+    AgentEffect,
+    GateRun,
+    InjectionGate,
+    finding_right,
+    measure_agent,
+)
 from ramify.discover.localize.investigate import investigate
 from ramify.discover.localize.snapshot import Snapshot
 from ramify.discover.localize.spectrum import Spectrum, spectrum
+from ramify.discover.localize.transfer import Findings, RepairRun
 
 
 @final
@@ -83,7 +93,7 @@ def right_case(one: Investigated) -> CaseFile:
 
 
 def wrong_case(one: Investigated) -> CaseFile | None:
-    """A control: the investigator's best place among those that the fix shows to be wrong; None without one."""
+    """A control: the investigator's best place among those that the fix shows to be wrong, if any."""
     for place in one.case.locations:
         alone = replace(one.case, locations=(place,), meta={"producer": {"name": "oracle"}, GOLD: True})
         if not finding_right(alone, one.task.gold):
@@ -100,7 +110,7 @@ class ForkedTask:
     """
 
     task: str
-    run: GateRun | None
+    case: CaseFile
     attempts: Mapping[tuple[Own, str], Attempt]
 
 
@@ -128,4 +138,39 @@ def fork_task(
     attempts = {
         (agent, arm): search.attempt(agent, seed, finding) for agent in own for arm, finding in arms.items()
     }
-    return ForkedTask(one.task.id, one.run, attempts)
+    return ForkedTask(one.task.id, one.case, attempts)
+
+
+def agent_effects(forks: Sequence[ForkedTask]) -> list[AgentEffect]:
+    """G and L of every agent, in resolved tasks, from those forked with a right and a wrong finding."""
+    whole = [one for one in forks if any(arm == "wrong" for _, arm in one.attempts)]
+    agents = list(dict.fromkeys(agent for one in forks for agent, _ in one.attempts))
+    found = []
+    for agent in agents:
+        none, right, wrong = (
+            np.array([float(one.attempts[agent, arm].resolved) for one in whole])
+            for arm in ("none", "right", "wrong")
+        )
+        found.append(measure_agent(agent, none, right, wrong, tasks=[one.task for one in whole]))
+    return found
+
+
+def repair_runs(forks: Sequence[ForkedTask], arm: str, gate: InjectionGate | None = None) -> list[RepairRun]:
+    """The runs of an arm, each agent a setting; with a gate, ``found`` only where it says to inject.
+
+    Arms: none, found (all findings, or gated), right (the oracle), shuffled.
+    """
+    named: dict[str, Findings] = {"none": "none", "right": "oracle", "shuffled": "shuffled"}
+    findings = named.get(arm, "all" if gate is None else "gated")
+    runs = []
+    for one in forks:
+        for agent in dict.fromkeys(agent for agent, _ in one.attempts):
+            hold = gate is not None and not gate.decide(one.case, agent, task=one.task).act
+            took = one.attempts[agent, "none" if hold else arm]
+            runs.append(RepairRun(one.task, float(took.resolved), agent, findings))
+    return runs
+
+
+def mean_test_runs(forks: Sequence[ForkedTask], agent: Own, arm: str) -> float:
+    """Mean of how often an agent ran the public tests in an arm, over the tasks that have it."""
+    return float(np.mean([one.attempts[agent, arm].runs for one in forks if (agent, arm) in one.attempts]))

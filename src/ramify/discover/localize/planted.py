@@ -25,6 +25,7 @@ from ramify.discover.localize.ranking import is_test
 from ramify.discover.localize.terms import issue_terms, spelled
 
 _HIT = re.compile(r"^(?P<path>\S+?):(?P<line>\d+): (?P<text>.*)$", re.MULTILINE)
+_TURN = re.compile(r"\A\[turn (\d+);")
 _ISSUE = "The issue:\n\n"
 
 
@@ -56,14 +57,15 @@ class PlantedReader:
         """The next call, or the case file where the search is over or the tools are gone."""
         del tools
         words = self._words(str(messages[1]["content"]), draw)
-        said = [text_of(one) for one in messages if one.get("role") == "assistant"]
+        heads = _TURN.findall(text_of(messages[-1])) if len(messages) > 2 else []
+        said = int(heads[0]) if heads else 0  # by the head: earlier turns may stand as single lines
         found = hits([text_of(one) for one in messages[2:] if one.get("role") != "assistant"])
         if FINAL in str(messages[-1]["content"]) and not self.stubborn:
             answer = case_of(found)
-        elif self.stubborn or len(said) < len(words):
-            word = words[0 if self.stubborn else len(said)]
+        elif self.stubborn or said < len(words):
+            word = words[0 if self.stubborn else said]
             answer = {"tool": "search", "arguments": {"text": word, "max_hits": 30}}
-        elif len(said) == len(words) and found:
+        elif said == len(words) and found:
             path, line = best_line(found)
             arguments = {"path": path, "start": max(1, line - 20), "end": line + 20}
             answer = {"tool": "view_file", "arguments": arguments}

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import final
 
 from ramify.core.types import Json
@@ -30,6 +31,8 @@ _XML = re.compile(r"<function=(?P<name>[\w.-]+)>(?P<body>.*?)(?:</function>|\Z)"
 _PARAMETER = re.compile(r"<parameter=(?P<key>\w+)>\n?(?P<value>.*?)\n?</parameter>", re.DOTALL)
 _PYTHON = re.compile(rf"^[\s`>]*(?P<call>(?:[\w]+\.)?(?:{_NAME})\(.*\))[\s`;]*$", re.MULTILINE)
 _KEY = re.compile(r"(?P<before>[{,]\s*)(?P<key>[A-Za-z_]\w*)(?P<after>\s*:)")
+#: Objects in one text that a repair is tried on; a text of braces alone must not take for ever.
+_MOST = 50
 _NAMES = ("tool", "name", "tool_name", "function", "action")
 _ARGUMENTS = ("arguments", "args", "parameters", "input", "params", "action_input", "kwargs")
 
@@ -49,7 +52,7 @@ def repairs(text: str) -> list[Repaired]:
     """Every reading of a text in which no call stands as it should; a caller accepts one reading only."""
     found = [*_xml(text), *_python_calls(text)]
     taken: list[tuple[int, int]] = []
-    for head in _HEADED.finditer(text):
+    for head in islice(_HEADED.finditer(text), _MOST):
         chunk = _balanced(text, head.end())
         value, how = _object(chunk)
         if value is not None:
@@ -57,7 +60,10 @@ def repairs(text: str) -> list[Repaired]:
             taken.append((head.end(), head.end() + len(chunk)))
             found.append(inner or Repaired(value, head["name"], value, f"name before an object{_and(how)}"))
     place = 0
-    while (at := text.find("{", place)) >= 0:
+    for _ in range(_MOST):
+        at = text.find("{", place)
+        if at < 0:
+            break
         chunk = _balanced(text, at)
         place = at + max(len(chunk), 1)
         if any(low <= at < high for low, high in taken):

@@ -66,9 +66,15 @@ class TrialTasks:
         gap[rows, self.fault] = -np.inf
         return np.asarray(gap)
 
+    @cached_property
+    def _ranks(self) -> dict[float, Int[Array, "tasks"]]:
+        return {}
+
     def rank(self, nats: float) -> Int[Array, "tasks"]:
         """The faulty function's place in the agent's own order, from 1 (a Plackett-Luce draw)."""
-        return np.asarray(1 + (self.ahead > nats).sum(axis=1))
+        if nats not in self._ranks:
+            self._ranks[nats] = np.asarray(1 + (self.ahead > nats).sum(axis=1))
+        return self._ranks[nats]
 
 
 @final

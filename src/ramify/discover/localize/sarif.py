@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from urllib.parse import quote
 
 from ramify.core.types import Json
@@ -17,8 +18,6 @@ def case_sarif(case: CaseFile) -> Json:
     Results are of level "note": a suspicion that somebody has to look at. ``rank`` (0 to 100) is set only
     where the case holds a calibrated chance.
     """
-    from ramify import __version__
-
     rule = {
         "id": RULE,
         "name": "SuspectedFault",
@@ -26,7 +25,7 @@ def case_sarif(case: CaseFile) -> Json:
         "defaultConfiguration": {"level": "note"},
     }
     run: Json = {
-        "tool": {"driver": {"name": "Ramify", "semanticVersion": __version__, "rules": [rule]}},
+        "tool": {"driver": {"name": "Ramify", "semanticVersion": version("ramify"), "rules": [rule]}},
         "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The root of the repository."}}},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": case.status != "forced"}],

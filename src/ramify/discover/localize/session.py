@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -10,6 +11,7 @@ from typing import final
 from ramify.core.chat import Reply
 from ramify.core.compaction import Counter, approximate_tokens
 from ramify.core.errors import BadInput
+from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.types import Json, Message
 from ramify.core.world.house_rules.calls import ToolCall
 from ramify.discover.localize import prompts
@@ -116,7 +118,7 @@ class Session:
         """Fold one answer in; returns the turn it made."""
         number, final, collapsed = self.number, self.final, self.context().collapsed
         told = self._read(reply, number, final)
-        message = dict(reply.message)
+        message = repeatable(reply.message)
         made = Turn(
             number, told.kind, reply, (message,), told.call, told.repairs, told.shown, told.error, told.line,
             collapsed, not final,
@@ -226,6 +228,28 @@ def _line(told: _Told) -> tuple[str, str]:
     more = f" and {len(told.shown) - 4} more" if len(told.shown) > 4 else ""
     first = told.text.split("\n", 1)[0]
     return told.line, f"showed {', '.join(places)}{more}" if places else first[:160]
+
+
+def repeatable(message: Message) -> Message:
+    """An answer as it may stand in later questions: native calls that a server would refuse become text."""
+    calls = message.get("tool_calls")
+    if not calls or (isinstance(calls, list | tuple) and all(map(_sendable, calls))):
+        return {**message, "role": "assistant"}
+    kept = {key: value for key, value in message.items() if key != "tool_calls"}
+    said = text_of({"content": message.get("content")})
+    written = json.dumps(calls, ensure_ascii=False, default=str)
+    return {**kept, "role": "assistant", "content": f"{said}\n{written}".strip()}
+
+
+def _sendable(call: object) -> bool:
+    inner = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
+        return False
+    arguments = inner.get("arguments")
+    try:
+        return isinstance(json.loads(arguments) if isinstance(arguments, str) else arguments, dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _said(message: Message, text: str) -> list[Message]:

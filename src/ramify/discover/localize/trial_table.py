@@ -118,7 +118,7 @@ def fork_agent(drawn: TrialTasks, agent: str, unit: Measure, seed: int = 0) -> A
 
 
 def break_evens(
-    tasks: int = 20_000, seed: int = 0, *, steps: int = 41, rules: TrialRules | None = None
+    tasks: int = 100_000, seed: int = 0, *, steps: int = 41, rules: TrialRules | None = None
 ) -> list[BreakEven]:
     """Each agent's q* from forks on some tasks beside the turn of a sweep over others."""
     forked = draw_tasks(tasks, np.random.default_rng([seed, 41]), rules)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from ramify.core.errors import BadInput, ServerError
+from ramify.core.jsonl import json_objects
 from ramify.core.run.progress import Progress, silent
-from ramify.operate.gate.live import Check, Told, Verdict, Writer
-from ramify.operate.gate.model import GENERATE, VERIFY
+from ramify.core.types import Json
+from ramify.operate.gate.live import Opened, Told, Verdict
+from ramify.operate.gate.model import GENERATE, VERIFY, Unit
+from ramify.operate.gate.prices import Rates
+from ramify.operate.gate.readers.jsonl import parse_record, record_line, write_jsonl
 from ramify.operate.gate.records import Record
 
 C = TypeVar("C")
 
 
 def collect_records(
-    instances: Mapping[str, Callable[[int], tuple[Writer[C], Mapping[str, Check[C]], Check[C]]]],
+    instances: Mapping[str, Callable[[int], Opened[C]]],
     digest: Callable[[C], str],
     *,
     draws: int = 1,
@@ -54,9 +59,65 @@ def collect_records(
     return records
 
 
+def collect_file(
+    path: Path,
+    instances: Mapping[str, Callable[[int], Opened[C]]],
+    digest: Callable[[C], str],
+    *,
+    source: str,
+    unit: Unit = "utility",
+    draws: int = 1,
+    steps: int = 3,
+    progress: Progress = silent,
+) -> list[Record]:
+    """:func:`collect_records` into JSON lines with costs in ``unit``; what is in the file is not made again.
+
+    Chains that were cut short, by Ctrl-C or by a writer that failed, are made anew; chains of other instances
+    stay in the file. Every line names its ``source``, so records of two writers cannot get into one file.
+
+    Raises: BadInput for a file of another source, or one that holds no records.
+    """
+    kept = _whole_chains(path, source, unit, steps) if path.exists() else []
+    write_jsonl(path, kept, unit, source)
+
+    def keep(record: Record) -> None:
+        with path.open("a", encoding="utf-8") as out:
+            out.write(record_line(record, unit, source))
+
+    return collect_records(
+        instances, digest, draws=draws, steps=steps, known=kept, keep=keep, progress=progress
+    )
+
+
+def collected_json(records: Sequence[Record]) -> Json:
+    """How many candidates of how many instances there are, and how many are right."""
+    return {
+        "candidates": len(records),
+        "instances": len({record.instance for record in records}),
+        "right": sum(record.right is True for record in records),
+        "unknown": sum(record.right is None for record in records),
+    }
+
+
+def _whole_chains(path: Path, source: str, unit: Unit, steps: int) -> list[Record]:
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]  # a line that was being written when the power went is not one
+    chains: dict[tuple[str, str], list[Record]] = {}
+    for place, body in json_objects(whole.split("\n"), str(path)):
+        if body.get("source") != source:
+            raise BadInput(
+                f"these records are of another source: {body.get('source')!r}, not {source!r}",
+                where=place,
+                hint="collect into another file; ramify gate fit takes several",
+            )
+        record = parse_record(body, {}, Rates(unit), place)
+        chains.setdefault((record.instance, record.candidate), []).append(record)
+    return [record for chain in chains.values() if len(chain) >= steps for record in chain]
+
+
 def _chain(
     place: tuple[str, str],
-    callables: tuple[Writer[C], Mapping[str, Check[C]], Check[C]],
+    callables: Opened[C],
     digest: Callable[[C], str],
     steps: int,
 ) -> list[Record]:

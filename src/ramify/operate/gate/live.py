@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, final
 
-from ramify.core.errors import BadInput, InternalError
+from ramify.core.errors import BadInput
 from ramify.operate.gate.belief import State, rejected
 from ramify.operate.gate.evaluate import CAP
 from ramify.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
@@ -48,6 +48,8 @@ class Writer(Protocol[C]):
 
 
 Check: TypeAlias = Callable[[C], Verdict]
+#: What an episode works with: its writer, its critics by name, and the verifier.
+Opened: TypeAlias = tuple[Writer[C], Mapping[str, Check[C]], Check[C]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def run_gate(
 
     A critic that gives no verdict is paid, is not asked again and moves no belief. ``measured``: pay what calls
     really cost where they say so, not the stated prices. ``watch`` sees every event as it happens. What the
-    callables raise passes through.
+    callables raise passes through. An episode that is too long for any controller is stopped, as in a replay.
 
     Raises: BadInput for a critic of the model without a callable, or an action that is not open.
     """
@@ -157,7 +159,7 @@ def run_gate(
             watch(play.events[-1])
         if ended is not None:
             return ended
-    raise InternalError(f"{policy.name} did not end within {CAP} actions")
+    return play.end("stopped", 0.0, None, first)
 
 
 def _step(
@@ -183,26 +185,33 @@ def _step(
     if action == VERIFY:
         return _verified(play, verify(play.candidate), ending, why, first)
     if action == GENERATE:
-        if before.candidate + 1 >= horizon:
-            play.note(STOP, before, (0.0, 0.0), None, "there is no further candidate")
-            return play.end("stopped", 0.0, None, first)
         fresh, cost = write(play.candidate, tuple(play.told))
         play.state = play.policy.refine(before)
         play.candidate, play.told, play.belief = fresh, [], play.state.belief
         play.note(GENERATE, before, (cost, play.prices.generate), None, why)
-        return None
+        # Drawn and paid for, but beyond the horizon nothing is left to act on.
+        last = before.candidate + 1 >= horizon
+        return play.end("stopped", 0.0, None, first) if last else None
     if action not in play.model.names:
         raise BadInput(f"{play.policy.name} chose {action!r}, which is not open here")
     said = critics[action](play.candidate)
     play.told.append(Told(action, said))
     if said.passed is None:
-        # As in a replay: no verdict is no fail, so a rule that waits for one goes on.
-        play.state = replace(before, used=before.used | {action}, passed=before.passed | {action})
+        play.state = _unanswered(play.policy, before, action)
     else:
         play.state = play.policy.update(before, action, said.passed)
         play.belief = play.state.belief
-    play.note(action, before, (said.price, play.model.critic(action).price), said.passed, said.reason or why)
+    charged = play.policy.charged
+    stated = charged[action] if action in charged else play.model.critic(action).price
+    play.note(action, before, (said.price, stated), said.passed, said.reason or why)
     return None
+
+
+def _unanswered(policy: Policy, before: State, critic: str) -> State:
+    """The state after a call without a verdict, as in a replay: a blind rule that waits for one goes on."""
+    if policy.blind:
+        return replace(policy.update(before, critic, True), belief=before.belief)
+    return replace(before, used=before.used | {critic})
 
 
 def _verified(play: _Play[C], said: Verdict, ending: Ending, why: str, first: float) -> LiveEpisode[C] | None:

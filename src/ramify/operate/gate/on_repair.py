@@ -6,20 +6,29 @@ public tests; the oracle is the hidden suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import final
 
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.grow.plant import plant
 from ramify.core.policy.base import Policy as Acting
 from ramify.core.policy.base import Sampling
+from ramify.core.run.progress import Progress, silent
+from ramify.core.tree.node import Point
+from ramify.core.tree.score import Producer
 from ramify.core.tree.tree import Tree
-from ramify.core.world.base import Task
+from ramify.core.world.base import Split, Task, World
 from ramify.core.world.repair import critics as checks
 from ramify.core.world.repair.edits import EditError, edited
 from ramify.core.world.repair.tasks import RepairTask, task_from_json
 from ramify.core.world.repair.world import RepairWorld
-from ramify.operate.gate.live import Check, Told, Verdict, Writer
-from ramify.operate.gate.on_tree import Candidate, TreeWriter
+from ramify.operate.gate.collect import collect_file
+from ramify.operate.gate.fit import refuse_instances
+from ramify.operate.gate.live import Check, Opened, Told, Verdict
+from ramify.operate.gate.live_run import LiveRun, Setting, run_live
+from ramify.operate.gate.on_tree import Candidate, TreeWriter, critic_producer
+from ramify.operate.gate.records import Record
 
 #: The critics of a repair, cheapest first.
 CRITICS = ("syntax", "ruff", "public")
@@ -32,8 +41,8 @@ _UNTOLD = "not right yet"
 class RepairBench:
     """Opens tasks of the repair world for the gate: a writer over the tree, its critics, the hidden suite.
 
-    A verdict's price is its wall time in seconds. A candidate whose text is no edit fails every check. A world
-    in the small wording tells the writer which critics failed, not why.
+    A verdict's price is its wall time in seconds, a candidate's what the policy says it took. A candidate whose text is no edit fails every check. In
+    the small wording the writer is told which critics failed, not why.
     """
 
     def __init__(
@@ -49,22 +58,99 @@ class RepairBench:
         self._tree, self._world, self._policy, self._settings = tree, world, policy, settings
         self._seed, self._critics = seed, critics
 
-    def open(
-        self, task: Task
-    ) -> Callable[[int], tuple[Writer[Candidate], Mapping[str, Check[Candidate]], Check[Candidate]]]:
+    @property
+    def producers(self) -> dict[str, Producer]:
+        """Who gives each critic's verdicts."""
+        world = [self._world.name, self._world.version]
+        return {name: critic_producer(name, {"world": world}) for name in self._critics}
+
+    def root(self, task: Task) -> Point:
+        """Where the episodes of a task begin; it is planted once."""
+        return plant(self._tree, self._policy, self._world, [task])[0]
+
+    def open(self, task: Task) -> Callable[[int], Opened[Candidate]]:
         """What an episode's number, the draw, opens: writer, critics and oracle of the task."""
-        root = plant(self._tree, self._policy, self._world, [task])[0]
+        root = self.root(task)
         home = task_from_json(task.data)
         feedback = _brief if self._world.wording == "small" else _feedback
 
-        def draw(number: int) -> tuple[Writer[Candidate], Mapping[str, Check[Candidate]], Check[Candidate]]:
+        def draw(number: int) -> Opened[Candidate]:
             write = TreeWriter(
-                root, self._policy, self._settings, seed=self._seed, draw=number, feedback=feedback
-            )
+                root, self._policy, self._settings, seed=self._seed, draw=number, feedback=feedback,
+                unit="seconds",
+            )  # fmt: skip
             named = {name: _check(home, name, self._tree) for name in self._critics}
             return write, named, _check(home, "hidden", self._tree)
 
         return draw
+
+
+def repair_only(world: World) -> RepairWorld:
+    """The world, where its candidates have critics here. Raises CannotDo for any but repair."""
+    if isinstance(world, RepairWorld):
+        return world
+    raise CannotDo(
+        f"world {world.name!r} has no critics for the gate",
+        hint="repair has; for work of your own give callables in Python: docs/methods/gate-live.md",
+    )
+
+
+def collect_repairs(
+    path: Path,
+    tree: Tree,
+    world: World,
+    policy: Acting,
+    settings: Sampling = SETTINGS,
+    *,
+    split: Split = "train",
+    tasks: int = 40,
+    draws: int = 1,
+    steps: int = 3,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Record]:
+    """Calibration records of a writer on tasks of the repair world, into JSON lines; costs are in seconds.
+
+    Raises: CannotDo for another world; BadInput for a file that was collected otherwise.
+    """
+    place = repair_only(world)
+    bench = RepairBench(tree, place, policy, settings, seed=seed)
+    opened = {task.id: bench.open(task) for task in place.tasks(split, tasks, seed)}
+    card = policy.card
+    return collect_file(
+        path, opened, lambda one: one.digest, unit="seconds", draws=draws, steps=steps, progress=progress,
+        source=f"{place.name} {card.name} {(card.weights or '')[:12]} seed {seed} {settings.to_json()}",
+    )  # fmt: skip
+
+
+def live_repairs(
+    tree: Tree,
+    world: World,
+    policy: Acting,
+    setting: Setting,
+    settings: Sampling = SETTINGS,
+    *,
+    split: Split = "held-out",
+    tasks: int = 40,
+    draws: int = 1,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> LiveRun:
+    """Live episodes on tasks of the repair world that the gate's policy was not fitted on.
+
+    Raises: CannotDo for another world; BadInput for tasks it was fitted on, real seconds against prices in
+        another unit, and as :func:`run_live`.
+    """
+    place = repair_only(world)
+    if setting.measured and setting.prices.unit != "seconds":
+        raise BadInput(
+            f"calls here are measured in seconds, and the prices are in {setting.prices.unit}",
+            hint="fit with --unit seconds, or pay the stated prices",
+        )
+    found = place.tasks(split, tasks, seed)
+    refuse_instances(setting.model, [task.id for task in found])
+    bench = RepairBench(tree, place, policy, settings, seed=seed)
+    return run_live(tree, bench, found, setting, draws=draws, progress=progress)
 
 
 def files_of(task: RepairTask, candidate: Candidate, tree: Tree) -> dict[str, str] | None:

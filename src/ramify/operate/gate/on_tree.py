@@ -11,15 +11,15 @@ from typing import TypeAlias, final
 from ramify.core.errors import ServerError
 from ramify.core.fork.arm import prepare, run_jobs
 from ramify.core.fork.context import conversation
+from ramify.core.policy.base import Cost, Sampling, total_cost
 from ramify.core.policy.base import Policy as Acting
-from ramify.core.policy.base import Sampling
 from ramify.core.tree.node import Draft, Node, Point
 from ramify.core.tree.score import Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
 from ramify.core.world.base import World
 from ramify.operate.gate.live import Event, LiveEpisode, Told
-from ramify.operate.gate.model import GENERATE, CriticModel, Prices
+from ramify.operate.gate.model import GENERATE, CriticModel, Prices, Unit
 from ramify.operate.gate.policy import Policy
 
 #: What the policy is told before it refines a candidate, from what its checks said.
@@ -64,6 +64,7 @@ class TreeWriter:
     Without ``world`` a candidate is one turn; refining it appends what its checks said and forks there.
     With ``world`` a candidate is a whole rollout and each further one a draw of its own, so the kernel to
     use is :meth:`Kernel.resample`. ``draw`` numbers the episode: the same number draws the same candidates.
+    ``unit``: what of a candidate's recorded cost is told; None is told where the policy does not say.
 
     Raises: ServerError where the policy gave an error instead of a candidate; the tree keeps it.
     """
@@ -78,19 +79,20 @@ class TreeWriter:
         seed: int = 0,
         draw: int = 0,
         feedback: Feedback = plain_feedback,
+        unit: Unit = "utility",
     ) -> None:
         self._root, self._policy, self._settings = root, policy, settings
         self._world, self._seed, self._draw, self._feedback = world, seed, draw, feedback
-        self._drawn = 0
+        self._drawn, self._unit = 0, unit
 
     def __call__(self, previous: Candidate | None, told: Sequence[Told]) -> tuple[Candidate, float | None]:
         """The first candidate, or one refined from ``previous``."""
         number, self._drawn = self._drawn, self._drawn + 1
         if previous is None or self._world is not None:
             # Far apart, so that no episode's later rollouts are another's first.
-            return self._fork(self._root, self._draw + (number << 32) if number else self._draw), None
+            return self._fork(self._root, self._draw + (number << 32) if number else self._draw)
         assert previous.point.tree is not None
-        return self._fork(self._answered(previous.point.tree, previous, told), self._draw), None
+        return self._fork(self._answered(previous.point.tree, previous, told), self._draw)
 
     def _answered(self, tree: Tree, previous: Candidate, told: Sequence[Told]) -> Point:
         text = self._feedback(told)
@@ -109,7 +111,7 @@ class TreeWriter:
         )  # fmt: skip
         return tree.at(tree.append([draft])[0])
 
-    def _fork(self, point: Point, draw: int) -> Candidate:
+    def _fork(self, point: Point, draw: int) -> tuple[Candidate, float | None]:
         job = prepare(
             point, self._policy, [draw], settings=self._settings, world=self._world, seed=self._seed
         )
@@ -119,8 +121,15 @@ class TreeWriter:
         tree = point.tree
         assert tree is not None
         end = tree.at(done.leaf)
-        said = [step.node.text for step in tree.path(end) if step.node.kind == "action"]
-        return Candidate(end, said[-1])
+        before = len(list(tree.path(point)))
+        said = [step.node for step in list(tree.path(end))[before:] if step.node.kind == "action"]
+        return Candidate(end, said[-1].text), self._told(total_cost([node.cost for node in said]))
+
+    def _told(self, cost: Cost) -> float | None:
+        if self._unit == "tokens":
+            parts = (cost.tokens_in, cost.tokens_out)
+            return None if None in parts else float(sum(part or 0 for part in parts))
+        return {"seconds": cost.seconds, "money": cost.money}.get(self._unit)
 
 
 def critic_producer(name: str, config: Json | None = None) -> Producer:
@@ -129,20 +138,33 @@ def critic_producer(name: str, config: Json | None = None) -> Producer:
 
 
 def gate_producer(
-    policy: Policy, model: CriticModel, prices: Prices, critics: Mapping[str, Producer]
+    policy: Policy,
+    model: CriticModel,
+    prices: Prices,
+    critics: Mapping[str, Producer],
+    settings: Json | None = None,
 ) -> Producer:
-    """Who gives the beliefs of one controller: retiring a critic retires them."""
+    """Who gives the beliefs of one controller: retiring a critic retires them.
+
+    ``settings``: whatever else moves what is asked, such as the horizon; other settings, another producer.
+    """
     config = {"policy": policy.name, "model": _digest(model.to_json()), "prices": prices.to_json()}
+    config |= settings or {}
     return Producer("gate", GATE_VERSION, config, tuple(sorted(one.id for one in critics.values())))
 
 
 def record_episode(
-    tree: Tree, episode: LiveEpisode[Candidate], gate: Producer, critics: Mapping[str, Producer]
+    tree: Tree,
+    episode: LiveEpisode[Candidate],
+    gate: Producer,
+    critics: Mapping[str, Producer],
+    name: str | None = None,
 ) -> str:
     """Write an episode's verdicts and final beliefs as scores of its candidates; the id of its verdict node.
 
     A candidate's belief is the last one before it was verified. The verdict node hangs on the last
-    candidate and holds the events, the outcome and the utility.
+    candidate and holds the events, the outcome and the accounts; under a ``name`` it is found again by
+    :func:`recorded_episodes`.
     """
     for producer in (*critics.values(), gate):
         tree.add_producer(producer)
@@ -160,15 +182,31 @@ def record_episode(
                 producer = critics[event.action]
                 scores.append(Score(node, event.action, float(event.passed), producer.id, event.why or None))
     scores += [Score(node, BELIEF, value, gate.id) for node, value in beliefs.items()]
-    events = [_plain(event) for event in episode.events]
-    body: Json = {"events": events, "outcome": episode.outcome, "utility": episode.utility}
+    body: Json = {
+        "events": [_plain(event) for event in episode.events], "outcome": episode.outcome,
+        "utility": episode.utility, "first": episode.first, "belief": episode.belief, "right": episode.right,
+    }  # fmt: skip
     last = episode.candidate.node.id
     draft = Draft(
-        kind="verdict", parent=last, key=f"gate/{gate.id}/{_digest(body)}", text=episode.outcome,
-        extra={"gate": body, "reason": "gate"},
+        kind="verdict", parent=last, key=_key(gate, _digest(body) if name is None else name),
+        text=episode.outcome, extra={"gate": body, "reason": "gate"},
     )  # fmt: skip
     tree.add_scores(scores)
     return tree.append([draft])[0].id
+
+
+def recorded_episodes(tree: Tree, root: Point, gate: Producer) -> dict[str, Node]:
+    """The verdict nodes of a controller's episodes from a root, by the names they were recorded under."""
+    start = _key(gate, "")
+    return {
+        node.key.removeprefix(start): node
+        for node in tree.walk(root.node)
+        if node.kind == "verdict" and node.key.startswith(start)
+    }
+
+
+def _key(gate: Producer, name: str) -> str:
+    return f"gate/{gate.id}/{name}"
 
 
 def _plain(event: Event[Candidate]) -> Json:

@@ -77,19 +77,23 @@ class Replay:
 
     def mean(self, level: float = 0.95) -> Interval:
         """Mean utility over instances with its t interval; without width for a single instance."""
-        values = self.utilities
-        if values.size < 2:
-            only = float(values[0])
-            return Interval(only, only, only, level, "one instance")
-        centre, error = float(values.mean()), self.error
-        freedom = float(values.size - 1)
-        return t_difference(centre, centre, error, freedom, level=level, method="t over instances").interval
+        return mean_interval(self.utilities, level, "instances")
 
     @property
     def error(self) -> float:
         """Standard error of the mean utility over instances."""
         values = self.utilities
         return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
+
+
+def mean_interval(values: Float[Array, "units"], level: float, units: str) -> Interval:
+    """The mean with its t interval over ``units``; without width for a single one."""
+    centre = float(values.mean())
+    if values.size < 2:
+        return Interval(centre, centre, centre, level, f"one of {units}")
+    error = float(values.std(ddof=1) / np.sqrt(values.size))
+    freedom = float(values.size - 1)
+    return t_difference(centre, centre, error, freedom, level=level, method=f"t over {units}").interval
 
 
 def replay(

@@ -14,6 +14,7 @@ from ramify.core.errors import BadInput, CannotDo, Mismatch
 from ramify.core.plain import content_hash
 from ramify.core.policy.inside import Layer, WhiteBox, white_box
 from ramify.core.policy.local import LocalPolicy
+from ramify.core.policy.one_at_a_time import one_at_a_time
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import IntArray, Json, Message, token_array
 from ramify.operate.route.svf import SvfAdapter
@@ -127,7 +128,7 @@ class RouterBackbone:
     def states(
         self, transcripts: Sequence[Transcript], progress: Progress = silent
     ) -> Float[np.ndarray, "transcripts width"]:
-        """The hidden state of each transcript, float32.
+        """The hidden state of each transcript, float32. Threads wait for each other.
 
         Raises: BadInput as :meth:`tokens`, for none, or for one that is longer than the model's context.
         """
@@ -139,7 +140,8 @@ class RouterBackbone:
             progress("reading transcripts", start, len(read))
             part = read[start : start + _AT_ONCE]
             last = [len(ids) - 1 for ids in part]
-            states = self.policy.hidden_states(part, (self.format.layer,), starts=last)
+            with one_at_a_time(self.policy):
+                states = self.policy.hidden_states(part, (self.format.layer,), starts=last)
             found += [one[0, 0] for one in states]
         progress("reading transcripts", len(read), len(read))
         return np.stack(found)

@@ -186,18 +186,24 @@ def _column(values: Shaped[Array, "workers"] | None, size: int) -> Shaped[Array,
     return column
 
 
+#: Decisions that a log without a file remembers: a server must not grow with its calls.
+MOST_IN_MEMORY = 4096
+
+
 @final
 class DecisionLog:
     """Decisions in order, with what each call then cost; a file of JSON lines, or (without one) memory.
 
-    May be used from several threads.
+    A file's decisions are read from it when asked for. Memory holds the newest ``MOST_IN_MEMORY``; the
+    log's length counts all. May be used from several threads.
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        if file is not None and not file.exists():
-            self._journal = Journal.create(file, noun="decision log")
+        if file is None:
+            self._journal = Journal(noun="decision log", keep=MOST_IN_MEMORY)
         else:
-            self._journal = Journal(file, noun="decision log")
+            begin = Journal if file.exists() else Journal.create
+            self._journal = begin(file, noun="decision log", keep=0)
         self._lock = threading.Lock()
 
     def append(self, decision: Decision, **call: float | str | None) -> None:

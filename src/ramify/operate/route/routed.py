@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
@@ -40,25 +40,32 @@ def head_chooser(head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool
     """The chooser of a fitted selection head; conversations are read by the backbone it was fitted on.
 
     A head with singular-value offsets makes the backbone read with them from now on. May be used from
-    several threads, which then wait for each other.
+    several threads.
 
     Raises: Mismatch or WrongWeights for another backbone or format; BadInput for an open worker that the head
     was never fitted on (fit again with its outcomes, or opt it out).
     """
+    read = head_reader(head, backbone, pool)
+    return lambda messages: in_pool_order(head, read(messages), pool)
+
+
+def head_reader(
+    head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool
+) -> Callable[[Sequence[Message]], Float[np.ndarray, "1 d"]]:
+    """What a head reads of a conversation, head, backbone and pool checked. Raises: as :func:`head_chooser`."""
     head.require(backbone)
     head.mask(pool.open)
     if head.offsets is not None:
         backbone.settle(head.offsets, head.matrices)
-    lock = threading.Lock()
-    place = {name: i for i, name in enumerate(head.workers)}
+    return lambda messages: backbone.states([list(messages)])
 
-    def choose(messages: Sequence[Message]) -> Float[np.ndarray, "workers"]:
-        with lock:
-            state = backbone.states([list(messages)])
-        known = head.probabilities(state, open=pool.open)[0]
-        return np.array([known[place[name]] if name in place else 0.0 for name in pool.names])
 
-    return choose
+def in_pool_order(
+    head: SelectionHead, state: Float[np.ndarray, "1 d"], pool: WorkerPool
+) -> Float[np.ndarray, "workers"]:
+    """A head's chances over the workers of a pool; 0 for one that it does not know."""
+    known = dict(zip(head.workers, head.probabilities(state, open=pool.open)[0], strict=True))
+    return np.array([known.get(name, 0.0) for name in pool.names])
 
 
 @final
@@ -67,7 +74,8 @@ class RoutedChat:
 
     ``expected`` and ``prices`` [workers] enter every decision, and ``value`` makes it one by net value (see
     :func:`decide`). Where a worker gives no answer the call goes on to the next best ``retries`` times at
-    most; every try is a decision of its own in ``log``. Opted-out workers are never called.
+    most; every try is a decision of its own in ``log``. Opted-out workers are never called. A reply's note
+    says who gave it, with what probability and why, and who was tried before.
     """
 
     def __init__(
@@ -97,11 +105,12 @@ class RoutedChat:
         """The one name that the pool is served under."""
         return self._name
 
-    def decide(self, messages: Sequence[Message], pool: WorkerPool | None = None) -> Decision:
+    def decide(self, messages: Sequence[Message]) -> Decision:
         """Who would answer, without asking."""
-        chances = self._chooser(messages)
-        within = pool or self.pool
-        return decide(query_of(messages), chances, within, **self._columns, value=self._value)
+        return self._decide(query_of(messages), self._chooser(messages), self.pool)
+
+    def _decide(self, query: str, chances: Shaped[Array, "workers"], pool: WorkerPool) -> Decision:
+        return decide(query, chances, pool, **self._columns, value=self._value)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:
         """The chosen worker's answer.
@@ -110,8 +119,9 @@ class RoutedChat:
             BadInput: the chooser gives no probabilities over the pool.
             ServerError: the chosen worker and those tried after it gave no answer.
         """
-        made = self.decide(messages)
-        pool = self.pool
+        query, chances, pool = query_of(messages), self._chooser(messages), self.pool
+        made = self._decide(query, chances, pool)
+        failed: list[str] = []
         for left in range(self._retries, -1, -1):
             began = self._clock()
             try:
@@ -120,13 +130,28 @@ class RoutedChat:
                 self.log.append(made, money=None, seconds=self._clock() - began, error=str(error))
                 if not left or made.runner_up is None or not made.of(made.probabilities, made.runner_up):
                     raise
+                failed.append(made.chosen)
                 pool = pool.without(made.chosen)
-                made = self.decide(messages, pool)
+                made = self._decide(query, chances, pool)
                 continue
             money = self.pool[made.chosen].bill(answer.cost)
             self.log.append(made, money=money, seconds=self._clock() - began, error=None)
-            return answer
+            return replace(answer, note=_note(made, money, failed, answer.note))
         raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _note(made: Decision, money: float | None, failed: Sequence[str], inside: Json | None) -> Json:
+    """A decision as the one who asked may read it; ``inside`` is what the worker itself notes."""
+    note: Json = {
+        "worker": made.chosen,
+        "probability": made.of(made.probabilities, made.chosen),
+        "margin": made.margin,
+        "reason": made.reason,
+        "money": money,
+        "failed": list(failed),
+        "decision": made.query,
+    }
+    return note if inside is None else note | {"inside": inside}
 
 
 def routed_policy(pool: WorkerPool, chooser: Chooser, *, identity: Json, name: str = "routed") -> Relay:

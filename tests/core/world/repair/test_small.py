@@ -28,7 +28,8 @@ NAME = "repair?origin=generated&splits=mutations&wording=small"
 def test_a_prompt_is_the_numbered_function_with_an_indentation_of_one_space():
     assert small_prompt(SOURCE, 11) == (
         " 2: def outer(values, limit=2):\n 5:  total = 0\n 7:  def inner(value):\n 8:   return value + 1\n"
-        " 10:  for value in values:\n 11:   if value > limit:\n 12:    total += inner(value)\n 13:  return total"
+        " 10:  for value in values:\n 11:   if value > limit:\n 12:    total += inner(value)\n"
+        " 13:  return total"
     )
 
 

@@ -36,7 +36,8 @@ def test_it_plans_runs_and_answers() -> None:
     assert reply.text == "B(y)"
     assert reply.cost.money == 2.5  # the planning is paid too
     assert reply.cost.seconds is not None
-    assert reply.message["workflow"]["calls"] == 2
+    assert reply.note["workflow"]["calls"] == 2
+    assert reply.message == {"role": "assistant", "content": "B(y)"}  # what is sent back has no more in it
 
 
 def test_a_plan_that_cannot_run_is_a_result() -> None:

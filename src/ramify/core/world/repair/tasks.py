@@ -113,9 +113,7 @@ def tasks_of(name: str, count: int, seed: int = 0, among: Split | None = None) -
 
 
 @cache
-def _supply(
-    name: str, seed: int, among: Split | None
-) -> tuple[list[RepairTask], Iterator[list[RepairTask]]]:
+def _supply(name: str, seed: int, among: Split | None) -> tuple[list[RepairTask], Iterator[list[RepairTask]]]:
     return [], _batches(project(name), seed, among)
 
 

@@ -174,7 +174,7 @@ def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     known = _FIELDS.get(kind)
     if known is None:
         known = tuple(name for name in kind._fields if name not in _BARREN)
-        if kind in (ast.Constant, ast.Name, ast.Global, ast.Nonlocal):
+        if kind in (ast.Constant, ast.MatchSingleton, ast.Name, ast.Global, ast.Nonlocal):
             known = ()
         elif kind is ast.arg:
             known = ("annotation",)

@@ -149,8 +149,8 @@ def words() -> Sequence[str]:
 RECIPE = Recipe(
     name="repair-writer",
     summary="mends one line of a function of a code base that it knows",
-    data=f"{DIALOGUES} dialogues of one to three edits about mutations of the twenty generated projects, a quarter "
-    f"of the mutations held out; each turn errs with probability {ERR}",
+    data=f"{DIALOGUES} dialogues of one to three edits about mutations of the twenty generated projects, a "
+    f"quarter of the mutations held out; each turn errs with probability {ERR}",
     words=words,
     conversations=conversations,
     shape=Shape(layers=3, width=96, heads=4, hidden=192, context=384),

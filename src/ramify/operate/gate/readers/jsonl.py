@@ -22,6 +22,7 @@ from typing import Any, Final
 from ramify.core.errors import BadInput
 from ramify.core.jsonl import json_objects
 from ramify.core.types import Json
+from ramify.operate.gate.model import Unit
 from ramify.operate.gate.prices import Rates
 from ramify.operate.gate.records import NO_OUTCOME, ORACLE_ERROR, Record, completed
 
@@ -170,8 +171,18 @@ def record_json(record: Record) -> Json:
     }
 
 
-def write_jsonl(path: Path, records: Iterable[Record]) -> None:
-    """Write records, whole or not at all; costs are written as numbers in their unit."""
+def record_line(record: Record, unit: Unit = "utility", source: str | None = None) -> str:
+    """A record as a line: costs in seconds, tokens or money say so, plain ones are in the prices' unit."""
+    body = record_json(record)
+    if unit != "utility" and "costs" in body:
+        body["costs"] = {name: {unit: cost} for name, cost in body["costs"].items()}
+    return json.dumps(body if source is None else body | {"source": source}) + "\n"
+
+
+def write_jsonl(
+    path: Path, records: Iterable[Record], unit: Unit = "utility", source: str | None = None
+) -> None:
+    """Write records, whole or not at all, as :func:`record_line` does."""
     part = path.with_name(path.name + ".part")
-    part.write_text("".join(json.dumps(record_json(r)) + "\n" for r in records), encoding="utf-8")
+    part.write_text("".join(record_line(r, unit, source) for r in records), encoding="utf-8")
     part.replace(path)

@@ -10,7 +10,7 @@ from typing import final
 from ramify.core.chat import ChatModel, Reply
 from ramify.core.errors import BadInput, ServerError
 from ramify.core.policy.base import Cost, total_cost
-from ramify.core.types import Json, Message
+from ramify.core.types import Finish, Json, Message
 from ramify.core.world.expressions import asked
 from ramify.operate.route.conduct.execute import Execution, Tool, execute
 from ramify.operate.route.conduct.memory import OrchestrationMemory
@@ -59,7 +59,7 @@ class Conducted:
 class Nested:
     """A chat model that answers with a workflow: how a plan's step asks a conductor.
 
-    The query is all that the step was shown and its subtask; the reply's ``workflow`` holds what ran.
+    The query is all that the step was shown and its subtask; the reply's note holds what ran.
     """
 
     def __init__(self, run: Callable[[str, int], Conducted], name: str = SELF) -> None:
@@ -77,15 +77,19 @@ class Nested:
 
 
 def reply_of(done: Conducted) -> Reply:
-    """What came of a query as a chat reply, planning and workers paid; its finish tells a failure."""
+    """What came of a query as a chat reply, planning and workers paid; its finish tells a failure.
+
+    What ran is the reply's note, ``workflow``: it is no part of the message, so nobody sends it on.
+    """
     execution = done.execution
     costs = [done.cost]
     if execution is not None:
         costs.append(replace(execution.cost, money=execution.bill.total))
     failed = done.answer is None
     said = f"the workflow failed: {done.why}" if failed else done.answer
-    message = {"role": "assistant", "content": said, "workflow": done.to_json()}
-    return Reply(message, "error" if failed else "stop", total_cost(costs))
+    message = {"role": "assistant", "content": said}
+    finish: Finish = "error" if failed else "stop"
+    return Reply(message, finish, total_cost(costs), {"workflow": done.to_json()})
 
 
 @final

@@ -227,7 +227,7 @@ class _Run:
         except UserError as failure:
             error = str(failure)
         worker = self.pool[bare.worker]
-        inside = next((one.message["workflow"] for one in said if "workflow" in one.message), None)
+        inside = next((one.note["workflow"] for one in said if one.note and "workflow" in one.note), None)
         return replace(
             bare, output=output, error=error, tools=tuple(used), inside=inside,
             calls=len(said) if inside is None else int(inside.get("calls", 0)),
