@@ -138,6 +138,42 @@ MUTATIONS = [
         "operate/memory/test_registry.py::test_closure_is_the_least_fixed_point_idempotent_and_free_of_order",
     ),
     Mutation(
+        "core/decide/threshold.py",
+        "return (loss + price) / at_stake",
+        "return loss / at_stake",
+        "core/decide/test_threshold.py::test_break_even_of_known_cases",
+    ),
+    Mutation(
+        "operate/gate/belief.py",
+        "return belief * (1 - breaks) + (1 - belief) * fix",
+        "return belief + (1 - belief) * fix",
+        "operate/gate/test_belief.py::test_refining_uses_the_posterior_means",
+    ),
+    Mutation(
+        "operate/route/conduct/memory.py",
+        "steps = list(access)",
+        "steps = sorted(set(access) | {step - 1} - {0})",
+        "operate/route/conduct/test_execute.py::test_context_is_exactly_what_access_grants",
+    ),
+    Mutation(
+        "operate/route/svf.py",
+        "scale = 1 / (1 + (sigma * step).sum() / sigma.sum())",
+        "scale = 1.0",
+        "operate/route/test_svf.py::test_is_the_formula_with_both_singular_bases",
+    ),
+    Mutation(
+        "core/world/repair/tasks.py",
+        "hidden=tuple(test for test in home.names if test not in public),",
+        "hidden=tuple(home.names),",
+        "core/world/repair/test_tasks.py::test_each_breaks_a_public_and_a_hidden_test_and_gold_mends_all",
+    ),
+    Mutation(
+        "discover/localize/gold.py",
+        "max(1, before - 1), max(1, before + 1)",
+        "max(1, before), max(1, before + 1)",
+        "discover/localize/test_localize_gold.py::test_chunks_of_hand_made_diffs",
+    ),
+    Mutation(
         "core/sandbox/inside/seccomp.py",
         "Step(ANY_BIT, 1, 0, PROT_EXEC)",
         "Step(ANY_BIT, 0, 0, PROT_EXEC)",
