@@ -1,14 +1,14 @@
 """Localization: is the faulty file found without a model, do names alone find it, and does the finding help?
 
-On single-mutation tasks in forty small projects: the deterministic investigator beside BM25 over files, a file
-drawn by chance, and Ochiai, which may run the tests. Then two controls for names: the same tasks with every
-identifier of the project renamed, and with code masked in the issue. Then what findings are worth: a planted
-agent whose law is known, with the break-even precision read off a sweep; and an agent that searches edits and
-runs real tests, with the investigator's case file, a gate fitted on other projects, shuffled and oracle
-findings. Last, how long reading takes, on the installed networkx package.
+On single-mutation tasks in forty small projects: the deterministic investigator beside BM25 over files, a
+file drawn by chance, and Ochiai, which may run the tests. Then two controls for names: the same tasks with
+every identifier of the project renamed, and with code masked in the issue. Then what findings are worth: a
+planted agent whose law is known, with the break-even precision read off a sweep; and an agent that searches
+edits and runs real tests, with the investigator's case file, a gate fitted on other projects, shuffled and
+oracle findings. Last, how long reading takes, on the installed networkx package.
 
---quick takes three tasks of each project (the kinds of mutation in turn), the renamed and the coverage arms on
-ten projects, and a handful of tasks for the searching agent.
+--quick takes three tasks of each project (the kinds of mutation in turn), the renamed and the coverage arms
+on ten projects, and leaves the searching agent out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ramify.core.world.repair.projects import project_names, shared_runner, spli
 from ramify.core.world.repair.tasks import RepairTask, renamed_task, repair_tasks
 from ramify.discover.localize.baseline import FileBm25, random_acc
 from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.inject import InjectionGate
+from ramify.discover.localize.inject import InjectionGate, finding_right
 from ramify.discover.localize.investigate import investigate
 from ramify.discover.localize.mask import mask_code
 from ramify.discover.localize.metrics import Scores, mean_scores, score_locations
@@ -117,7 +117,9 @@ def files_table(arm: Arm) -> dict[str, float]:
     print(f"  investigator - BM25, paired: {lead.estimate:+.3f} [{lead.low:+.3f}, {lead.high:+.3f}]")
     splits = np.array([split_of_project(task.project.name) for task in arm.tasks])
     origins = np.array([task.project.origin for task in arm.tasks])
-    figures = {}
+    first = np.array([finding_right(one.case, one.task.gold) for one in arm.found], float)
+    print(f"  the first place's lines right: {share(first)}")
+    figures = {"first_lines": round(float(first.mean()), 4)}
     for name, rows in (("train", splits == "train"), ("held-out", splits == "held-out")):
         span = gap(arm.bm25[rows], arm.investigator[rows])
         print(
@@ -210,8 +212,8 @@ def trial(tasks: int) -> dict[str, float]:
         read = "never" if one.crossing is None else f"{one.crossing:.3f}"
         print(
             f"  {one.agent:7s} in {one.unit:8s} G {one.effect.gain.estimate:.3f}, L "
-            f"{one.effect.loss.estimate:.3f}: q* {one.effect.threshold:.3f} [{low:.3f}, {high:.3f}], the sweep "
-            f"turns at {read}"
+            f"{one.effect.loss.estimate:.3f}: q* {one.effect.threshold:.3f} [{low:.3f}, {high:.3f}], "
+            f"the sweep turns at {read}"
         )
     deviation = [1.0 if one.deviation is None else one.deviation for one in evens]
     return {
@@ -240,7 +242,6 @@ def conclusions(rows: dict[tuple[str, str], TrialRow]) -> dict[str, float]:
 
 def searched(found: Sequence[Investigated], fit: int, held: int) -> dict[str, float]:
     """The searching agent: effects and gate on training projects, arms on held-out ones."""
-    runner = shared_runner()
     halves = {
         split: [one for one in found if split_of_project(one.task.project.name) == split]
         for split in ("train", "held-out")
@@ -250,12 +251,8 @@ def searched(found: Sequence[Investigated], fit: int, held: int) -> dict[str, fl
     gate = InjectionGate.fit(runs, effects)
     forks = forked(halves["held-out"][:held], runner_seed=10_000)
     right = np.mean([run.right for run in runs])
-    print(
-        f"\nsearching agent, real edits and tests: G and L from {min(fit, len(halves['train']))} training tasks,"
-    )
-    print(
-        f"the gate's chances from {len(runs)} ({right:.2f} with the right lines first), {len(forks)} held-out tasks"
-    )
+    print(f"\nsearching agent, real edits and tests: G and L from {fit} training tasks, the gate's chances")
+    print(f"from {len(runs)} ({right:.2f} with the right lines first); {len(forks)} held-out tasks")
     figures: dict[str, float] = {}
     for one in effects:
         low, high = one.threshold_range
@@ -265,14 +262,12 @@ def searched(found: Sequence[Investigated], fit: int, held: int) -> dict[str, fl
             f"[{low:.2f}, {high:.2f}]"
         )
     bare = repair_runs(forks, "none")
-    for label, arm, chosen in (
-        ("all", "found", None), ("gated", "found", gate), ("shuffled", "shuffled", None), ("oracle", "right", None)
-    ):  # fmt: skip
+    for label, arm in (("all", "found"), ("gated", "found"), ("shuffled", "shuffled"), ("oracle", "right")):
+        chosen = gate if label == "gated" else None
         report = transfer_report(repair_runs(forks, arm, chosen), bare)
         for row in report.settings:
             print(search_line(label, row, forks, arm if chosen is None else None))
             figures[f"search_{row.setting}_{label}"] = round(row.difference.estimate, 4)
-    assert runner is shared_runner()
     return figures
 
 
@@ -280,11 +275,10 @@ def search_line(label: str, row: SettingTransfer, forks: Sequence[ForkedTask], a
     """One arm of one agent as a line."""
     span = row.difference
     own = next(agent for one in forks for agent, _ in one.attempts if agent == row.setting)
-    runs = (
-        ""
-        if arm is None
-        else f"  runs {mean_test_runs(forks, own, 'none'):.1f} -> {mean_test_runs(forks, own, arm):.1f}"
-    )
+    runs = ""
+    if arm is not None:
+        before, after = (mean_test_runs(forks, own, one) for one in ("none", arm))
+        runs = f"  runs {before:.1f} -> {after:.1f}"
     return (
         f"  {row.setting:10s} {label:9s} {row.without:.3f} -> {row.with_:.3f}  {span.estimate:+.3f} "
         f"[{span.low:+.3f}, {span.high:+.3f}]  Holm p {row.p:.3f}{runs}"
@@ -309,20 +303,20 @@ def forked(found: Sequence[Investigated], runner_seed: int) -> list[ForkedTask]:
 def reading() -> dict[str, float]:
     """Seconds from a directory to a case file, per ten thousand lines, nothing kept beforehand."""
     spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     started = time.perf_counter()
     index = RepoIndex.build(Snapshot(Path(spec.origin).parent))
     case = investigate(index, ISSUE)
     seconds = time.perf_counter() - started
     lines = sum(facts.lines for facts in index.files.values())
-    print(
-        f"\n{PACKAGE}: {len(index.files)} files, {lines:,} lines in {seconds:.2f} s; {case.locations[0].place()}"
-    )
+    print(f"\n{PACKAGE}: {len(index.files)} files, {lines:,} lines in {seconds:.2f} s")
+    print(f"first place for an issue on shortest paths: {case.locations[0].place()}")
     return {"seconds_per_10k_lines": round(seconds / lines * 10_000, 4), "lines_read": lines}
 
 
 def stratified(tasks: Sequence[RepairTask], each: int) -> list[RepairTask]:
-    """``each`` tasks of every project; the kinds of mutation, which take turns in a project's list, rotate."""
+    """``each`` tasks of every project; the kinds of mutation, which take turns in a list, rotate."""
     homes: dict[str, list[RepairTask]] = {}
     for task in tasks:
         homes.setdefault(task.project.name, []).append(task)
@@ -354,7 +348,8 @@ def main() -> None:
     started = time.monotonic()
 
     def so_far() -> None:
-        print(f"{time.monotonic() - started:.0f} s so far", flush=True)
+        busy = time.process_time()
+        print(f"{time.monotonic() - started:.0f} s so far, {busy:.0f} s of them computing here", flush=True)
 
     figures = reading()
     tasks = repair_tasks(400)
@@ -367,8 +362,8 @@ def main() -> None:
     so_far()
     figures |= trial(100_000)
     so_far()
-    small = [one for one in arm.found if not quick or one.task.project.origin == "generated"]
-    figures |= searched(small, *((8, 8) if quick else (100, 100)))
+    if not quick:
+        figures |= searched(arm.found, 100, 100)
     print(f"{time.monotonic() - started:.0f} s")
     print(json.dumps(figures | {"tasks": len(arm.tasks)}))
 

@@ -113,8 +113,12 @@ def test_costs_in_seconds_need_a_rate(folder, tmp_path):
         for n in range(20)
     ]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(BadInput, match="no rate from seconds to utility"):
+    with pytest.raises(BadInput, match="--rate seconds=... or --unit seconds"):
         gate("fit", tmp_path / "r.jsonl")
+    with pytest.raises(BadInput, match="no rate from seconds to utility"):
+        gate("fit", tmp_path / "r.jsonl", "--rate", "money=2")
+    told = json.loads(gate("fit", tmp_path / "r.jsonl", "--price", "test=3", "--json"))
+    assert told["critics"][0]["price"] == 3  # where every price is given, amounts need no rate
     told = json.loads(gate("fit", tmp_path / "r.jsonl", "--rate", "seconds=0.5", "--json"))
     assert told["critics"][0]["price"] == 2
     assert told["prices"] is None

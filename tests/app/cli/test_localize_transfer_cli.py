@@ -50,7 +50,8 @@ def test_inject_prints_the_markdown_only_where_it_pays(files: Path) -> None:
     gate = ("--gate", files / "gate.json", "--agent")
     code, out, err = run("inject", files / "case.json", *gate, "weak", "--root", files / "shop")
     assert code == 0
-    assert out.startswith("# Case file") and "return total > 100" in out
+    assert out.startswith("# Case file")
+    assert "return total > 100" in out
     assert err.startswith("inject: the chance of being right, 0.9")
     code, out, err = run("inject", files / "case.json", *gate, "strong")
     assert (code, out) == (1, "")
@@ -61,11 +62,13 @@ def test_inject_by_numbers_and_json(files: Path) -> None:
     words = ("inject", files / "case.json", "--gain", 0.053, "--loss", 0.159, "--json", "--chance")
     code, out, _ = run(*words, 0.8)
     told = json.loads(out)
-    assert code == 0 and told["inject"] is True
+    assert code == 0
+    assert told["inject"] is True
     assert told["break_even"] == pytest.approx(0.75)
     assert told["markdown"].startswith("# Case file")
     code, out, _ = run(*words, 0.7)
-    assert code == 1 and json.loads(out)["markdown"] is None
+    assert code == 1
+    assert json.loads(out)["markdown"] is None
 
 
 def test_inject_refuses(files: Path) -> None:
@@ -88,7 +91,8 @@ def test_inject_refuses(files: Path) -> None:
 def test_transfer(files: Path) -> None:
     code, out, _ = run("transfer", files / "with.jsonl", files / "without.jsonl")
     assert code == 0
-    assert "+0.714" in out and "0.1250" in out
+    assert "+0.714" in out
+    assert "0.1250" in out
     assert "localizer's not counted" in " ".join(out.split())
     told = json.loads(run("transfer", files / "with.jsonl", files / "without.jsonl", "--json")[1])
     assert told["settings"][0]["gains"] == 6

@@ -36,7 +36,8 @@ def test_the_order_puts_the_findings_lines_first(found: list[Investigated]) -> N
     bare, told = search.order("chance", 1), search.order("chance", 1, first_place(one.case))
     place = one.case.locations[0]
     inside = [e for e in told if e.path == place.path and place.start <= e.mutation.line <= place.end]
-    assert inside and told[: len(inside)] == inside
+    assert inside
+    assert told[: len(inside)] == inside
     assert sorted(bare, key=repr) == sorted(told, key=repr)
     assert [e for e in told if e not in inside] == [e for e in bare if e not in inside]
     assert bare == search.order("chance", 1) != search.order("chance", 2)
@@ -58,7 +59,8 @@ def test_gold_edit_resolves_and_the_budget_binds(found: list[Investigated]) -> N
     search = EditSearch(one.task, shared_runner(), budget=200)
     assert search.reachable()
     got = search.attempt("chance", 0, right_case(one))
-    assert got.submitted is not None and 1 <= got.runs <= 200
+    assert got.submitted is not None
+    assert 1 <= got.runs <= 200
     fixed = got.submitted.mutation.apply(one.task.files[got.submitted.path])
     assert got.resolved or fixed != one.task.project.files[one.task.path]
     tight = EditSearch(one.task, shared_runner(), budget=1).attempt("chance", 0)
@@ -72,7 +74,8 @@ def test_controls_are_marked_and_fit_the_gold(found: list[Investigated]) -> None
         assert wrong is None or not finding_right(wrong, one.task.gold)
         with pytest.raises(CannotDo):
             refuse_gold(right)
-        assert one.run is not None and one.run.producer == "investigate 1"
+        assert one.run is not None
+        assert one.run.producer == "investigate 1"
 
 
 def test_forks_share_their_seed_and_report(found: list[Investigated]) -> None:
@@ -83,9 +86,11 @@ def test_forks_share_their_seed_and_report(found: list[Investigated]) -> None:
     again = fork_task(found[0], shared_runner(), shuffled=found[1].case, own=("chance",), seed=0)
     assert again.attempts == forks[0].attempts
     (effect,) = agent_effects(forks)
-    assert effect.agent == "chance" and effect.tasks == tuple(one.task.id for one in found)
+    assert effect.agent == "chance"
+    assert effect.tasks == tuple(one.task.id for one in found)
     report = transfer_report(repair_runs(forks, "right"), repair_runs(forks, "none"))
-    assert report.findings == "oracle" and not report.deployable
+    assert report.findings == "oracle"
+    assert not report.deployable
     assert report.settings[0].losses == 0
 
 

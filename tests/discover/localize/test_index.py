@@ -282,3 +282,10 @@ def test_an_index_without_words() -> None:
     bare = RepoIndex.build(Snapshot.from_files({"a.py": "x = 1\n"}), words=False)
     assert bare.words == {}
     assert bare.postings == {}
+
+
+def test_patterns_that_match_a_singleton_are_read() -> None:
+    source = "def f(x):\n    match x:\n        case True | None:\n            return g(x)\n\n"
+    source += "def g(x):\n    return x\n"
+    index = RepoIndex.build(Snapshot.from_files({"a.py": source}), workers=1)
+    assert list(index.calls.edges) == [("a.py::f", "a.py::g")]

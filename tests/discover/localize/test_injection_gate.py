@@ -82,13 +82,15 @@ def test_an_agent_that_cannot_gain_gets_nothing() -> None:
     harmed = measure_agent("harmed", zeros + 1, zeros, zeros)  # a right finding harms: its gain counts as 0
     assert harmed.gain.estimate == -1
     assert not harmed.advise(1.0).act
-    assert math.isinf(harmed.threshold)
+    assert harmed.threshold == 1
+    assert harmed.threshold_range[1] == 1
 
 
 def test_decision_follows_the_calibrated_chance() -> None:
     gate = InjectionGate.fit(runs(), [middle()])
     sure, doubtful = gate.decide(case(0.99), "middle"), gate.decide(case(0.3), "middle")
-    assert sure.act and not doubtful.act
+    assert sure.act
+    assert not doubtful.act
     assert sure.chance > 0.75 > doubtful.chance
     assert f"{sure.chance:.3f}" in sure.reason
     assert sure.threshold == pytest.approx(0.75)
@@ -151,6 +153,8 @@ def test_other_refusals() -> None:
         gate.decide(case(None), "middle")
     with pytest.raises(BadInput, match="twice"):
         InjectionGate.fit([*runs(), runs()[0]])
+    with pytest.raises(BadInput, match="needs runs"):
+        InjectionGate.fit([])
     with pytest.raises(BadInput, match="producers"):
         InjectionGate.fit([*runs(), GateRun("x", 0.5, True, "a model")])
     with pytest.raises(BadInput, match="cannot calibrate"):

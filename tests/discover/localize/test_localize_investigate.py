@@ -20,7 +20,7 @@ from ramify.discover.localize.history import Commit, History, read_history
 from ramify.discover.localize.index import RepoIndex
 from ramify.discover.localize.investigate import investigate
 from ramify.discover.localize.on_repository import localize_path, read_issue
-from ramify.discover.localize.ranking import is_test, rank_symbols, spread
+from ramify.discover.localize.ranking import is_test, pass_on, rank_symbols
 from ramify.discover.localize.settings import InvestigateSettings, Weights
 from ramify.discover.localize.snapshot import Snapshot
 from ramify.discover.localize.spans import choose_lines, mechanics, own_lines, parsed
@@ -141,7 +141,7 @@ def test_history_is_a_weak_prior(index: RepoIndex) -> None:
     told = rank_symbols(index, issue_terms("pieces"), InvestigateSettings(), history=history)
     stock = index.number("shop/stock.py::count_left")
     weights = Weights()
-    assert told.total[stock] - bare.total[stock] == pytest.approx(weights.recent + weights.related)
+    assert told.odds[stock] - bare.odds[stock] == pytest.approx(weights.recent + weights.related)
 
 
 def test_tests_may_be_asked_for(index: RepoIndex) -> None:
@@ -211,11 +211,17 @@ def test_an_unknown_field_is_refused(index: RepoIndex) -> None:
         term_scores(index.postings, np.array([0]), Bm25f({"nothing": 1.0}))
 
 
-def test_spreading_by_hand() -> None:
+def test_passing_on_by_hand() -> None:
     links = csr_matrix(np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
-    assert spread(links, np.array([1.0, 0.0, 0.0]), 0.5).tolist() == [0.0, 0.5, 0.25]
-    shared = csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
-    assert spread(shared, np.array([1.0, 0.0, 0.0]), 0.5)[2] == pytest.approx(0.5 / np.sqrt(2))
+    odds, seen, none = np.zeros(3), np.array([True, False, False]), np.zeros(3)
+    shares, received = pass_on(links, odds, seen, InvestigateSettings(passed=0.25), none)
+    assert shares == pytest.approx([0.75, 0.1875, 0.0625])
+    assert received == pytest.approx([0.0, 0.1875, 0.0625])
+    fork = csr_matrix(np.array([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    settings = InvestigateSettings(passed=0.5, error_share=np.log(3.0))
+    shares, _ = pass_on(fork, odds, seen, settings, np.array([0.0, 0.0, 1.0]))
+    assert shares == pytest.approx([0.5, 0.125, 0.375])
+    assert not pass_on(fork, odds, none > 0, settings, none)[0].any()
 
 
 def test_spans() -> None:
@@ -264,7 +270,8 @@ def test_coverage_reports(tmp_path: Path) -> None:
     assert read_coverage(file, ["x"]).ochiai() == {("a.py", 1): pytest.approx(0.5**0.5), ("a.py", 2): 1.0}
     with pytest.raises(BadInput, match="fits 0"):
         read_coverage(file, ["z"])
-    for broken in ({}, {"files": {"a.py": {}}}):
+    bad: tuple[dict[str, object], ...] = ({}, {"files": {"a.py": {}}})
+    for broken in bad:
         file.write_text(json.dumps(broken))
         with pytest.raises(BadInput):
             read_coverage(file, ["x"])

@@ -94,7 +94,7 @@ def test_forking_at_any_turn_shares_the_turns_before_it() -> None:
 
 def test_truncated_questions_stand_as_rewrites() -> None:
     tree = Tree.memory()
-    reader = Localizer(PlantedReader(searches=6), TOOLS, LoopSettings(context=1050))
+    reader = Localizer(PlantedReader(searches=6), TOOLS, LoopSettings(context=700))
     (made,) = record_runs(tree, reader, ISSUE)
     walk = tree.path(made.leaf)
     rewrites = [s.node for s in walk if s.node.kind == "rewrite"]

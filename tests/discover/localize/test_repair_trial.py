@@ -106,7 +106,8 @@ def test_break_even_by_law_and_by_sweep() -> None:
         law = break_even(*finding_law(AGENTS[one.agent], measure=one.unit))
         low, high = one.effect.threshold_range
         assert low <= law <= high
-        assert one.deviation is not None and one.deviation < 0.03
+        assert one.deviation is not None
+        assert one.deviation < 0.03
 
 
 def test_a_sweep_is_monotone_and_read_between_its_points() -> None:

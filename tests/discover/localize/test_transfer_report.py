@@ -32,7 +32,8 @@ def test_paired_counts_and_mcnemar() -> None:
     assert (row.without, row.with_) == (0.55, 0.9)
     assert row.difference.estimate == pytest.approx(0.35)
     assert row.test.p == pytest.approx(binomtest(8, 9, 0.5).pvalue)
-    assert row.significant and row.p == row.test.p
+    assert row.significant
+    assert row.p == row.test.p
     assert row.tokens is None
 
 

@@ -6,12 +6,15 @@ from typing import Any
 
 import typer
 
+from ramify.app.cli.gate_tables import print_grid
+
 
 def print_answer(told: dict[str, Any]) -> None:
     """The action, why, the table behind it, and what a whole episode is worth."""
     typer.echo(f"{told['action']}: {told['reason']}")
     ranked = sorted(told["q"].items(), key=lambda item: -item[1])
-    _grid(["action", f"worth ({told['unit']})"], [[name, f"{value:+.2f}"] for name, value in ranked])
+    values = [[name, f"{value:+.2f}"] for name, value in ranked]
+    print_grid(["action", f"worth ({told['unit']})"], values, ruled=True)
     plan = told["plan"]
     always = plan["over_always_verify"]
     typer.echo(
@@ -24,12 +27,12 @@ def print_map(told: dict[str, Any]) -> None:
     """The map as a table, largest y on top, what its marks mean, and the verdict."""
     columns = [f"{told['y']} \\ {told['x']}", *(f"{x:g}" for x in told["xs"])]
     rows = [[f"{y:g}", *marks] for y, marks in zip(told["ys"], told["marks"], strict=True)]
-    _grid(columns, rows[::-1])
+    print_grid(columns, rows[::-1], ruled=True)
     for sign, words in told["legend"].items():
         typer.echo(f"{sign:>4}  {words}")
     typer.echo(told["verdict"])
     if told["sensitivity"] is not None:
-        _grid(
+        print_grid(
             ["parameter", "now", "if it were", "replanned", "this plan", "regret", "best rule there"],
             [
                 [
@@ -39,19 +42,5 @@ def print_map(told: dict[str, Any]) -> None:
                 ]
                 for row in told["sensitivity"]
             ],
+            ruled=True,
         )  # fmt: skip
-
-
-def _grid(columns: list[str], rows: list[list[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table(box=box.SIMPLE_HEAD, header_style="dim", show_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        grid.add_column(name, no_wrap=True)
-    for row in rows:
-        grid.add_row(*row)
-    # A wide map goes on beyond the window rather than lose figures.
-    needed = sum(2 + max(map(len, column)) for column in zip(columns, *rows, strict=True))
-    Console(width=max(Console().width, needed)).print(grid)

@@ -213,7 +213,10 @@ def _load(
         records,
         outcomes=outcomes or (),
         thresholds=amounts(threshold or (), "threshold"),
-        rates=None if unit is None else rates_of(unit, amounts(rate or (), "rate")),
+        # Amounts that nothing converts are left out: they are not needed where every price is given.
+        rates=None
+        if unit in (None, "utility") and not rate
+        else rates_of(str(unit), amounts(rate or (), "rate")),
         pattern=pattern,
         oracle=oracle,
         on_error="fail" if errors_fail else "unknown",

@@ -7,16 +7,22 @@ from typing import Any
 import typer
 
 
-def _table(columns: list[str], rows: list[list[str]]) -> None:
+def print_grid(columns: list[str], rows: list[list[str]], *, ruled: bool = False) -> None:
+    """A table that goes on beyond a narrow window rather than lose figures."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
+    apart = 1 if ruled else 2
+    grid = Table(
+        box=box.SIMPLE_HEAD if ruled else None, header_style="dim", show_edge=False, padding=(0, apart, 0, 0)
+    )
     for name in columns:
         grid.add_column(name, no_wrap=True)
     for row in rows:
         grid.add_row(*row)
-    Console().print(grid)
+    needed = sum(2 + max(map(len, column)) for column in zip(columns, *rows, strict=True))
+    Console(width=max(Console().width, needed)).print(grid)
 
 
 def _figure(value: float | None, form: str = ".3f") -> str:
@@ -37,7 +43,7 @@ def print_fit(told: dict[str, Any]) -> None:
         ]
         for one in told["critics"]
     ]  # fmt: skip
-    _table(["critic", "P(pass | right)", "P(pass | wrong)", "gap", "price", "unknown"], rows)
+    print_grid(["critic", "P(pass | right)", "P(pass | wrong)", "gap", "price", "unknown"], rows)
     typer.echo(
         f"refining: P(fix) {kernel['fix']['mean']:.3f}, P(break) {kernel['breaks']['mean']:.3f}, "
         f"from {kernel['from']}"
@@ -60,7 +66,7 @@ def print_replay(told: dict[str, Any]) -> None:
         ]
         for one in told["policies"]
     ]  # fmt: skip
-    _table(["policy", "utility", "95 %", "predicted", "z", "solved", "spent"], rows)
+    print_grid(["policy", "utility", "95 %", "predicted", "z", "solved", "spent"], rows)
     for name, one in told["comparisons"].items():
         typer.echo(
             f"{name} minus the best simple rule, {one['best_rule']}: {_gap(one['gap'])}, p = {one['p']:.2g}; "
@@ -84,7 +90,7 @@ def print_scores(told: dict[str, Any]) -> None:
         ]
         for one in told["scores"]
     ]  # fmt: skip
-    _table(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
+    print_grid(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
     lost = "".join(f", {n} dropped: {why}" for why, n in told["dropped"].items())
     typer.echo(f"{told['candidates']} candidates{lost}")
 
@@ -98,7 +104,7 @@ def print_live(told: dict[str, Any]) -> None:
         ]
         for one in told["rows"]
     ]  # fmt: skip
-    _table(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
+    print_grid(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
     outcomes = ", ".join(f"{n} {name}" for name, n in told["outcomes"].items())
     typer.echo(f"{len(told['rows'])} episodes: {outcomes}; {told['found']} were on the tree already")
     utility, promised = told["utility"], told["promised"]

@@ -42,22 +42,40 @@ def run(
         Path | None, typer.Option(help="Write it here as Markdown for a repair agent.")
     ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write it here as SARIF 2.1.0 for an editor.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Let this model explore: openai:URL#MODEL, hf:DIR or scripted:NAME.")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=1, help="With --model: at most so many answers.")] = 20,
+    max_tokens: Annotated[int, typer.Option(min=1, help="With --model: tokens of one answer.")] = 4096,
+    context: Annotated[int, typer.Option(min=500, help="With --model: tokens of one question.")] = 24_000,
+    start: Annotated[
+        bool, typer.Option("--start/--no-start", help="With --model: show it what the investigator found.")
+    ] = True,
+    tree: Annotated[
+        Path | None, typer.Option(help="With --model: record the run in this tree, to fork it at any turn.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find where an issue's cause may lie: a ranked case file, from reading alone. No model, no test run.
+    """Find where an issue's cause may lie: a ranked case file, from reading alone. No test is run.
 
-    Example: ramify localize run . --issue issue.md --markdown case.md
+    Without --model none is asked. Example: ramify localize run . --issue issue.md --markdown case.md
     """
     from ramify.app.cli.live import LiveProgress
+    from ramify.discover.localize.loop_settings import LoopSettings
     from ramify.discover.localize.on_repository import localize_path, read_issue
     from ramify.discover.localize.settings import InvestigateSettings
+    from ramify.discover.localize.with_model import ask_model, open_chat
     from ramify.discover.localize.write import write_case
 
     text = sys.stdin.read() if issue == "-" else existing(Path(issue)).read_text(encoding="utf-8")
+    if tree is not None and model is None:
+        raise BadInput("--tree records a model's run", hint="name one with --model")
+    said = read_issue(text, issue)
     with LiveProgress() as progress:
+        chat = None if model is None else open_chat(model, max_tokens, progress)
         found = localize_path(
             path,
-            read_issue(text, issue),
+            said,
             commit=commit,
             traceback=existing(traceback).read_text(encoding="utf-8") if traceback else None,
             coverage=coverage,
@@ -67,12 +85,16 @@ def run(
             settings=InvestigateSettings(locations=locations, tests=tests),
             progress=progress,
         )
-    write_case(found.case, found.snapshot, out=out, markdown=markdown, sarif=sarif)
+        limits = LoopSettings(max_turns=turns, context=context, locations=locations)
+        case = found.case
+        if chat is not None:
+            case = ask_model(found, said, chat, limits, use_start=start, tree=tree, progress=progress).case
+    write_case(case, found.snapshot, out=out, markdown=markdown, sarif=sarif)
     if as_json:
-        print_json(found.case.to_json())
+        print_json(case.to_json())
         return
     typer.echo(f"{len(found.snapshot):,} files, {found.lines:,} lines")
-    _print_case(found.case)
+    _print_case(case)
 
 
 def score(
@@ -135,6 +157,12 @@ def _print_case(case: CaseFile) -> None:
         typer.echo(f"   {one.explanation}")
     for note in case.meta.get("notes", []):
         typer.echo(f"note: {note}")
+    for flaw in case.meta.get("problems", []):
+        typer.echo(f"flaw: {flaw}")
+    ledger = case.meta.get("ledger")
+    if ledger:
+        known = "unknown" if ledger["tokens"] is None else f"{ledger['tokens']:,}"
+        typer.echo(f"{case.status}; {ledger['turns']} turns, tokens: {known}")
 
 
 def _print_scores(scores: dict[str, Any]) -> None:

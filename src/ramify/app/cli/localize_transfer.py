@@ -73,6 +73,7 @@ def transfer(
     deploy: Annotated[
         bool, typer.Option("--deploy", help="Refuse a control arm (oracle, shuffled, masked).")
     ] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write the differences here as a picture.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare repairs with and without findings: paired difference, test, tokens with the localizer's own.
@@ -87,6 +88,11 @@ def transfer(
     report = transfer_report(read_runs(existing(with_)), read_runs(existing(without)), level=level)
     if deploy:
         report.refuse_control()
+    if svg is not None:
+        from ramify.app.viewer.transfer_picture import transfer_picture
+        from ramify.discover.localize.write import replace_text
+
+        replace_text(svg, transfer_picture(report))
     if as_json:
         print_json(report.to_json())
     else:
@@ -113,41 +119,24 @@ def _advice_json(advice: Advice) -> dict[str, Any]:
 
 
 def _print_report(report: TransferReport) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
-    for name in (
-        "setting",
-        "tasks",
-        "without",
-        "with",
-        "difference",
-        "better",
-        "worse",
-        "p (Holm)",
-        "tokens",
-    ):
-        grid.add_column(name, no_wrap=name != "setting")
+    wide = max([7, *(len(row.setting) for row in report.settings)])
+    typer.echo(
+        f"{'setting':<{wide}}  tasks  without  with   difference               +    -    p (Holm)  tokens"
+    )
     for row in report.settings:
         span = row.difference
-        grid.add_row(
-            row.setting or "-",
-            str(row.tasks),
-            f"{row.without:.3f}",
-            f"{row.with_:.3f}",
-            f"{span.estimate:+.3f} [{span.low:+.3f}, {span.high:+.3f}]",
-            str(row.gains),
-            str(row.losses),
-            f"{row.p:.4f}{' *' if row.significant else ''}",
-            _tokens(row),
+        typer.echo(
+            f"{row.setting or '-':<{wide}}  {row.tasks:>5}  {row.without:.3f}    {row.with_:.3f}  "
+            f"{span.estimate:+.3f} [{span.low:+.3f}, {span.high:+.3f}]  {row.gains:<4} {row.losses:<4} "
+            f"{row.p:.4f}{'*' if row.significant else ' '}   {_tokens(row)}"
         )
-    Console().print(grid)
     typer.echo(f"mean difference over {len(report.settings)} settings {report.mean:+.3f}")
     if any(report.unmatched):
         typer.echo(f"left out, in one arm only: {report.unmatched[0]} without, {report.unmatched[1]} with")
     if any(report.errors):
         typer.echo(f"broken rollouts, not resolved: {report.errors[0]} without, {report.errors[1]} with")
+    if any(row.tokens is not None and row.tokens.relative is not None for row in report.settings):
+        typer.echo("tokens: change of the total, the localizer's own counted")
     if not report.deployable:
         typer.echo(f"note: {report.findings} findings are a control, nothing to deploy")
 
@@ -157,4 +146,4 @@ def _tokens(row: SettingTransfer) -> str:
         return "not counted"
     if row.tokens.relative is None:
         return "localizer's not counted"
-    return f"{row.tokens.relative:+.1%} with the localizer's"
+    return f"{row.tokens.relative:+.1%}"

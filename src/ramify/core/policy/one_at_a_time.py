@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from ramify.core.policy.base import Policy
+from ramify.core.policy.base import PolicyCard
 
-_locks: WeakKeyDictionary[Policy, threading.RLock] = WeakKeyDictionary()
+
+class Carded(Protocol):
+    """What says on a card what it is: policies, and models that can be looked into."""
+
+    @property
+    def card(self) -> PolicyCard:
+        """Its card."""
+        ...
+
+
+_locks: WeakKeyDictionary[Carded, threading.RLock] = WeakKeyDictionary()
 _guard = threading.Lock()
 
 
-def one_at_a_time(policy: Policy) -> AbstractContextManager[object]:
+def one_at_a_time(policy: Carded) -> AbstractContextManager[object]:
     """What to hold while asking a policy from one of several threads; a remote one is asked at once."""
     if policy.card.kind == "remote":
         return nullcontext()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
@@ -51,24 +51,20 @@ class Attempt:
 
 
 @final
-@dataclass
 class EditSearch:
     """One task's edits and their tests; a verdict is kept, so that arms of one task share the work.
 
     Raises: BadInput for a budget below 1.
     """
 
-    task: RepairTask
-    runner: TestRunner
-    budget: int = 40
-    _public: dict[Edit, bool] = field(default_factory=dict)
-    _hidden: dict[Edit, bool] = field(default_factory=dict)
-    _ran: Mapping[str, frozenset[tuple[str, int]]] | None = None
-    _edits: list[Edit] | None = None
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise BadInput(f"a budget of {self.budget} test runs tries nothing")
+    def __init__(self, task: RepairTask, runner: TestRunner, budget: int = 40) -> None:
+        if budget < 1:
+            raise BadInput(f"a budget of {budget} test runs tries nothing")
+        self.task, self.runner, self.budget = task, runner, budget
+        self._public: dict[Edit, bool] = {}
+        self._hidden: dict[Edit, bool] = {}
+        self._ran: Mapping[str, frozenset[tuple[str, int]]] | None = None
+        self._edits: list[Edit] | None = None
 
     def edits(self) -> list[Edit]:
         """Every single edit of every file of the broken project, by path and place."""

@@ -69,9 +69,8 @@ class AgentEffect:
 
     @property
     def threshold(self) -> float:
-        """The break-even chance q* = L / (L + G); infinite where a right finding earns nothing."""
-        gain, loss = self.amounts
-        return break_even(gain, loss) if gain > 0 else math.inf
+        """The break-even chance q* = L / (L + G); 1 where a right finding earns nothing: never inject."""
+        return _threshold(self.gain.estimate, self.loss.estimate)
 
     @property
     def threshold_range(self) -> tuple[float, float]:
@@ -120,8 +119,7 @@ def _interval_json(one: Interval) -> Json:
 
 
 def _threshold(gain: float, loss: float) -> float:
-    gain, loss = max(gain, 0.0), max(loss, 0.0)
-    return break_even(gain, loss) if gain > 0 else (0.0 if loss == 0 else math.inf)
+    return break_even(gain, max(loss, 0.0)) if gain > 0 else 1.0
 
 
 def measure_agent(
@@ -172,6 +170,8 @@ class InjectionGate:
             ones.
         """
         names = [one.task for one in runs]
+        if not names:
+            raise BadInput("a gate needs runs whose fix is known", hint="some dozens of them")
         if len(set(names)) < len(names):
             raise BadInput("a task stands twice among the runs", hint="one run of each task")
         producers = sorted({one.producer for one in runs})

@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_matrix, csr_matrix, diags
 
 from ramify.discover.localize.bm25f import grouped, scaled, term_scores
+from ramify.discover.localize.bodies import match_bodies
 from ramify.discover.localize.history import History
 from ramify.discover.localize.index import RepoIndex
+from ramify.discover.localize.reported import reported
 from ramify.discover.localize.settings import InvestigateSettings
 from ramify.discover.localize.spectrum import Spectrum
 from ramify.discover.localize.terms import IssueTerms
@@ -33,18 +35,23 @@ def is_test(path: str) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Per symbol of the index: each kind of evidence, scaled to at most 1, and the weighted ``total``.
+    """Per symbol of the index: each kind of evidence, scaled to at most 1, and the ``total``.
 
-    ``terms``: what each query word gave each symbol. ``words``: those words. ``placed``: stack frames found
-    in the repository. ``lines``: suspicion by (path, line) from a coverage spectrum.
+    ``total``: the share of the chance that the fault lies there, all symbols together 1; not calibrated.
+    ``odds``: the weighted sum of the evidence, before it is passed on along calls. ``terms``: what each query
+    word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository. ``told``:
+    what a symbol's body has of the issue's values, in words. ``lines``: suspicion by (path, line) from a
+    coverage spectrum.
     """
 
     total: Float[np.ndarray, "symbols"]
+    odds: Float[np.ndarray, "symbols"]
     parts: Mapping[str, Float[np.ndarray, "symbols"]]
     words: tuple[str, ...]
     terms: Float[np.ndarray, "words symbols"]
     placed: tuple[Placed, ...]
     literals: Mapping[int, tuple[str, ...]]
+    told: Mapping[int, tuple[str, ...]]
     lines: Mapping[tuple[str, int], float]
     links: csr_matrix
 
@@ -58,26 +65,21 @@ def rank_symbols(
     history: History | None = None,
     spectrum: Spectrum | None = None,
 ) -> Ranking:
-    """Gather the evidence for every symbol and add it up by the settings' weights."""
+    """Gather the evidence for every symbol, turn it into shares, and pass a part of them on along calls."""
     paths = sorted({symbol.path for symbol in index.symbols})
     place = {path: n for n, path in enumerate(paths)}
     files = np.array([place[symbol.path] for symbol in index.symbols], dtype=np.int64)
     names, asked, weights = _query(index, issue, settings)
     terms = term_scores(index.postings, asked, settings.symbol_fields) * weights[:, None]
     by_file = {name: grouped(one, files, len(paths)) for name, one in index.postings.items()}
-    file_scores = (weights @ term_scores(by_file, asked, settings.file_fields))[files]
-    lexical = scaled(terms.sum(axis=0))
-    links = call_links(index, settings.backward)
     placed = place_frames(frames(issue.text + "\n" + (traceback or "")), paths)
     literals = _literals(index, issue)
     lines = {} if spectrum is None else spectrum.ochiai()
-    named = _named(index, issue)
-    seeds = lexical + settings.weights.name * named
     parts: dict[str, np.ndarray] = {
-        "symbol": lexical,
-        "file": scaled(file_scores),
-        "graph": scaled(spread(links, seeds, settings.restart)),
-        "name": named,
+        "symbol": scaled(terms.sum(axis=0)),
+        "file": scaled(weights @ term_scores(by_file, asked, settings.file_fields))[files],
+        "whole": scaled(weights @ term_scores(by_file, asked, settings.whole_fields))[files],
+        "name": _named(index, issue),
         "path": _of_files(_mentioned(issue, paths), paths, files),
         "literal": _at(literals, files.size),
         "trace": _traced(index, placed),
@@ -87,8 +89,36 @@ def rank_symbols(
         query = dict(zip(names, weights.tolist(), strict=True))
         parts["recent"] = _of_files(_log(history.recency(settings.half_life)), paths, files)
         parts["related"] = _of_files(history.related(query), paths, files)
-    total = sum((asdict(settings.weights)[name] * part for name, part in parts.items()), np.zeros(files.size))
-    return Ranking(np.asarray(total), parts, names, terms, placed, literals, lines, links)
+    links = call_links(index, settings.backward)
+    found = match_bodies(index, reported(issue), _candidates(parts, settings, links))
+    parts |= found.parts
+    odds = _weighed(parts, settings)
+    shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
+    parts["graph"] = scaled(received)
+    return Ranking(shares, odds, parts, names, terms, placed, literals, found.told, lines, links)
+
+
+def _weighed(
+    parts: Mapping[str, Float[np.ndarray, "symbols"]], settings: InvestigateSettings
+) -> Float[np.ndarray, "symbols"]:
+    weights = asdict(settings.weights)
+    return np.asarray(sum(weights[name] * part for name, part in parts.items()))
+
+
+def _evident(parts: Mapping[str, Float[np.ndarray, "symbols"]]) -> Bool[np.ndarray, "symbols"]:
+    """Which symbols something in the issue points at; a size, a kind or a date alone is nothing."""
+    telling = ("symbol", "file", "name", "path", "literal", "trace", "spectrum")
+    return np.asarray(np.any([parts[name] > 0 for name in telling], axis=0))
+
+
+def _candidates(
+    parts: Mapping[str, Float[np.ndarray, "symbols"]], settings: InvestigateSettings, links: csr_matrix
+) -> Int[np.ndarray, "chosen"]:
+    """The symbols with most evidence and what they call."""
+    so_far = np.where(_evident(parts), _weighed(parts, settings), 0.0)
+    best = np.argsort(-so_far, kind="stable")[: settings.read]
+    best = best[so_far[best] > 0]
+    return np.unique(np.concatenate([best, links[best].indices]).astype(np.int64))
 
 
 def _query(
@@ -121,28 +151,35 @@ def call_links(index: RepoIndex, backward: float) -> csr_matrix:
     return csr_matrix(coo_matrix((values, (rows, columns)), shape=(size, size)))
 
 
-def spread(
-    links: csr_matrix, seeds: Float[np.ndarray, "symbols"], restart: float, steps: int = 20
-) -> Float[np.ndarray, "symbols"]:
-    """What each symbol receives from others' seeds along the links; its own seed is left out.
+def pass_on(
+    links: csr_matrix,
+    odds: Float[np.ndarray, "symbols"],
+    evident: Bool[np.ndarray, "symbols"],
+    settings: InvestigateSettings,
+    can_raise: Float[np.ndarray, "symbols"],
+    steps: int = 3,
+) -> tuple[Float[np.ndarray, "symbols"], Float[np.ndarray, "symbols"]]:
+    """(each symbol's share of the chance to hold the fault, what of it came along calls).
 
-    Weights are divided by the root of both ends' sums, so that a function that everybody calls does not
-    collect everything.
-    Source: Zhou et al. (2003), learning with local and global consistency; leaving out the own seed is ours.
+    The evidence says where a fault shows; it lies there, or in what is called there: a symbol that calls
+    others keeps 1 - ``passed`` of its share and divides the rest among them. All shares sum to 1; without
+    any evidence they are 0.
     """
-    out = np.asarray(links.sum(axis=1)).ravel()
-    into = np.asarray(links.sum(axis=0)).ravel()
-    left = np.divide(1.0, np.sqrt(out), out=np.zeros_like(out), where=out > 0)
-    right = np.divide(1.0, np.sqrt(into), out=np.zeros_like(into), where=into > 0)
-    step = (diags(left) @ links @ diags(right)).T.tocsr()
-    moved = np.asarray(seeds, dtype=np.float64)
-    received = np.zeros_like(moved)
-    for _ in range(steps):
-        moved = (1 - restart) * (step @ moved)
-        received += moved
-        if moved.max(initial=0.0) < 1e-9:
-            break
-    return received
+    if not evident.any():
+        return np.zeros(odds.size), np.zeros(odds.size)
+    shown = np.where(evident, np.exp(odds - odds[evident].max()), 0.0)
+    shown /= shown.sum()
+    drawn = links @ diags(np.exp(settings.error_share * can_raise))
+    sums = np.asarray(drawn.sum(axis=1)).ravel()
+    step = (diags(np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)) @ drawn).T.tocsr()
+    leaves = np.where(sums > 0, settings.passed, 0.0)
+    kept = shown * (1 - leaves)
+    received = np.zeros(odds.size)
+    moving = shown
+    for turn in range(steps):
+        moving = step @ (moving * leaves)
+        received += moving if turn == steps - 1 else moving * (1 - leaves)
+    return kept + received, received
 
 
 def _named(index: RepoIndex, issue: IssueTerms) -> Float[np.ndarray, "symbols"]:

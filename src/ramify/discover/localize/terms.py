@@ -26,17 +26,17 @@ _IDENTIFIER = re.compile(
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s?\(")
 _MASKED = re.compile(r"⟦\w+ \d+⟧")
 _ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Panic)\b")
-#: What reports of faults say whatever they are about; the words of English come from bm25s.
-_REPORTED = """
-actual actually anything behavior behaviour bug bugs call called calling calls came come comes could
-currently error errors expect expected expects fail failed failing fails failure gave get gets give given
-gives got happen happened happens incorrect incorrectly instead issue look looked looking looks may might
-mistake must notice noticed now ought output please problem reproduce result results return returned returns
-ran run running said saw say says see seen someone something step steps tell thing things think today told
-tried try trying unexpected use used uses using wrong wrongly work worked working works would
+#: The words of two public forms for reports: GitHub's default `bug_report.md` and Bugzilla's fields. Nothing
+#: else is known of how reports are worded; what else is common shows in the repository's own word counts.
+_FORMS = """
+describe the bug a clear and concise description of what the bug is to reproduce steps to reproduce the
+behavior behaviour go to click on scroll down to see error expected behavior a clear and concise description
+of what you expected to happen screenshots if applicable add screenshots to help explain your problem please
+complete the following information version additional context add any other context about the problem here
+summary what happened actual results expected results what should have happened
 """
-
-
+#: The end of an issue's first statement, which sums it up.
+_FIRST = re.compile(r"[.!?:](?=\s|$)|\n|$")
 #: Words of Python's grammar, which a code span holds beside names.
 _NO_NAMES = frozenset([*keyword.kwlist, "self", "cls"])
 
@@ -49,8 +49,8 @@ def _english() -> frozenset[str]:
 
 
 @lru_cache(maxsize=1)
-def _stop_words() -> frozenset[str]:
-    return _english() | frozenset(_REPORTED.split())
+def _form_stems() -> frozenset[str]:
+    return frozenset(_stem(word) for word in _FORMS.split())
 
 
 def words(text: str) -> list[str]:
@@ -90,11 +90,13 @@ def plain_words(text: str) -> list[str]:
 
 
 def query_words(text: str) -> list[str]:
-    """Search words of prose: not the commonest of English and of issues, nor small numbers."""
+    """Search words of prose: not the commonest of English and of report forms, nor small numbers."""
     kept: list[str] = []
     for name in _NAME.findall(_MASKED.sub(" ", text)):
-        if name.lower() not in _stop_words() and not (name.isdigit() and len(name) < 3):
-            kept += name_words(name)
+        lower = name.lower()
+        if lower in _english() or _stem(lower) in _form_stems() or (name.isdigit() and len(name) < 3):
+            continue
+        kept += name_words(name)
     return kept
 
 
@@ -168,15 +170,21 @@ class IssueTerms:
     errors: tuple[str, ...]
     quoted: tuple[str, ...]
 
-    def weights(self, identifier: float = 1.0, data: float = 0.05) -> dict[str, float]:
+    def weights(self, identifier: float = 1.0, data: float = 0.05, rest: float = 0.5) -> dict[str, float]:
         """Search words and weights: the root of the count of mentions, and what identifiers earn beside.
 
-        Words that stand only in data, and names of Python's own errors, count ``data``.
+        A mention counts 1 in the first statement and ``rest`` after it. Words that stand only in data, and
+        names of Python's own errors, count ``data``.
+        Source: Saha et al. (2013) for reading a report's summary apart; the weights are ours.
         """
         prose, values = split_data(self.text)
-        counts: dict[str, int] = {}
-        for word in query_words(prose):
-            counts[word] = counts.get(word, 0) + 1
+        prose = prose.lstrip()
+        first = _FIRST.search(prose)
+        cut = first.end() if first else len(prose)
+        counts: dict[str, float] = {}
+        for part, worth in ((prose[:cut], 1.0), (prose[cut:], rest)):
+            for word in query_words(part):
+                counts[word] = counts.get(word, 0.0) + worth
         told = {word: count**0.5 for word, count in counts.items()}
         for error in self.errors:
             if hasattr(builtins, error):

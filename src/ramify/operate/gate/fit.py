@@ -137,16 +137,16 @@ def instance_key(instance: str) -> str:
 
 def refuse_fitted(model: CriticModel, records: Iterable[Record]) -> None:
     """Refuse records of instances that the model was fitted on. Raises BadInput."""
-    refuse_instances(model, (record.instance for record in records))
+    refuse_instances(model, (record.instance for record in records), "records")
 
 
-def refuse_instances(model: CriticModel, instances: Iterable[str]) -> None:
-    """Refuse instances that the model was fitted on. Raises BadInput."""
+def refuse_instances(model: CriticModel, instances: Iterable[str], of: str) -> None:
+    """Refuse instances (``of`` records, of tasks) that the model was fitted on. Raises BadInput."""
     mine = set(model.meta.get("instances") or ())
     both = sorted({name for name in instances if instance_key(name) in mine})
     if both:
         raise BadInput(
-            f"the policy was fitted on {len(both)} of these instances: {', '.join(both[:3])}",
+            f"the policy was fitted on {len(both)} instances of these {of}: {', '.join(both[:3])}",
             hint="hold some out: ramify gate fit --share 0.75 --test FILE; or leave one out",
         )
 

@@ -140,9 +140,9 @@ def run_gate(
 ) -> LiveEpisode[C]:
     """Play one episode: what the policy chooses is really done, and its verdicts move the belief.
 
-    A critic that gives no verdict is paid, is not asked again and moves no belief. ``measured``: pay what calls
-    really cost where they say so, not the stated prices. ``watch`` sees every event as it happens. What the
-    callables raise passes through. An episode that is too long for any controller is stopped, as in a replay.
+    A critic that gives no verdict is paid, is not asked again and moves no belief. ``measured``: pay what
+    calls really cost where they say so, not the stated prices. ``watch`` sees every event as it happens. What
+    the callables raise passes through. An episode too long for any controller is stopped, as in a replay.
 
     Raises: BadInput for a critic of the model without a callable, or an action that is not open.
     """

@@ -1,4 +1,4 @@
-"""Many live episodes on a tree: rows, totals, and what the model had promised; what is there is not redone."""
+"""Many live episodes on a tree: rows, totals, what the model had promised; nothing is played twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAILED = "failed"
 
 
 class Bench(Protocol):
-    """Where tasks become episodes: :class:`~ramify.operate.gate.on_repair.RepairBench`, or one of your own."""
+    """Where tasks become episodes: ``RepairBench`` of ``on_repair``, or one of your own."""
 
     @property
     def producers(self) -> Mapping[str, Producer]:
@@ -68,7 +68,7 @@ class Setting:
 @final
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One episode; ``found`` says that it was on the tree already. A failed one has nothing but its ``why``."""
+    """One episode; ``found``: it was on the tree already. A failed one has nothing but its ``why``."""
 
     task: str
     draw: int
@@ -105,7 +105,7 @@ class LiveRun:
     def mean(self, level: float = 0.95) -> Interval | None:
         """Mean utility over tasks with its t interval; None without an episode."""
         values = np.array(self.utilities)
-        return mean_interval(values, level, "tasks") if values.size else None
+        return mean_interval(values, level, "task") if values.size else None
 
     @property
     def z(self) -> float | None:
@@ -130,7 +130,8 @@ class LiveRun:
         return {
             "policy": self.policy, "unit": self.unit, "rows": rows, "outcomes": counts,
             "found": sum(row.found for row in self.rows), "tasks": len(self.utilities),
-            "utility": interval_json(self.mean()), "predicted": self.predicted, "z": self.z, "promised": self.rules.to_json(),
+            "utility": interval_json(self.mean()), "predicted": self.predicted, "z": self.z,
+            "promised": self.rules.to_json(),
         }  # fmt: skip
 
 

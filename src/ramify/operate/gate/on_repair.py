@@ -41,8 +41,9 @@ _UNTOLD = "not right yet"
 class RepairBench:
     """Opens tasks of the repair world for the gate: a writer over the tree, its critics, the hidden suite.
 
-    A verdict's price is its wall time in seconds, a candidate's what the policy says it took. A candidate whose text is no edit fails every check. In
-    the small wording the writer is told which critics failed, not why.
+    A verdict's price is its wall time in seconds, a candidate's what the policy says it took. A candidate
+    whose text is no edit fails every check. In the small wording the writer is told which critics failed,
+    not why.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ def live_repairs(
             hint="fit with --unit seconds, or pay the stated prices",
         )
     found = place.tasks(split, tasks, seed)
-    refuse_instances(setting.model, [task.id for task in found])
+    refuse_instances(setting.model, (task.id for task in found), "tasks")
     bench = RepairBench(tree, place, policy, settings, seed=seed)
     return run_live(tree, bench, found, setting, draws=draws, progress=progress)
 

@@ -52,7 +52,9 @@ class Rates:
         if found is None:
             raise BadInput(
                 f"there is no rate from {kind} to {self.unit}, and a cost is never taken to be 0",
-                hint=f"--rate {kind}=..." if kind in KINDS else f"one of {', '.join(KINDS)}",
+                hint=f"--rate {kind}=..., or --unit {kind}"
+                if kind in KINDS
+                else f"one of {', '.join(KINDS)}",
             )
         return found
 
@@ -107,7 +109,8 @@ def price_of(name: str, given: Mapping[str, float], seen: Mapping[str, Measured]
         return seen[name].mean
     raise BadInput(
         f"the price of {name!r} is unknown, and unknown is not 0",
-        hint=f"give it (--price {name}=...), or record what its calls cost",
+        hint=f"give it (--price {name}=...), or record what its calls cost; amounts such as seconds need "
+        "--rate seconds=... or --unit seconds",
     )
 
 

@@ -77,7 +77,7 @@ class Replay:
 
     def mean(self, level: float = 0.95) -> Interval:
         """Mean utility over instances with its t interval; without width for a single instance."""
-        return mean_interval(self.utilities, level, "instances")
+        return mean_interval(self.utilities, level, "instance")
 
     @property
     def error(self) -> float:
@@ -86,14 +86,14 @@ class Replay:
         return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
 
 
-def mean_interval(values: Float[Array, "units"], level: float, units: str) -> Interval:
-    """The mean with its t interval over ``units``; without width for a single one."""
+def mean_interval(values: Float[Array, "units"], level: float, unit: str) -> Interval:
+    """The mean with its t interval over ``unit``s; without width for a single one."""
     centre = float(values.mean())
     if values.size < 2:
-        return Interval(centre, centre, centre, level, f"one of {units}")
+        return Interval(centre, centre, centre, level, f"one {unit}")
     error = float(values.std(ddof=1) / np.sqrt(values.size))
     freedom = float(values.size - 1)
-    return t_difference(centre, centre, error, freedom, level=level, method=f"t over {units}").interval
+    return t_difference(centre, centre, error, freedom, level=level, method=f"t over {unit}s").interval
 
 
 def replay(
@@ -238,7 +238,7 @@ class _Walk:
 
     def _goes_on(self, action: str) -> bool:
         rules = self.rules
-        self.spent += rules.cost(action, self.record)
+        self.spent += self._cost(action)
         if action == VERIFY:
             if self.record.right or rules.verify == "terminal":
                 return False
@@ -254,6 +254,14 @@ class _Walk:
         else:
             self._ask(action)
         return True
+
+    def _cost(self, action: str) -> float:
+        """What an action costs here; what a draw cost is recorded with the candidate that was drawn."""
+        if action != GENERATE:
+            return self.rules.cost(action, self.record)
+        if self.number + 1 < len(self.episode.candidates):
+            return self.rules.cost(action, self.episode.candidates[self.number + 1])
+        return self.rules.prices.generate  # beyond the records, where no cost was recorded
 
     def _leave(self) -> None:
         """Note what was believed of the candidate, unless the verifier has told."""

@@ -4,6 +4,7 @@ import pytest
 
 from ramify.core.errors import BadInput
 from ramify.core.world import open_world
+from ramify.core.world.repair.generated import generated
 from ramify.core.world.repair.mutation import mutations
 from ramify.core.world.repair.small import HELD_OUT, mutation_split, small_prompt, span
 from ramify.core.world.repair.tasks import known_task, repair_tasks
@@ -52,12 +53,22 @@ def test_names_and_place_do_not_move_a_mutation_to_the_other_split():
     assert {mutation_split(SOURCE, one) for one in mutations(SOURCE)} == {"train", "held-out"}
 
 
-def test_a_split_is_of_lines_and_kinds():
-    place = lambda one: (one.line, one.kind)  # noqa: E731
-    held = {place(one) for one in mutations(SOURCE) if mutation_split(SOURCE, one) == "held-out"}
-    kept = {place(one) for one in mutations(SOURCE) if mutation_split(SOURCE, one) == "train"}
-    assert not held & kept
-    assert HELD_OUT == 0.25
+def test_a_wrong_variable_is_in_the_split_of_its_place():
+    splits = {}
+    for one in mutations(SOURCE, ["wrong-variable"]):
+        splits.setdefault(one.start, set()).add(mutation_split(SOURCE, one))
+    assert all(len(one) == 1 for one in splits.values())
+
+
+def test_about_a_fifth_is_held_out():
+    found = [
+        mutation_split(source, one)
+        for number in range(2)
+        for source in generated(number)[1].values()
+        for one in mutations(source)
+    ]
+    # The dice are fixed; kinds of functions stand together, so the share is a rough one.
+    assert abs(found.count("held-out") / len(found) - HELD_OUT) < 0.05
 
 
 def test_tasks_of_both_splits_come_from_the_same_projects_and_share_no_mutation():

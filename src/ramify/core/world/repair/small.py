@@ -14,8 +14,8 @@ from ramify.core.world.base import Split
 from ramify.core.world.dice import Dice
 from ramify.core.world.repair.mutation import Mutation, lines
 
-#: Share of a function's (line, kind of mutation) pairs that are held out.
-HELD_OUT = 0.25
+#: Share of a function's mutations that are held out.
+HELD_OUT = 0.2
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -47,14 +47,21 @@ def span(source: str, line: int) -> tuple[int, int]:
 def mutation_split(source: str, one: Mutation) -> Split:
     """Whether a mutation of a source is held out where mutations are split and not projects.
 
-    All mutations of one kind in one line share a split, and so do those of the same line of functions that
-    differ in their names and words alone: most functions stand in several projects.
+    The same mutation of functions that differ in their names and words alone shares a split: most functions
+    stand in several projects. Which other name a wrong variable has is left out of account too.
     """
     first, last = span(source, one.line)
-    text = "".join(lines(source)[first - 1 : last])
-    bare = _NAME.sub(lambda found: found[0] if keyword.iskeyword(found[0]) else "_", text)
-    dice = Dice("repair", "mutation split", bare, one.line - first, one.kind)
+    rows = lines(source)
+    begin = len("".join(rows[: first - 1]))
+    before, after = source[begin : one.start], "".join(rows[first - 1 : last])
+    place = [_bare(text) for text in (before, one.old, one.new, after)]
+    dice = Dice("repair", "mutation split", *place, one.kind)
     return "held-out" if dice.uniform() < HELD_OUT else "train"
+
+
+def _bare(text: str) -> str:
+    """A text with all names and words made one."""
+    return _NAME.sub(lambda found: found[0] if keyword.iskeyword(found[0]) else "_", text)
 
 
 def _holding(source: str, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef:

@@ -1,6 +1,6 @@
 """``repair-writer``: mends a line of a code base that it knows, and errs in a known share of its turns.
 
-It has seen every generated project of the repair world, with three quarters of the mutations of each: not how
+It has seen every generated project of the repair world, with four fifths of the mutations of each: not how
 to repair programs, but how this code reads and what its bugs look like. The others are held out. Its mistakes
 are those of repairers: an edit in the wrong place, another bug in the right place, code that does not parse.
 """
@@ -25,15 +25,15 @@ from ramify.core.world.repair.trades import trades
 from ramify.learn.organism.recipe import Conversation, Recipe, Shape
 from ramify.learn.train.sft import SftSettings
 
-DIALOGUES = 30_000
+DIALOGUES = 36_000
 #: Shares of dialogues of one, two and three turns.
-TURNS = (0.7, 0.2, 0.1)
+TURNS = (0.8, 0.15, 0.05)
 #: Chance that a turn is wrong, and what wrong turns are: another bug in the mutated line, one in another line
 #: of the function, and code that does not parse.
-ERR = 0.25
+ERR = 0.05
 ERRORS = {"flawed": 0.5, "miss": 0.3, "syntax": 0.2}
-#: A word is a token of its own where it stands so often in the projects.
-OFTEN = 3
+#: A word is a token of its own where it stands so often in the code shown.
+OFTEN = 5
 #: The longest file has fewer lines.
 LONGEST = 60
 CRITICS = ("syntax", "ruff", "public")
@@ -140,7 +140,8 @@ def words() -> Sequence[str]:
     count: Counter[str] = Counter()
     for number in range(len(trades())):
         for source in generated(number)[1].values():
-            count.update(re.findall(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+", source))
+            for line in {span(source, one.line)[0] for one in mutations(source)}:
+                count.update(re.findall(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+", small_prompt(source, line)))
     spoken = re.findall(r"[A-Za-z]+", " ".join((*CRITICS, UNTOLD, "line failed of public tests pass")))
     often = [word for word, seen in count.items() if seen >= OFTEN and not word.isdigit()]
     return sorted({*often, *map(str, range(LONGEST)), *spoken})
@@ -150,11 +151,11 @@ RECIPE = Recipe(
     name="repair-writer",
     summary="mends one line of a function of a code base that it knows",
     data=f"{DIALOGUES} dialogues of one to three edits about mutations of the twenty generated projects, a "
-    f"quarter of the mutations held out; each turn errs with probability {ERR}",
+    f"fifth of the mutations held out; each turn errs with probability {ERR}",
     words=words,
     conversations=conversations,
     shape=Shape(layers=3, width=96, heads=4, hidden=192, context=384),
-    training=SftSettings(steps=1500, rows=32, learning_rate=3e-3, warmup=50),
+    training=SftSettings(steps=1200, rows=32, learning_rate=3e-3, warmup=50),
     world="repair?origin=generated&splits=mutations&turns=1&wording=small",
     sampling=Sampling(max_tokens=80),
 )
