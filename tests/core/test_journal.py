@@ -28,6 +28,25 @@ def test_a_torn_line_never_counted_and_is_replaced(tmp_path):
     assert (journal.torn, len(Journal(file)), Journal(file).torn) == (0, 2, 0)
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_journal_may_keep_only_the_newest_in_memory(tmp_path, on_disk):
+    file = tmp_path / "log.jsonl"
+    journal = Journal.create(file, keep=2) if on_disk else Journal(keep=2)
+    for number in range(5):
+        journal.append("one", {"x": number})
+    assert len(journal) == 5
+    assert [entry.body["x"] for entry in journal] == ([0, 1, 2, 3, 4] if on_disk else [3, 4])
+    if on_disk:
+        reading = iter(journal)
+        journal.append("one", {"x": 5})  # not part of what was asked for before
+        assert [entry.n for entry in reading] == [0, 1, 2, 3, 4]
+        again = Journal(file, keep=0)
+        assert (len(again), again.head, len(list(again))) == (6, journal.head, 6)
+        file.write_text(file.read_text().replace('"x":1', '"x":7'))
+        with pytest.raises(Mismatch, match="changed"):
+            list(again)
+
+
 def test_messages_use_the_noun(tmp_path):
     file = tmp_path / "log.jsonl"
     journal = Journal.create(file, noun="memory")

@@ -21,13 +21,11 @@ policy = "scripted:specialist@1"
 def served(tmp_path, monkeypatch):
     """Calls the verb; gives what it would serve."""
     found = {}
-    monkeypatch.setattr(
-        "ramify.app.server.serve", found.update
-    )
+    monkeypatch.setattr("ramify.app.server.serve", found.update)
     (tmp_path / "pool.toml").write_text(POOL)
     plain = {
         "head": None, "backbone": None, "worker": None, "name": "ramify", "host": "127.0.0.1", "port": 8000,
-        "lanes": 1, "retries": 1, "log": tmp_path / "calls.jsonl", "key": None,
+        "lanes": 1, "retries": 1, "conductor": None, "log": tmp_path / "calls.jsonl", "key": None,
     }  # fmt: skip
 
     def run(**more):
@@ -45,11 +43,21 @@ def test_one_name_answers_and_every_decision_is_kept(served, tmp_path):
     assert [line["body"]["decision"]["chosen"] for line in kept if line["kind"] == "decision"] == ["one"]
 
 
+def test_a_conductor_is_served_in_place_of_a_head(served):
+    from ramify.operate.route.conduct.conductor import Conductor
+
+    model = served(conductor="scripted:specialist@0", log=None)["ramify"]
+    assert isinstance(model, Conductor)
+    assert model.pool.names == ("zero", "one")
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
         ({}, "who picks"),
         ({"worker": "one", "head": "x"}, "who picks"),
+        ({"worker": "one", "conductor": "scripted:echo"}, "who picks"),
+        ({"conductor": "scripted:echo"}, "no decisions to log"),
         ({"worker": "nobody"}, "nobody"),
         ({"head": "x"}, "hidden state"),
     ],

@@ -167,6 +167,8 @@ def test_files_give_the_table_back(tmp_path, ending):
         ("query,worker,reward,price\nq,a,1,2\n", "unknown column 'price'"),
         ("query,worker,reward\nq,a,1,2\n", "one cell for each column"),
         ("query,worker,reward,repeat\nq,a,1,0.5\n", "whole number"),
+        ("query,worker,reward,repeat\nq,a,1,inf\n", "whole number"),
+        ("query,worker,reward,reward\nq,a,1,0\n", "two columns"),
         ("query,worker,reward\n", "no rows"),
     ],
 )
@@ -175,6 +177,16 @@ def test_bad_csv_is_refused(tmp_path, text, why):
     file.write_text(text)
     with pytest.raises(BadInput, match=why):
         read_table(file)
+
+
+def test_a_spreadsheet_s_byte_order_mark_and_line_ends_are_read_over(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_bytes(b"\xef\xbb\xbfquery,worker,reward\r\nq,a,1\r\nq,b,0\r\n")
+    assert read_table(file).workers == ("a", "b")
+    lines = tmp_path / "t.jsonl"
+    rows = (f'{{"query": "q", "worker": "{name}", "reward": 1}}\r\n' for name in "ab")
+    lines.write_bytes(b"\xef\xbb\xbf" + "".join(rows).encode())
+    assert read_table(lines).workers == ("a", "b")
 
 
 def test_other_bad_files(tmp_path, monkeypatch):

@@ -74,7 +74,9 @@ def _refuse(status: int, message: str, kind: str, code: str | None = None) -> Re
 async def _elsewhere(request: Request, error: Exception) -> Response:
     """No such path, or not by this method."""
     status = getattr(error, "status_code", 404)
-    return _refuse(status, f"nothing answers {request.method} {request.url.path} here", "invalid_request_error")
+    return _refuse(
+        status, f"nothing answers {request.method} {request.url.path} here", "invalid_request_error"
+    )
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from ramify.core.chat import Reply
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
 
+
 class StreamOptions(BaseModel):
     """``include_usage``: a last chunk with the counts."""
 

@@ -76,7 +76,9 @@ def _worth(atom: Atom, holding: int, bodies: int) -> float:
 def _words(one: Behaviour, issue: Reported, shared: list[Atom], errors: list[str]) -> list[str]:
     told: list[str] = []
     if shared:
-        literals = ", ".join(repr(value) for _, value in shared[:_SHOWN])
+        literals = ", ".join(
+            repr(value) if isinstance(value, str) else f"{value:g}" for _, value in shared[:_SHOWN]
+        )
         told.append(f"its literals stand in the issue's values: {literals}")
     if one.fits(issue.kinds) > 0:
         told.append(f"the kind of its result is one that the issue tells ({', '.join(sorted(one.returns))})")

@@ -52,7 +52,7 @@ def head_chooser(head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool
 def head_reader(
     head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool
 ) -> Callable[[Sequence[Message]], Float[np.ndarray, "1 d"]]:
-    """What a head reads of a conversation, head, backbone and pool checked. Raises: as :func:`head_chooser`."""
+    """What a head reads of a conversation, all three checked. Raises: as :func:`head_chooser`."""
     head.require(backbone)
     head.mask(pool.open)
     if head.offsets is not None:

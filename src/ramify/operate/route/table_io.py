@@ -96,7 +96,7 @@ def _outcome(place: str, body: Mapping[str, Any]) -> Outcome:
     if numbered and any(body[k] not in (None, "") for k in numbered):
         features = [body[k] for k in numbered]
     repeat = _number(body.get("repeat"), "repeat", place)
-    if repeat is not None and repeat != int(repeat):
+    if repeat is not None and not (repeat.is_integer() and abs(repeat) < 1 << 53):
         raise BadInput(f"repeat is {repeat}; it must be a whole number", where=place)
     text = body.get("text")
     return Outcome(
@@ -134,8 +134,11 @@ def _need(value: Any, name: str, place: str) -> float:
 def _read_csv(path: Path) -> Iterator[tuple[str, Json]]:
     if not path.exists():
         raise BadInput("there is no such file", where=str(path))
-    with path.open(encoding="utf-8", newline="") as stream:
+    with path.open(encoding="utf-8-sig", newline="") as stream:  # spreadsheets write a byte order mark
         reader = csv.DictReader(stream)
+        names = reader.fieldnames or []
+        if len(set(names)) < len(names):
+            raise BadInput("two columns have one name", where=f"{path}:1")
         for row in reader:
             if None in row or None in row.values():
                 raise BadInput("this row has not one cell for each column", where=f"{path}:{reader.line_num}")
@@ -153,7 +156,7 @@ def _write_csv(path: Path, table: OutcomeTable) -> None:
 
 
 def _read_jsonl(path: Path) -> Iterator[tuple[str, Json]]:
-    with path.open(encoding="utf-8") as stream:
+    with path.open(encoding="utf-8-sig") as stream:
         yield from json_objects(stream, str(path))
 
 
