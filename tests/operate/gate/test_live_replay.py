@@ -93,7 +93,7 @@ def test_records_collected_from_callables_are_the_records():
     chains = {one.instance: one.candidates for one in episodes(RECORDS)}
     found = collect_records(
         {name: (lambda draw, chain=chain: opened(chain)) for name, chain in chains.items()},
-        lambda place: str(place),
+        str,
     )
     assert [(r.instance, r.step, r.right, dict(r.verdicts)) for r in found] == [
         (r.instance, r.step, r.right, dict(r.verdicts)) for r in RECORDS

@@ -50,8 +50,8 @@ def serve_command(
 ) -> None:
     """Serve a pool of workers under one model name; each call goes to the worker that the head picks.
 
-    Any OpenAI client can ask it, at http://HOST:PORT/v1, and reads in each choice, as ``ramify``, who answered
-    and why. With --conductor each call is a workflow. Ctrl-C ends it once running answers are given.
+    Any OpenAI client can ask it, at http://HOST:PORT/v1; each choice says under ``ramify`` who answered and
+    why. With --conductor each call is a workflow. Ctrl-C ends it once running answers are given.
 
     Example: ramify route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
     """

@@ -1,0 +1,136 @@
+"""Runs of live episodes and of calibration: rows, resuming, what is refused."""
+
+import json
+
+import pytest
+
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+from ramify.core.world.base import Task
+from ramify.core.world.open import open_world
+from ramify.operate.gate.collect import collect_file, collected_json
+from ramify.operate.gate.live import Verdict
+from ramify.operate.gate.live_run import Setting, policy_named, run_live, setting_from
+from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
+from ramify.operate.gate.on_repair import live_repairs, repair_only
+from ramify.operate.gate.on_tree import TreeWriter, critic_producer
+from ramify.operate.gate.readers import read_jsonl
+
+MODEL = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2.0), Critic("llm", 0.8, 0.35, 5.0)), Kernel(0.25, 0.1))
+PRICES = Prices()
+
+
+class PlantedBench:
+    """Turns that are R or W, on a tree; counts what is really asked."""
+
+    def __init__(self, tree):
+        from ramify.core.policy.base import Sampling
+
+        self.tree, self.settings, self.calls = tree, Sampling(max_tokens=3), 0
+        self.policy = ScriptedPolicy.from_text(
+            lambda text: {"": 1.0} if text[-1:] in "RW" and text else {"R": 0.6, "W": 0.4}
+        )
+
+    @property
+    def producers(self):
+        return {name: critic_producer(name) for name in MODEL.names}
+
+    def root(self, task):
+        from ramify.core.grow.plant import plant_prompt
+
+        return plant_prompt(self.tree, self.policy, task.prompt)
+
+    def open(self, task):
+        def check(candidate):
+            self.calls += 1
+            return Verdict(candidate.text == "R")
+
+        def draw(number):
+            write = TreeWriter(self.root(task), self.policy, self.settings, draw=number)
+            return write, dict.fromkeys(MODEL.names, check), check
+
+        return draw
+
+
+TASKS = [Task(id=f"t{n}", world="planted", split="held-out", prompt=f"write {n} ") for n in range(4)]
+
+
+def test_a_run_is_read_from_the_tree_the_second_time():
+    with Tree.memory() as tree:
+        bench = PlantedBench(tree)
+        setting = Setting(policy_named("dp", MODEL, PRICES, 3, "retry"), MODEL, PRICES, 3, "retry")
+        first = run_live(tree, bench, TASKS[:2], setting, draws=2)
+        asked, nodes = bench.calls, len(tree)
+        again = run_live(tree, bench, TASKS[:2], setting, draws=2)
+        assert (bench.calls, len(tree)) == (asked, nodes)
+        assert again.utilities == first.utilities
+        assert all(row.found for row in again.rows)
+        more = run_live(tree, bench, TASKS, setting, draws=2)
+        assert [row.found for row in more.rows] == [True] * 4 + [False] * 4
+        told = more.to_json()
+        assert (told["found"], told["tasks"], len(told["rows"])) == (4, 4, 8)
+        assert json.dumps(told)
+
+
+def test_another_horizon_on_the_same_tree_is_another_producer():
+    with Tree.memory() as tree:
+        bench = PlantedBench(tree)
+        for horizon in (1, 3):
+            for name in ("dp", "gate(test)"):
+                chosen = policy_named(name, MODEL, PRICES, horizon, "retry")
+                found = run_live(tree, bench, TASKS, Setting(chosen, MODEL, PRICES, horizon, "retry"))
+                assert len(found.utilities) == 4
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="there is no policy 'hello'"):
+        policy_named("hello", MODEL, PRICES)
+    write_policy(tmp_path / "bare.json", MODEL)
+    with pytest.raises(BadInput, match="no prices"):
+        setting_from(tmp_path / "bare.json")
+    write_policy(tmp_path / "policy.json", MODEL, PRICES)
+    measured = setting_from(tmp_path / "policy.json", "gate(test)", measured=True)
+    with Tree.memory() as tree:
+        bench = PlantedBench(tree)
+        with pytest.raises(BadInput, match="0 tasks"):
+            run_live(tree, bench, [], measured)
+        with pytest.raises(BadInput, match="prices are in utility"):
+            live_repairs(tree, open_world("repair"), bench.policy, measured, tasks=1)
+    with pytest.raises(CannotDo, match="no critics"):
+        repair_only(open_world("lock"))
+
+
+def opened(log, fails_at=None):
+    def write(previous, told):
+        number = 0 if previous is None else previous + 1
+        log.append(number)
+        if len(log) == fails_at:
+            raise KeyboardInterrupt
+        return number, None
+
+    return lambda draw: (write, {"test": lambda c: Verdict(c > 0, 0.5)}, lambda c: Verdict(c > 0, 60.0))
+
+
+def collect(path, log, source="a", **more):
+    instances = {name: opened(log, **more) for name in ("i", "j")}
+    return collect_file(path, instances, str, source=source, unit="seconds", steps=2)
+
+
+def test_a_collection_that_was_stopped_goes_on(tmp_path):
+    path, log = tmp_path / "records.jsonl", []
+    with pytest.raises(KeyboardInterrupt):
+        collect(path, log, fails_at=4)
+    assert len(path.read_text().splitlines()) == 2
+    with path.open("a") as out:
+        out.write('{"instance": "j", "cand')  # the power went
+    log.clear()
+    found = collect(path, log)
+    assert log == [0, 1]
+    assert collected_json(found) == {"candidates": 4, "instances": 2, "right": 2, "unknown": 0}
+    assert len(read_jsonl(path)) == 4
+    assert json.loads(path.read_text().splitlines()[0])["costs"]["verify"] == {"seconds": 60.0}
+    collect(path, log)
+    assert log == [0, 1]
+    with pytest.raises(BadInput, match="another source"):
+        collect(path, log, source="b")
