@@ -120,7 +120,7 @@ def peer() -> tuple[types.ModuleType, types.ModuleType]:
 
 
 def prr_difference(score: np.ndarray, right: np.ndarray) -> float:
-    """Largest difference between our ratio and lm-polygraph's on the same scores, at three rejection rates."""
+    """Largest difference between our ratio and lm-polygraph's on the same scores, at three shares."""
     area, metric = peer()
     worst = 0.0
     for share in (0.3, 0.5, 1.0):
@@ -147,9 +147,9 @@ def tell_cell(name: str, cell: Live) -> None:
     assert best.reference is not None
     print(
         f"{name:6s} predicted {cell.predicted:7.2f}  realised {cell.realised:7.2f} over {cell.episodes} "
-        f"episodes (z {cell.z:+.2f});  replayed {best.mean:7.2f}, best rule {best.rule} {best.means[best.rule]:.2f}: "
-        f"{best.gap.estimate:+.2f} [{best.gap.low:+.2f}, {best.gap.high:+.2f}];  always-verify "
-        f"{best.reference.estimate:+.2f}"
+        f"episodes (z {cell.z:+.2f});  replayed {best.mean:7.2f}, best rule {best.rule} "
+        f"{best.means[best.rule]:.2f}: {best.gap.estimate:+.2f} [{best.gap.low:+.2f}, {best.gap.high:+.2f}]; "
+        f"always-verify {best.reference.estimate:+.2f}"
     )
 
 

@@ -6,6 +6,7 @@ from ramify.core.errors import BadInput
 from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices
 from ramify.operate.gate.planted import planted_records
 from ramify.operate.gate.prices import Rates, convert, convert_critics, measured, price_of, prices_from
+from ramify.operate.gate.readers import read_jsonl
 from ramify.operate.gate.records import Record, completed, critic_names, labelled, refuse_overlap, split
 
 
@@ -117,3 +118,9 @@ def test_labelled_counts_every_reason():
     )
     assert [r.instance for r in kept.records] == ["c"]
     assert kept.dropped == {"no outcome": 1, "oracle error": 1}
+
+
+def test_a_file_from_windows_is_read(tmp_path):
+    line = b'{"instance": "i", "right": true, "verdicts": {"test": true}}\r\n'
+    (tmp_path / "r.jsonl").write_bytes(b"\xef\xbb\xbf" + line)
+    assert read_jsonl(tmp_path / "r.jsonl")[0].instance == "i"

@@ -16,44 +16,46 @@ if TYPE_CHECKING:
     from ramify.discover.localize.commits import RepoScore
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Issue = Annotated[
+    str, typer.Option("--issue", help="File with the issue: text, a JSON row, or - for standard input.")
+]
+Trace = Annotated[Path | None, typer.Option(help="File with a stack trace or a failing test's log.")]
+Coverage = Annotated[
+    Path | None, typer.Option(help="Report of `coverage json --show-contexts`; needs --failed.")
+]
+Failed = Annotated[list[str] | None, typer.Option(help="A failed test in that report; may be repeated.")]
+Markdown = Annotated[Path | None, typer.Option(help="Write it here as Markdown for a repair agent.")]
+Model = Annotated[
+    str | None, typer.Option(help="Let this model explore: openai:URL#MODEL, hf:DIR or scripted:NAME.")
+]
+Start = Annotated[
+    bool, typer.Option("--start/--no-start", help="With --model: show it what the investigator found.")
+]
+Record = Annotated[
+    Path | None, typer.Option(help="With --model: record the run in this tree, to fork it at any turn.")
+]
 
 
 def run(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The repository: a directory.")],
-    issue: Annotated[
-        str, typer.Option("--issue", help="File with the issue: text, a JSON row, or - for standard input.")
-    ],
-    traceback: Annotated[
-        Path | None, typer.Option(help="File with a stack trace or a failing test's log.")
-    ] = None,
+    issue: Issue,
+    traceback: Trace = None,
     commit: Annotated[str | None, typer.Option(help="Read this commit instead of the files on disk.")] = None,
-    coverage: Annotated[
-        Path | None, typer.Option(help="Report of `coverage json --show-contexts`; needs --failed.")
-    ] = None,
-    failed: Annotated[
-        list[str] | None, typer.Option(help="A failed test in that report; may be repeated.")
-    ] = None,
+    coverage: Coverage = None,
+    failed: Failed = None,
     history: Annotated[bool, typer.Option(help="Use git's record of earlier changes.")] = True,
     dirty: Annotated[bool, typer.Option("--dirty", help="Allow uncommitted changes.")] = False,
     locations: Annotated[int, typer.Option(min=1, help="Name at most so many places.")] = 5,
     tests: Annotated[bool, typer.Option("--tests", help="Let test files be named, too.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the case file here, as JSON.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Write it here as Markdown for a repair agent.")
-    ] = None,
+    markdown: Markdown = None,
     sarif: Annotated[Path | None, typer.Option(help="Write it here as SARIF 2.1.0 for an editor.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Let this model explore: openai:URL#MODEL, hf:DIR or scripted:NAME.")
-    ] = None,
+    model: Model = None,
     turns: Annotated[int, typer.Option(min=1, help="With --model: at most so many answers.")] = 20,
     max_tokens: Annotated[int, typer.Option(min=1, help="With --model: tokens of one answer.")] = 4096,
     context: Annotated[int, typer.Option(min=500, help="With --model: tokens of one question.")] = 24_000,
-    start: Annotated[
-        bool, typer.Option("--start/--no-start", help="With --model: show it what the investigator found.")
-    ] = True,
-    tree: Annotated[
-        Path | None, typer.Option(help="With --model: record the run in this tree, to fork it at any turn.")
-    ] = None,
+    start: Start = True,
+    tree: Record = None,
     as_json: AsJson = False,
 ) -> None:
     """Find where an issue's cause may lie: a ranked case file, from reading alone. No test is run.
@@ -67,9 +69,9 @@ def run(
     from ramify.discover.localize.with_model import ask_model, open_chat
     from ramify.discover.localize.write import write_case
 
-    text = sys.stdin.read() if issue == "-" else existing(Path(issue)).read_text(encoding="utf-8")
     if tree is not None and model is None:
         raise BadInput("--tree records a model's run", hint="name one with --model")
+    text = sys.stdin.read() if issue == "-" else existing(Path(issue)).read_text(encoding="utf-8")
     said = read_issue(text, issue)
     with LiveProgress() as progress:
         chat = None if model is None else open_chat(model, max_tokens, progress)
@@ -85,9 +87,9 @@ def run(
             settings=InvestigateSettings(locations=locations, tests=tests),
             progress=progress,
         )
-        limits = LoopSettings(max_turns=turns, context=context, locations=locations)
         case = found.case
         if chat is not None:
+            limits = LoopSettings(max_turns=turns, context=context, locations=locations)
             case = ask_model(found, said, chat, limits, use_start=start, tree=tree, progress=progress).case
     write_case(case, found.snapshot, out=out, markdown=markdown, sarif=sarif)
     if as_json:

@@ -12,6 +12,8 @@ from ramify.app.cli.common import existing, print_json, settings_for
 from ramify.app.cli.route_frontier import frontier_command
 
 if TYPE_CHECKING:
+    from ramify.core.grow import Group
+    from ramify.core.tree.node import Trajectory
     from ramify.operate.route.collect import Swaps
     from ramify.operate.route.decision import Decision
     from ramify.operate.route.runs import Labels
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Low = Annotated[float, typer.Option("--low", help="Least possible reward in tables.")]
 High = Annotated[float, typer.Option("--high", help="Largest possible reward in tables.")]
+Runs = Annotated[int, typer.Option("--runs", help="Recorded runs per task, a random worker each turn.")]
+Turns = Annotated[list[int], typer.Option("--turn", help="Only this turn, from 0; may be repeated.")]
+Rest = Annotated[str, typer.Option("--rest", help="Who says later turns: recorded or swapped.")]
 Pool = Annotated[Path, typer.Option("--pool", help="The pool file (TOML): workers, prices, opt-outs.")]
 
 
@@ -27,14 +32,10 @@ def collect_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the tree and the table.")],
     world: Annotated[str, typer.Option("--world", help="Where the workers act.")] = "specialists",
     tasks: Annotated[int, typer.Option("--tasks", help="Tasks of the training split.")] = 20,
-    runs: Annotated[
-        int, typer.Option("--runs", help="Recorded runs per task, a random worker each turn.")
-    ] = 1,
+    runs: Runs = 1,
     draws: Annotated[int, typer.Option("--draws", help="Repeats of every worker at every turn.")] = 8,
-    turns: Annotated[list[int], typer.Option("--turn", help="Only this turn, from 0; may be repeated.")] = [],  # noqa: B006
-    rest: Annotated[
-        str, typer.Option("--rest", help="Who says later turns: recorded or swapped.")
-    ] = "recorded",
+    turns: Turns = [],  # noqa: B006
+    rest: Rest = "recorded",
     alone: Annotated[bool, typer.Option("--alone", help="Standalone: each worker does whole tasks.")] = False,
     table: Annotated[str, typer.Option("--table", help="outcomes.csv, .jsonl or .parquet.")] = "outcomes.csv",
     settings: Annotated[list[str], typer.Option("--set", help="Sampling, e.g. max_tokens=64.")] = [],  # noqa: B006
@@ -76,15 +77,8 @@ def collect_command(
             groups = record_runs(
                 tree, workers, place, wanted, draws=runs, settings=law, seed=seed, progress=live
             )
-            walks = [
-                walk
-                for group in groups
-                for arm in group.forks
-                for draw, walk in zip(arm.draws, arm.leaves(), strict=True)
-                if draw.end != "error"
-            ]
             found = label_by_fork(
-                tree, workers, runs=walks, world=place, turns=turns or None, draws=draws,
+                tree, workers, runs=_whole_walks(groups), world=place, turns=turns or None, draws=draws,
                 rest=rest, seed=seed, progress=live,  # type: ignore[arg-type]
             )  # fmt: skip
     write_table(found.table, out / table)
@@ -92,6 +86,20 @@ def collect_command(
     if as_json:
         print_json(told)
         return
+    _print_collected(told)
+
+
+def _whole_walks(groups: list[Group]) -> list[Trajectory]:
+    return [
+        walk
+        for group in groups
+        for arm in group.forks
+        for draw, walk in zip(arm.draws, arm.leaves(), strict=True)
+        if draw.end != "error"
+    ]
+
+
+def _print_collected(told: dict[str, Any]) -> None:
     typer.echo(f"{told['rows']} outcomes of {told['queries']} queries, {told['failures']} draws without one")
     typer.echo(f"{told['undecided']} of the queries have equal means for all workers: nothing to learn there")
     typer.echo(f"table: {told['table']}, tree: {told['tree']}")

@@ -18,6 +18,8 @@ Reads = Annotated[
     str | None, typer.Option("--backbone", help="A local model (hf:DIR) whose hidden state the head reads.")
 ]
 TokenIndex = Annotated[int, typer.Option("--token-index", help="Which token's state, from the end.")]
+Rival = Annotated[bool, typer.Option("--rival", help="Also train by REINFORCE on as many rollouts.")]
+Population = Annotated[int | None, typer.Option("--population", help="Candidates; default by size.")]
 Window = Annotated[int | None, typer.Option("--window", help="Keep only the last so many tokens.")]
 
 
@@ -84,18 +86,14 @@ def evolve_command(
     svf: Annotated[bool, typer.Option("--svf", help="Move the backbone's singular values too.")] = False,
     iters: Annotated[int, typer.Option("--iters", min=1, help="Generations.")] = 60,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rollouts of a candidate.")] = 16,
-    population: Annotated[
-        int | None, typer.Option("--population", help="Candidates; default by size.")
-    ] = None,
+    population: Population = None,
     sigma: Annotated[float, typer.Option("--sigma", help="First step, in units of the head's RMS.")] = 1.0,
     diversity: Annotated[float, typer.Option("--diversity", help="Weight of the entropy of use.")] = 0.0,
     turns: Annotated[float, typer.Option("--turns", help="Weight of the turns not taken.")] = 0.0,
     cost: Annotated[float, typer.Option("--cost", help="Price of money; unknown prices are refused.")] = 0.0,
     tasks: Annotated[int, typer.Option("--tasks", min=1, help="Tasks to train on.")] = 256,
     test: Annotated[int, typer.Option("--test", min=2, help="Held-out tasks of the trial.")] = 200,
-    rival: Annotated[
-        bool, typer.Option("--rival", help="Also train by REINFORCE on as many rollouts.")
-    ] = False,
+    rival: Rival = False,
     settings: Annotated[list[str], typer.Option("--set", help="Sampling, e.g. max_tokens=64.")] = [],  # noqa: B006
     svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the run as a picture.")] = None,
     token_index: TokenIndex = -2,

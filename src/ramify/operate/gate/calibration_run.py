@@ -23,7 +23,7 @@ from ramify.operate.gate.prices import KINDS, Rates, measured, price_of, prices_
 from ramify.operate.gate.readers.jsonl import write_jsonl
 from ramify.operate.gate.records import Record, labelled, split
 from ramify.operate.gate.replay import Costs, Replay, replay
-from ramify.operate.gate.rules import simple_rules
+from ramify.operate.gate.rules import every_rule
 
 #: What is compared with the rules.
 CONTROLLERS = ("dp", "greedy")
@@ -155,11 +155,11 @@ def replay_all(
 
 
 def all_policies(model: CriticModel, prices: Prices, horizon: int, verify: Verify) -> dict[str, Policy]:
-    """The two controllers and every simple rule."""
+    """The two controllers and every simple rule, our cascades among them."""
     return {
         "dp": BayesController(model, prices, horizon, verify),
         "greedy": BayesController(model, prices, horizon, verify, method="greedy"),
-        **simple_rules(model, horizon),
+        **every_rule(model, horizon),
     }
 
 

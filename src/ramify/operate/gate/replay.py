@@ -128,7 +128,8 @@ def replay(
     rules = _Rules(policy, model, prices, horizon, verify, costs)
     ends = [_Walk(rules, e).end() for e in long_enough]
     names = list(dict.fromkeys(e.instance for e in long_enough))
-    place = np.array([names.index(e.instance) for e in long_enough])
+    places = {name: number for number, name in enumerate(names)}
+    place = np.array([places[e.instance] for e in long_enough])
     counts = np.bincount(place)
     visits = [visit for end in ends for visit in end.visits]
     taken: Counter[str] = Counter()

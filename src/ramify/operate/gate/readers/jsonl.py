@@ -46,7 +46,7 @@ def read_jsonl(
     """
     limits = dict(thresholds or {})
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
     made = completed(parse_record(body, limits, rates, at) for at, body in json_objects(lines, str(path)))
