@@ -66,6 +66,7 @@ class Arm:
     found: list[Investigated]
     scores: list[Scores]
     bm25: np.ndarray
+    cleaned: np.ndarray
     investigator: np.ndarray
     chance: np.ndarray
 
@@ -75,19 +76,21 @@ def measured(tasks: Sequence[RepairTask]) -> Arm:
     found = [investigate_task(task) for task in tasks]
     scores = [score_locations(one.case, one.task.gold) for one in found]
     bm25 = [bm25_first(one.index.snapshot, one.task.issue) == one.task.path for one in found]
+    read = [bm25_first(one.index.snapshot, one.task.issue, True) == one.task.path for one in found]
     return Arm(
         list(tasks),
         found,
         scores,
         np.array(bm25, float),
+        np.array(read, float),
         np.array([float(row.acc[1] or 0) for row in scores]),
         np.array([random_acc(len(task.files)) for task in tasks]),
     )
 
 
-def bm25_first(snapshot: Snapshot, issue: str) -> str:
-    """BM25's first file."""
-    return FileBm25(snapshot).ranked(issue)[0]
+def bm25_first(snapshot: Snapshot, issue: str, cleaned: bool = False) -> str:
+    """BM25's first file, by the issue's plain words or by those that the investigator reads out of it."""
+    return FileBm25(snapshot).ranked(issue, cleaned=cleaned)[0]
 
 
 def ochiai_hits(tasks: Sequence[RepairTask]) -> np.ndarray:
@@ -110,11 +113,13 @@ def gap(base: np.ndarray, other: np.ndarray) -> stats.Interval:
 
 def files_table(arm: Arm) -> dict[str, float]:
     """Who finds the faulty file, by split; spans of the investigator's places."""
-    lead = gap(arm.bm25, arm.investigator)
+    lead, over = gap(arm.bm25, arm.investigator), gap(arm.cleaned, arm.investigator)
     print(f"{len(arm.tasks)} tasks in {len({t.project.name for t in arm.tasks})} projects; first file right")
     print(f"  investigator {share(arm.investigator)}\n  BM25         {share(arm.bm25)}")
+    print(f"  BM25 with the investigator's words {share(arm.cleaned)}")
     print(f"  chance       {arm.chance.mean():.3f}")
     print(f"  investigator - BM25, paired: {lead.estimate:+.3f} [{lead.low:+.3f}, {lead.high:+.3f}]")
+    print(f"  and with its words:          {over.estimate:+.3f} [{over.low:+.3f}, {over.high:+.3f}]")
     splits = np.array([split_of_project(task.project.name) for task in arm.tasks])
     origins = np.array([task.project.origin for task in arm.tasks])
     first = np.array([finding_right(one.case, one.task.gold) for one in arm.found], float)
@@ -143,6 +148,8 @@ def files_table(arm: Arm) -> dict[str, float]:
         "acc1": round(float(arm.investigator.mean()), 4),
         "bm25": round(float(arm.bm25.mean()), 4),
         "random": round(float(arm.chance.mean()), 4),
+        "bm25_cleaned": round(float(arm.cleaned.mean()), 4),
+        "lead_over_cleaned": round(over.estimate, 4),
         "lead": round(lead.estimate, 4),
         "lead_low": round(lead.low, 4),
         "times_random": round(float(arm.investigator.mean() / arm.chance.mean()), 3),
