@@ -342,6 +342,7 @@ def part_of(arm: Arm, projects: Sequence[str]) -> Arm:
         [arm.found[n] for n in keep],
         [arm.scores[n] for n in keep],
         arm.bm25[keep],
+        arm.cleaned[keep],
         arm.investigator[keep],
         arm.chance[keep],
     )
