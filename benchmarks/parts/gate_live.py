@@ -9,12 +9,12 @@ import numpy as np
 
 from ramify import Tree
 from ramify.core.errors import ServerError
-from ramify.core.world.base import Split
+from ramify.core.world.base import Split, Task
 from ramify.core.world.repair.repairer import Skill, repairer
 from ramify.core.world.repair.world import repair_world
 from ramify.operate.gate import BayesController, CriticModel, Prices, every_rule
 from ramify.operate.gate.collect import collect_records
-from ramify.operate.gate.compare import Comparison, check_prediction, compare
+from ramify.operate.gate.compare import Comparison, compare
 from ramify.operate.gate.evaluate import worth
 from ramify.operate.gate.fit import fit_critics
 from ramify.operate.gate.live import run_gate
@@ -40,28 +40,35 @@ def records_of(split: Split, tasks: int, draws: int, seed: int = 0) -> list[Reco
         return collect_records(opened, lambda one: one.digest, draws=draws, steps=HORIZON)
 
 
+def played(
+    bench: RepairBench, tasks: Sequence[Task], draws: int, model: CriticModel, prices: Prices
+) -> dict[str, list[float]]:
+    """Utilities of live episodes of the planned controller, by task; those without a verdict are left out."""
+    controller = BayesController(model, prices, HORIZON, "retry")
+    found: dict[str, list[float]] = {}
+    for task in tasks:
+        opened = bench.open(task)
+        for draw in range(draws):
+            write, critics, verify = opened(draw)
+            try:
+                episode = run_gate(
+                    controller, model, prices, write, critics, verify, horizon=HORIZON, ending="retry"
+                )
+            except ServerError:
+                continue
+            if episode.outcome != "unknown":
+                found.setdefault(task.id, []).append(episode.utility)
+    return found
+
+
 def episodes_of(
     split: Split, tasks: int, draws: int, model: CriticModel, prices: Prices, seed: int = 0
 ) -> dict[str, list[float]]:
-    """Utilities of live episodes of the planned controller, by task."""
+    """Live episodes of the planted repairer on tasks of a split."""
     world = repair_world(origin="generated")
-    controller = BayesController(model, prices, HORIZON, "retry")
-    found: dict[str, list[float]] = {}
     with Tree.memory() as tree:
         bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
-        for task in world.tasks(split, tasks, seed):
-            opened = bench.open(task)
-            for draw in range(draws):
-                write, critics, verify = opened(draw)
-                try:
-                    episode = run_gate(
-                        controller, model, prices, write, critics, verify, horizon=HORIZON, ending="retry"
-                    )
-                except ServerError:
-                    continue
-                if episode.outcome != "unknown":
-                    found.setdefault(task.id, []).append(episode.utility)
-    return found
+        return played(bench, world.tasks(split, tasks, seed), draws, model, prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,3 @@ def cell_of(model: CriticModel, prices: Prices, live: dict[str, list[float]], he
         found,
         sum(map(len, live.values())),
     )
-
-
-__all__ = ["PRICES", "Live", "cell_of", "check_prediction", "episodes_of", "fitted", "records_of"]

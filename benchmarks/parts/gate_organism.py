@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parts.gate_live import COSTS, HORIZON, PRICES, Live, cell_of
-from ramify.core.errors import ServerError
+from parts.gate_live import COSTS, HORIZON, PRICES, Live, cell_of, played
 from ramify.core.fork.arm import prepare, run_jobs
 from ramify.core.grow.plant import plant
 from ramify.core.policy.base import Sampling
@@ -28,11 +27,10 @@ from ramify.core.world.base import Task
 from ramify.core.world.open import open_world
 from ramify.core.world.repair.world import RepairWorld
 from ramify.learn.organism import build, find
-from ramify.operate.gate import BayesController, CriticModel, Prices
+from ramify.operate.gate import CriticModel, Prices
 from ramify.operate.gate.collect import collect_records
 from ramify.operate.gate.fit import fit_critics
 from ramify.operate.gate.independence import independence
-from ramify.operate.gate.live import run_gate
 from ramify.operate.gate.on_repair import RepairBench
 from ramify.operate.gate.on_tree import Candidate
 from ramify.operate.gate.prr import prr
@@ -76,22 +74,8 @@ def organism_episodes(
     tasks: Sequence[Task], model: CriticModel, prices: Prices, draws: int = 1, seed: int = 1
 ) -> dict[str, list[float]]:
     """Utilities of live episodes of the planned controller, by task; ``seed`` is not that of the records."""
-    controller = BayesController(model, prices, HORIZON, "retry")
-    found: dict[str, list[float]] = {}
     with _bench(tasks, draws, seed) as bench:
-        for task in tasks:
-            opened = bench.open(task)
-            for draw in range(draws):
-                write, critics, verify = opened(draw)
-                try:
-                    episode = run_gate(
-                        controller, model, prices, write, critics, verify, horizon=HORIZON, ending="retry"
-                    )
-                except ServerError:
-                    continue
-                if episode.outcome != "unknown":
-                    found.setdefault(task.id, []).append(episode.utility)
-    return found
+        return played(bench, tasks, draws, model, prices)
 
 
 @dataclass(frozen=True, slots=True)
