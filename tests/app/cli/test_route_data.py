@@ -86,7 +86,8 @@ def test_collect_alone(folder):
 def test_explain_a_table_a_log_and_a_tree(folder, tmp_path):
     collect(folder)
     table = folder / "labels" / "outcomes.csv"
-    made = json.loads(route("explain", table, "--table", "--last", 3, "--json"))
+    made = json.loads(route("explain", table, "--last", 3, "--json"))
+    assert made == json.loads(route("explain", table, "--table", "--last", 3, "--json"))
     assert len(made) == 3
     assert route("explain", table, "--table", "--query", made[0]["query"]).count("with probability") == 1
     assert "no decision about 'nobody'" in route("explain", table, "--table", "--query", "nobody", status=2)
@@ -119,7 +120,7 @@ def test_frontier_prints_everything_and_draws_it(folder, tmp_path):
     for words in (
         "mine: regret",
         "without w0 (100% of choices)",
-        "unknown prices",
+        "costs are unknown or all equal",
         "--fit picks it elsewhere",
     ):
         assert words in shown

@@ -156,7 +156,7 @@ def explain_command(
         str | None, typer.Option("--query", help="Only decisions of this query or node.")
     ] = None,
     last: Annotated[int, typer.Option("--last", help="At most so many, the newest.")] = 10,
-    table: Annotated[bool, typer.Option("--table", help="The file is an outcome table.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="The .jsonl file is an outcome table.")] = False,
     tau: Annotated[float, typer.Option("--tau", help="With --table: temperature of the targets.")] = 0.2,
     value: Annotated[
         float | None, typer.Option("--value", help="With --table: what a reward is worth.")
@@ -167,11 +167,12 @@ def explain_command(
 ) -> None:
     """Why each worker was chosen: probabilities, margin, expected reward, price, runner-up.
 
-    Example: ramify route explain outcomes.csv --table --query q17
+    Example: ramify route explain outcomes.csv --query q17
     """
     from ramify.core.errors import BadInput
 
-    found = _decisions(existing(source), (low, high) if table else None, tau, value)
+    told = table or source.suffix in (".csv", ".parquet")
+    found = _decisions(existing(source), (low, high) if told else None, tau, value)
     if query is not None:
         found = [(where, one, call) for where, one, call in found if query in (one.query, where)]
         if not found:

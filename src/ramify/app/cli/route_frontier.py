@@ -84,9 +84,8 @@ def _print_report(report: FrontierReport, *, fitted: bool) -> None:
             "the best worker was picked on these very queries, in its favour (--fit picks it elsewhere)"
         )
     for name, area in report.area.items():
-        typer.echo(
-            f"area under the cost curve, {name}: {'unknown prices' if area is None else f'{area:.3f}'}"
-        )
+        value = "none, costs are unknown or all equal" if area is None else f"{area:.3f}"
+        typer.echo(f"area under the cost curve, {name}: {value}")
     for router in report.routers:
         lost = router.regret.regret
         typer.echo(
