@@ -60,6 +60,8 @@ def _mount() -> None:
         recovery,
         rot,
         route,
+        serve,
+        speculate,
         train,
         tree,
         world,
@@ -84,9 +86,11 @@ def _mount() -> None:
     app.add_typer(gate.app, name="gate")
     app.add_typer(route.app, name="route")
     app.add_typer(localize.app, name="localize")
+    app.add_typer(speculate.app, name="speculate")
     fork.register(app)
     grow.register(app)
     demo.register(app)
+    serve.register(app)
 
 
 def main() -> None:
