@@ -4,6 +4,7 @@ A mutation is applied to a copy of the package, never in place, and the named te
 process of its own. A mutation whose line is gone fails too: name its successor.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -182,42 +183,76 @@ MUTATIONS = [
 ]
 
 
+# Every run needs a process that has not seen the package. One that has read the libraries already is forked
+# for each: reading them takes longer than most of the tests.
+SERVER = """
+import json, os, sys
+import numpy, openai, pandas, pytest, networkx, pydantic
+import scipy.stats, sklearn.linear_model, torch, transformers, typer
+assert not any(name.partition(".")[0] == "ramify" for name in sys.modules)
+for line in sys.stdin:
+    source, log, arguments = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1), os.dup2(out, 2)
+        sys.path.insert(0, source)
+        import ramify
+        print(ramify.__file__, flush=True)
+        code = int(pytest.main(arguments))
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A process that runs tests in forks of itself."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("COV", "PYTEST"))}
+    env |= {"PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of the package and the environment in which it shadows the installed one."""
+    """A copy of the package."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("COV", "PYTEST"))}
-    env |= {"PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return tmp_path / "src/ramify", env
+    return tmp_path / "src/ramify"
 
 
-def run(env, *arguments):
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-
-
-def run_tests(env, *tests):
-    names = [f"tests/{test}" for test in tests]
+def run_tests(server, package, *tests):
+    """The exit status of pytest where ``package`` is the installed one, and what it printed."""
+    log = package.parent / "log"
     quick = ["-x", "-p", "no:xdist", "-p", "no:cov", "--hypothesis-profile=no-shrink"]
-    return run(env, "-m", "pytest", *quick, *names)
+    quick += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # libraries read before pytest was set up
+    arguments = [*quick, *(f"tests/{test}" for test in tests)]
+    server.stdin.write(json.dumps([str(package.parent), str(log), arguments]) + "\n")
+    server.stdin.flush()
+    code = int(server.stdout.readline())
+    said = log.read_text()
+    assert said.startswith(str(package)), said
+    return code, said
 
 
-def test_the_copy_is_what_is_tested_and_passes_unbroken(copy):
-    package, env = copy
-    where = run(env, "-c", "import ramify; print(ramify.__file__)")
-    assert where.stdout.startswith(str(package))
-    done = run_tests(env, *(mutation.test for mutation in MUTATIONS))
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_copy_is_what_is_tested_and_passes_unbroken(server, copy):
+    code, said = run_tests(server, copy, *(mutation.test for mutation in MUTATIONS))
+    assert code == 0, said
 
 
 @pytest.mark.parametrize(
     "mutation", MUTATIONS, ids=[f"{m.file}-{m.test.rpartition(':')[2]}" for m in MUTATIONS]
 )
-def test_a_broken_line_is_noticed(mutation, copy):
-    package, env = copy
-    file = package / mutation.file
+def test_a_broken_line_is_noticed(mutation, server, copy):
+    file = copy / mutation.file
     source = file.read_text()
     assert source.count(mutation.text) == 1, f"{mutation.text!r} does not stand in {mutation.file} just once"
     file.write_text(source.replace(mutation.text, mutation.becomes))
-    done = run_tests(env, mutation.test)
-    assert done.returncode == 1, f"not noticed:\n{done.stdout}{done.stderr}"
+    code, said = run_tests(server, copy, mutation.test)
+    assert code == 1, f"not noticed:\n{said}"
+    assert " failed" in said, said

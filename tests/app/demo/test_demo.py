@@ -1,4 +1,4 @@
-"""The main job end to end, smaller than `make demo`, on the real household organism (a minute to build)."""
+"""The main job end to end, smaller than `make demo`, on the real household novice (30 s to build)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ramify.core.world.open import open_world
 from ramify.learn.organism import build, find
 
 SMALL = {
+    "organism": "household-novice",
     "held_out": 24, "rollouts": 3, "sweeps": 2, "sweep_draws": 32, "effect_draws": 48,
     "updates": 2, "train_tasks": 6, "leaves": 6,
 }  # fmt: skip
@@ -38,7 +39,7 @@ KEYS = {
 def organism(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAMIFY_HOME", str(tmp_path_factory.mktemp("home")))
-        yield build("household")
+        yield build("household-novice")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_the_summary_holds_the_figures_and_their_intervals(done):
     assert summary.keys() >= KEYS
     assert summary["ci_low"] <= summary["effect"] <= summary["ci_high"]
     assert summary["gain_low"] <= summary["gain"] <= summary["gain_high"]
-    assert 0.2 < summary["success_before"] < 0.8, "an agent with something to find and to improve"
+    assert 0.05 < summary["success_before"] < 0.8, "an agent with something to find and to improve"
     assert summary["weights_before"] != summary["weights_after"]
 
 
@@ -91,7 +92,7 @@ def test_rollouts_of_a_real_model_derive_again(organism):
     policy, world = LocalPolicy.load(str(organism)), open_world("household:2")
     with Tree.memory() as tree:
         tasks = world.tasks("held-out", 3, seed=5)
-        grow(tree, policy, world, tasks, draws=2, settings=find("household").sampling)
+        grow(tree, policy, world, tasks, draws=2, settings=find("household-novice").sampling)
         assert list(tree.verify({policy.card.name: policy}, redraw=True)) == []
 
 
