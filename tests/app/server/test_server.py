@@ -169,7 +169,7 @@ def test_a_request_that_is_too_long_is_refused(monkeypatch):
     monkeypatch.setattr("ramify.app.server.build.LONGEST", 10)
     with TestClient(create_app(MODELS)) as test:
         answer = test.post("/v1/chat/completions", content=b"x" * 11)
-    assert answer.status_code == 400
+    assert answer.status_code == 413
     assert "longer" in answer.json()["error"]["message"]
 
 
@@ -206,3 +206,13 @@ def test_health():
 
     with TestClient(create_app(MODELS, key="right")) as test:
         assert test.get("/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("body", [b'{"model": "\xff"}', b"[" * 100_000])
+def test_a_body_that_cannot_be_read_at_all_is_the_client_s_fault(body):
+    from starlette.testclient import TestClient
+
+    with TestClient(create_app(MODELS)) as test:
+        answer = test.post("/v1/chat/completions", content=body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "body" in answer.json()["error"]["message"]

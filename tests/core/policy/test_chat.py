@@ -224,7 +224,7 @@ def test_ids_outside_the_vocabulary_are_refused():
 @pytest.mark.parametrize("text", ["hello", " hello", "hello hello", "helo", "wörld", "\nhello", "a 🙂."])
 def test_metaspace_has_no_dummy_space(text):
     codec = Codec(metaspace())
-    assert codec._bytes is not None
+    assert codec.token_bytes is not None
     assert codec.decode(codec.encode(text)) == text
 
 
@@ -238,7 +238,7 @@ def test_metaspace_pieces_concatenate():
 def test_word_level_joined_by_spaces():
     codec = Codec(words())
     ids = codec.encode("go north")
-    assert codec._bytes is None
+    assert codec.token_bytes is None
     assert codec.pieces(ids)[0] == "go north"
     assert list(codec.pieces(ids)[1]) == [2, 8]
 
@@ -249,7 +249,7 @@ def test_word_level_lossless_with_fuse():
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
     inner.decoder = decoders.Fuse()
     codec = Codec(PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]"))
-    assert codec._bytes is not None
+    assert codec.token_bytes is not None
     assert codec.decode(codec.encode("go north go")) == "go north go"
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from ramify.core.policy import law
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
 from ramify.core.policy.inside import Capture, Edit
 from ramify.core.policy.local import LocalPolicy
@@ -180,6 +181,14 @@ def test_rows_without_text_are_never_drawn():
     assert padded.card.vocabulary == 258
     drawn = sample_all(padded, requests(padded, count=8), Sampling(max_tokens=16, ignore_eos=True))
     assert max(int(item.tokens.max()) for item in drawn) < 258
+    asked = padded.ask(padded.encode("a"), NoiseKey(0, 0, 0), Sampling(stop=("b",), banned=(5,)), top=2)
+    assert asked.settings.banned == (5, *range(258, 300))
+    assert (asked.top, set(padded.codec.eos_ids) <= asked.ends.ids) == (2, True)
+    assert asked.ends.check(padded.encode("xb"))
+    with pytest.raises(BadInput, match="empty"):
+        padded.ask(token_array([]), NoiseKey(0, 0, 0), Sampling())
+    with pytest.raises(BadInput, match="outside the vocabulary"):
+        padded.ask(padded.encode("a"), NoiseKey(0, 0, 0), Sampling(banned=(300,)))
 
 
 def test_hidden_states_of_given_and_fresh_tokens(policy):
@@ -308,3 +317,42 @@ def test_no_requests_no_work(policy):
     assert list(policy.sample([], Sampling())) == []
     assert policy.logprobs([]) == []
     assert policy.logprobs([token_array([5])])[0].shape == (0,)
+
+
+def test_exclude_first_draws_from_the_filtered_law_without_that_token(policy):
+    prefix = policy.encode("hello ")
+    settings = Sampling(max_tokens=2, top_k=6, temperature=0.8)
+    kept = law.restrict(torch.from_numpy(policy.next_logprobs([prefix])[0])[None], settings)
+    exact = torch.softmax(kept[0].double(), 0).numpy()
+    out = int(exact.argmax())
+    asked = [Request(prefix, NoiseKey(1, 0, draw), exclude_first=out) for draw in range(600)]
+    said = sample_all(policy, asked, settings)
+    exact[out] = 0.0
+    exact /= exact.sum()
+    counts = np.bincount([int(one.tokens[0]) for one in said], minlength=len(exact))
+    assert counts[out] == 0
+    # Chi-square with four degrees of freedom: above 23.5 once in ten thousand seeds.
+    expected = exact[exact > 0] * len(said)
+    assert ((counts[exact > 0] - expected) ** 2 / expected).sum() < 23.5
+    for one in said[:20]:
+        assert float(np.exp(one.logprobs[0])) == pytest.approx(exact[one.tokens[0]], abs=1e-5)
+
+
+def test_a_request_has_terms_of_its_own_beside_others(policy):
+    prefix = policy.encode("hello ")
+    plain = sample_all(policy, requests(policy), Sampling(max_tokens=9, ignore_eos=True))
+    first = int(plain[1].tokens[0])
+    mixed = [
+        Request(prefix, NoiseKey(5, 0, 0), max_tokens=4),
+        Request(prefix, NoiseKey(5, 0, 1), exclude_first=first),
+        Request(prefix, NoiseKey(5, 0, 2), max_tokens=0),
+    ]
+    short, other, nothing = sample_all(policy, mixed, Sampling(max_tokens=9, ignore_eos=True))
+    np.testing.assert_array_equal(short.tokens, plain[0].tokens[:4])
+    assert (short.finish, nothing.finish, len(nothing.tokens), nothing.text) == ("length", "length", 0, "")
+    assert other.tokens[0] != first
+    only = Sampling(banned=tuple(i for i in range(258) if i != first))
+    with pytest.raises(BadInput, match="no token is left"):
+        sample_all(policy, [mixed[1]], only)
+    with pytest.raises(BadInput, match="exclude_first"):
+        sample_all(policy, [Request(prefix, NoiseKey(5, 0, 1), exclude_first=9999)], Sampling())

@@ -7,7 +7,7 @@ import typer
 from ramify.app.cli import speculate_bench, speculate_layout, speculate_schedule, speculate_train
 
 app = typer.Typer(
-    help="Draw branches faster, losslessly: train a drafter, calibrate it, schedule it by load, prove it exact.",
+    help="Draw branches faster, losslessly: train a drafter, calibrate it, schedule it, prove it exact.",
     no_args_is_help=True,
 )
 for part in (speculate_train, speculate_layout, speculate_schedule, speculate_bench):

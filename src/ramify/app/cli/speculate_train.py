@@ -2,8 +2,183 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
 import typer
+
+from ramify.app.cli.common import existing, print_json
+
+if TYPE_CHECKING:
+    from ramify.core.policy.local import LocalPolicy
+    from ramify.core.run.progress import Progress
+    from ramify.operate.speculate.config import DraftConfig
+    from ramify.operate.speculate.train import DraftTraining
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to ``ramify speculate``."""
+    app.command()(train)
+
+
+def train(
+    model: Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")],
+    prompts: Annotated[
+        Path, typer.Option("--prompts", help="JSON lines with text, turns or messages; it answers them.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the drafter; the same one again resumes.")],
+    kind: Annotated[
+        Literal["dspark", "dflash", "eagle"], typer.Option("--kind", help="What is trained.")
+    ] = "dspark",
+    layers: Annotated[
+        int | None, typer.Option("--layers", help="Layers of the drafter (5; eagle 1).")
+    ] = None,
+    block: Annotated[int | None, typer.Option("--block", help="Tokens drafted at once (7).")] = None,
+    target_layers: Annotated[
+        str | None, typer.Option("--target-layers", help="Layers of the target it reads, with commas.")
+    ] = None,
+    head: Annotated[
+        Literal["markov", "gated", "rnn", "none"] | None,
+        typer.Option("--head", help="How a drafted token biases the next (markov)."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option("--rank", help="Rank of that bias (256).")] = None,
+    confidence: Annotated[
+        Literal["token", "context", "none"] | None,
+        typer.Option(
+            "--confidence", help="Whether it reads the token before, the context alone, or is left out."
+        ),
+    ] = None,
+    window: Annotated[int | None, typer.Option("--window", help="Context positions it sees (all).")] = None,
+    mask_token: Annotated[
+        int | None, typer.Option("--mask-token", help="A spare id of the target; else it learns a row.")
+    ] = None,
+    recipe: Annotated[
+        Literal["paper", "code", "dflash"] | None,
+        typer.Option("--loss", help="Loss and decay: the paper's, its code's (4), or cross entropy alone."),
+    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the answers.")] = 10,
+    steps: Annotated[int | None, typer.Option("--steps", help="Exactly this many steps instead.")] = None,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences of a step.")] = 32,
+    anchors: Annotated[int, typer.Option("--anchors", help="Blocks of a sequence, at most.")] = 512,
+    rate: Annotated[float, typer.Option("--lr", help="Learning rate.")] = 6e-4,
+    bfloat16: Annotated[bool, typer.Option("--bf16", help="Mixed precision.")] = False,
+    cache: Annotated[
+        Literal["float32", "float16"] | None,
+        typer.Option("--cache", help="Keep the target's hidden states on disk; else computed again."),
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Answers to each prompt.")] = 1,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Of an answer.")] = 256,
+    sampling: Annotated[
+        list[str],
+        typer.Option("--set", help="How it answers, NAME=VALUE: temperature=0.7 (default: its own)."),
+    ] = [],  # noqa: B006
+    seed: Annotated[int, typer.Option("--seed", help="Of answers, weights and orders.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train a drafter for a model, on prompts that the model answers itself.
+
+    OUT gets draft.safetensors and config.json, the answers, a log (log.jsonl) and checkpoints.
+
+    Example: ramify speculate train --model organism:test-tiny --prompts prompts.jsonl --out runs/draft
+    """
+    from ramify.app.cli.common import settings_for
+    from ramify.app.cli.live import LiveProgress
+    from ramify.operate.speculate.data import own_settings, read_prompts
+    from ramify.operate.speculate.on_prompts import plan_on_prompts, train_on_prompts
+
+    asked = read_prompts(existing(prompts))
+    plan = _settings(
+        kind, recipe, steps=steps, epochs=epochs, batch=batch, anchors=anchors, learning_rate=rate, seed=seed,
+        number="bfloat16" if bfloat16 else "float32", features="cache" if cache else "recompute",
+        precision=cache or "float32",
+    )  # fmt: skip
+    with LiveProgress() as live:
+        target = open_target(model, live)
+        shape = _shape(target, kind, confidence, {
+            "layers": layers, "block": block, "head": head, "rank": rank, "window": window,
+            "mask_token": mask_token, "target_layers": _numbers(target_layers),
+        })  # fmt: skip
+        base = own_settings(target, max_tokens)
+        law = settings_for(base, sampling) or base
+        if dry_run:
+            told = plan_on_prompts(target, asked, shape, plan, law, samples).to_json()
+        else:
+            told = train_on_prompts(target, asked, shape, plan, out, law, samples=samples, progress=live)
+    if as_json:
+        print_json(told)
+    elif dry_run:
+        _print_plan(told)
+    else:
+        _print(told)
+
+
+def open_target(name: str, progress: Progress) -> LocalPolicy:
+    """The local model of a folder, an organism or a policy's specification."""
+    from ramify.app.conducting import policy_spec
+    from ramify.core.errors import CannotDo
+    from ramify.core.policy.local import LocalPolicy
+    from ramify.core.policy.open import open_policy
+
+    policy = open_policy(f"hf:{name}" if Path(name).is_dir() else policy_spec(name, progress))
+    if not isinstance(policy, LocalPolicy):
+        raise CannotDo(
+            f"{name!r} does not run in this process",
+            hint="drafters are trained for local models: a folder, hf:DIR",
+        )
+    return policy
+
+
+def _shape(target: LocalPolicy, kind: str, confidence: str | None, given: dict[str, Any]) -> DraftConfig:
+    """The drafter's config: what was asked for, the rest as the kind has it."""
+    from ramify.operate.speculate.config import draft_config
+
+    changes = {name: value for name, value in given.items() if value is not None}
+    if confidence is not None:
+        changes |= {"confidence": confidence != "none", "confidence_with_markov": confidence == "token"}
+    return draft_config(target, kind, **changes)  # type: ignore[arg-type]
+
+
+def _settings(kind: str, recipe: str | None, **given: Any) -> DraftTraining:
+    """Training settings; the dflash kind is taught by its own recipe unless another is asked for."""
+    from ramify.operate.speculate.loss import CODE_DECAY, LossWeights
+    from ramify.operate.speculate.train import DraftTraining
+
+    chosen = recipe or ("dflash" if kind == "dflash" else "paper")
+    terms = LossWeights(1.0, 0.0, 0.0) if chosen == "dflash" else LossWeights()
+    return DraftTraining(terms=terms, decay=CODE_DECAY if chosen == "code" else None, **given)
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    from ramify.core.errors import BadInput
+
+    try:
+        return None if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"{text!r} is no list of layers", hint="such as --target-layers 2,10,18") from None
+
+
+def _print_plan(told: dict[str, Any]) -> None:
+    typer.echo(f"{told['conversations']} conversations, at most {told['tokens_at_most']:,} tokens of answers")
+    typer.echo(f"a drafter of {told['parameters']:,} parameters")
+    if told["feature_bytes"] is not None:
+        typer.echo(f"hidden states on disk: about {told['feature_bytes'] / 1e6:,.1f} MB")
+
+
+def _print(told: dict[str, Any]) -> None:
+    data, held = told["data"], told["held_out"]
+    typer.echo(
+        f"{told['kind']}: {told['parameters']:,} parameters, {told['steps']} steps on {data['tokens']:,} "
+        f"tokens of {data['sequences']} sequences"
+    )
+    if data["too_long"]:
+        typer.echo(f"{data['too_long']} prompts left no room for an answer and were passed over")
+    for name, figures in (("trained", told["train"]), ("held out", held)):
+        if figures is None:
+            continue
+        rates = " ".join("   -" if r is None else f"{r:.2f}" for r in figures["accept_rate"])
+        tau = f"{figures['tau_prob']:.2f}"
+        typer.echo(f"{name:9} loss {figures['loss']:.3f}  tau {tau}  accepted at 1, 2, ...: {rates}")
+    if held is None:
+        typer.echo("nothing was held out: the answers are all alike")
+    typer.echo(f"drafter: {told['folder']}")

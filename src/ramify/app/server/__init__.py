@@ -1,6 +1,7 @@
-"""An OpenAI-compatible server: any chat model of Ramify, a routed pool among them, behind one model name."""
+"""An OpenAI-compatible server: local models token by token, and any chat model, routed pools among them."""
 
 from ramify.app.server.build import create_app
 from ramify.app.server.serve import serve, serving
+from ramify.app.server.settings import ServerSettings
 
-__all__ = ["create_app", "serve", "serving"]
+__all__ = ["ServerSettings", "create_app", "serve", "serving"]

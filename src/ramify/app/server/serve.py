@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -9,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ramify.app.server.build import create_app
-from ramify.core.chat import ChatModel
+from ramify.app.server.build import Model, create_app, with_address
+from ramify.app.server.settings import ServerSettings
 from ramify.core.errors import CannotDo, MissingExtra
 
 if TYPE_CHECKING:
@@ -18,26 +19,30 @@ if TYPE_CHECKING:
 
 
 def serve(
-    models: Mapping[str, ChatModel],
+    models: Mapping[str, Model],
+    settings: ServerSettings | None = None,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
+    host: str | None = None,
+    port: int | None = None,
     key: str | None = None,
     lanes: int = 1,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Answer OpenAI-compatible requests; Ctrl-C lets running answers end. Only this machine by default.
 
-    Port 0 takes a free one. ``ready`` is told the address (``http://HOST:PORT/v1``) once it is taken.
+    What is given beside ``settings`` goes before them. Port 0 takes a free one. ``ready`` is told the address
+    (``http://HOST:PORT/v1``) once it is taken. Answers that have not ended ``drain_s`` after Ctrl-C are cut.
 
     Raises:
+        BadInput: no model, or an address beyond this machine without a key.
         CannotDo: the address cannot be had.
         MissingExtra: uvicorn is not installed (``pip install 'ramify[serve]'``).
     """
-    server = _server(models, key, lanes, "info")
-    with _listening(host, port) as open_:
+    settings = with_address(settings, host, port, key, lanes)
+    server = _server(models, settings, "info")
+    with _listening(settings) as open_:
         if ready is not None:
-            ready(_address(host, open_))
+            ready(_address(settings, open_))
         try:
             server.run(sockets=[open_])
         except KeyboardInterrupt:
@@ -46,9 +51,10 @@ def serve(
 
 @contextmanager
 def serving(
-    models: Mapping[str, ChatModel],
+    models: Mapping[str, Model],
+    settings: ServerSettings | None = None,
     *,
-    host: str = "127.0.0.1",
+    host: str | None = None,
     port: int = 0,
     key: str | None = None,
     lanes: int = 1,
@@ -57,28 +63,36 @@ def serving(
 
     Raises: as :func:`serve`.
     """
-    server = _server(models, key, lanes, "warning")
-    with _listening(host, port) as open_:
+    settings = with_address(settings, host, port, key, lanes)
+    server = _server(models, settings, "warning")
+    with _listening(settings) as open_:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
         thread.start()
         try:
             while not server.started and thread.is_alive():
                 time.sleep(0.005)
-            yield _address(host, open_)
+            yield _address(settings, open_)
         finally:
             server.should_exit = True
             thread.join()
 
 
-def _server(models: Mapping[str, ChatModel], key: str | None, lanes: int, level: str) -> uvicorn.Server:
+def _server(models: Mapping[str, Model], settings: ServerSettings, level: str) -> uvicorn.Server:
     try:
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn", "serve") from error
-    return uvicorn.Server(uvicorn.Config(create_app(models, key=key, lanes=lanes), log_level=level))
+    config = uvicorn.Config(
+        create_app(models, settings),
+        log_level=level,
+        limit_concurrency=settings.connections,
+        timeout_graceful_shutdown=math.ceil(settings.drain_s),
+    )
+    return uvicorn.Server(config)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(settings: ServerSettings) -> socket.socket:
+    host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -87,6 +101,7 @@ def _listening(host: str, port: int) -> socket.socket:
         raise CannotDo(said, hint="name another --port or --host") from error
 
 
-def _address(host: str, open_: socket.socket) -> str:
+def _address(settings: ServerSettings, open_: socket.socket) -> str:
+    host = settings.host
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{open_.getsockname()[1]}/v1"

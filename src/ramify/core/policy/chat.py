@@ -178,7 +178,7 @@ class Codec:
         return self._split(self._ids("a"), special=True)[0] == " a"
 
     def _split(self, ids: list[int], *, special: bool) -> tuple[str, list[int]]:
-        table = self._bytes
+        table = self.token_bytes
         if table is None:
             return self._split_by_decoding(ids, special=special)
         parts = [b"" if not special and i in self._special else table[i] for i in ids]
@@ -220,7 +220,7 @@ class Codec:
         )
 
     @cached_property
-    def _bytes(self) -> list[bytes] | None:
+    def token_bytes(self) -> list[bytes] | None:
         """The bytes of every token, where the decoder merely joins them; None where it does not."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         steps = _join_steps(json.loads(backend.to_str()).get("decoder")) if backend is not None else None
@@ -322,10 +322,10 @@ class Codec:
         text = "".join(_plain_text(m) for m in ([*history, *new] if empty else new))
         if not empty:
             return self._rendered(self._ids_after(text))
-        return self._rendered(self._opening + self._ids(text))
+        return self._rendered(self.opening + self._ids(text))
 
     @cached_property
-    def _opening(self) -> list[int]:
+    def opening(self) -> list[int]:
         """The beginning-of-sequence token, where the tokenizer puts one before plain text."""
         bos = self._tokenizer.bos_token_id
         added = [int(i) for i in self._tokenizer("a", verbose=False)["input_ids"]]
@@ -410,7 +410,7 @@ class Codec:
         texts = [_plain_text(message) for message in messages]
         ends = self._ends("".join(texts))
         bounds = np.cumsum([0, *(len(text) for text in texts)])
-        places = np.searchsorted(ends, bounds, side="right") + len(self._opening)
+        places = np.searchsorted(ends, bounds, side="right") + len(self.opening)
         places[0] = 0
         return [
             (str(message["role"]), int(start), int(end))

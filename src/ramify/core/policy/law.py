@@ -101,6 +101,24 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
     return scores.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
 
 
+def _without(scores: Tensor, tokens: Tensor, greedy: bool) -> Tensor:
+    """Scores [B, V] with one token of each row at -inf; ``tokens`` [B] are ids, or -1 for none."""
+    rows = (tokens >= 0).nonzero()[:, 0]
+    if not len(rows):
+        return scores
+    taken = scores.clone()
+    taken[rows, tokens[rows]] = -torch.inf
+    # A greedy law is all on its maximum: without it nothing is left.
+    left = taken[rows].amax(dim=-1) == (scores[rows].amax(dim=-1) if greedy else -torch.inf)
+    if bool((~left if greedy else left).any()):
+        raise BadInput(
+            "no token is left: the law's only one was excluded",
+            where="sampling",
+            hint="a wider top-k or top-p, or a temperature above 0",
+        )
+    return taken
+
+
 @dataclass(frozen=True, slots=True)
 class _Mass:
     """Unnormalised probabilities: ``lanes`` [B, V / 64, 64], sums over blocks in float64, logs in nats."""
@@ -182,11 +200,13 @@ def draw(
     *,
     first: Tensor | None = None,
     forced: Tensor | None = None,
+    without: Tensor | None = None,
 ) -> Drawn:
     """One token per row of ``logits`` [B, V].
 
     ``noise`` is float64: uniforms [B] for the inverse coupling, standard Gumbels [B, V] for the Gumbel
     coupling, unused when greedy. ``forced`` [B] holds token ids, or -1 where the law decides;
+    ``without`` [B] the token that a row's law is conditioned not to give, once filtered, or -1;
     ``first`` [B] marks first free tokens. A forced token outside the law has log-prob -inf.
 
     Raises:
@@ -194,6 +214,8 @@ def draw(
     """
     logits = logits.float()
     scores = restrict(logits, settings, first)
+    if without is not None:
+        scores = _without(scores, without, settings.temperature == 0.0)
     plain = _mass(logits)
     mass = plain if scores is logits else _mass(scores)
     if settings.temperature == 0.0:
@@ -221,3 +243,15 @@ def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
     """Log-probs [B] in nats (float32) of tokens [B] under logits [B, V], temperature 1."""
     logits = logits.float()
     return log_law(_mass(logits), logits, tokens).float()
+
+
+def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens of each row of logits [B, V] and their log-probs in nats, temperature 1.
+
+    Both are [B, count], the likeliest first.
+    """
+    logits = logits.float()
+    mass = _mass(logits)
+    best = logits.topk(min(count, logits.shape[1]), dim=-1)
+    logs = best.values.double() - mass.peak[:, None] - mass.log_total[:, None]
+    return best.indices, logs.float()

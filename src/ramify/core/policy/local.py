@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from ramify.core.policy.base import (
 )
 from ramify.core.policy.chat import Codec
 from ramify.core.policy.decoder.backbone import Backbone
-from ramify.core.policy.decoder.loop import BranchDecoder
+from ramify.core.policy.decoder.loop import BranchDecoder, Terms
 from ramify.core.policy.decoder.record import Sampled
 from ramify.core.policy.decoder.score import hidden, next_laws, score
 from ramify.core.policy.decoder.session import Ends
@@ -29,6 +30,10 @@ from ramify.core.policy.inside import Capture, Edit, Layer, States
 from ramify.core.policy.load import load_model, load_tokenizer, short_name
 from ramify.core.policy.weights import require_weights, weights_digest
 from ramify.core.types import FloatArray, IntArray, Json, Message
+
+if TYPE_CHECKING:
+    from ramify.core.policy.decoder.live import Ask
+    from ramify.core.policy.noise import NoiseKey
 
 _REFERENCE_BATCH = 256
 
@@ -178,6 +183,22 @@ class LocalPolicy:
                 held = []
         yield from self._with_reference(held, prefixes)
 
+    def ask(
+        self, tokens: IntArray, noise: NoiseKey, settings: Sampling, top: int = 0, without: int = -1
+    ) -> Ask:
+        """One checked question for a live decoder of this policy; ``top`` and ``without`` as in its ``Ask``.
+
+        Raises: BadInput as :meth:`sample`.
+        """
+        from ramify.core.policy.decoder.live import Ask
+
+        self._check_settings(settings)
+        self.check([tokens], room=1)
+        lawful = settings.but(banned=settings.banned + self._textless) if self._textless else settings
+        if without >= 0:
+            self._check_ids(np.array([without]), "exclude_first")
+        return Ask(tokens, noise, lawful, self._ends(settings), top, without)
+
     def sample_captured(
         self, requests: Sequence[Request], settings: Sampling, capture: Capture
     ) -> Iterator[tuple[Continuation, States]]:
@@ -221,7 +242,7 @@ class LocalPolicy:
             BadInput: an empty sequence, one longer than the context, a token outside the vocabulary, or a
                 prompt that is not within its sequence.
         """
-        self._check_sequences(sequences, room=0)
+        self.check(sequences)
         return score(self.decoder, sequences, prompts=_within(prompts, sequences))
 
     def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
@@ -230,7 +251,7 @@ class LocalPolicy:
         Raises:
             BadInput: as :meth:`logprobs`.
         """
-        self._check_sequences(prefixes, room=0)
+        self.check(prefixes)
         return [law[: self.codec.vocabulary] for law in next_laws(self.decoder, prefixes)]
 
     def hidden_states(
@@ -249,7 +270,7 @@ class LocalPolicy:
             BadInput: as :meth:`logprobs`, or a layer that does not exist.
             CannotDo: the hidden states of this architecture cannot be reached.
         """
-        self._check_sequences(sequences, room=0)
+        self.check(sequences)
         begin = [0] * len(sequences) if starts is None else starts
         return hidden(self.decoder, sequences, layers, begin, _within(prompts, sequences))
 
@@ -257,15 +278,29 @@ class LocalPolicy:
         self, requests: Sequence[Request], settings: Sampling, capture: Capture | None
     ) -> Iterator[Sampled]:
         self._check_settings(settings)
-        prefixes = [request.tokens for request in requests]
-        self._check_sequences(prefixes, room=1)
-        return self.decoder.sample(
-            prefixes,
-            [request.noise for request in requests],
+        self.check([request.tokens for request in requests], room=1)
+        speaking = [i for i, request in enumerate(requests) if request.max_tokens != 0]
+        yield from (_nothing(i, settings) for i, request in enumerate(requests) if request.max_tokens == 0)
+        drawn = self.decoder.sample(
+            [requests[i].tokens for i in speaking],
+            [requests[i].noise for i in speaking],
             settings.but(banned=settings.banned + self._textless) if self._textless else settings,
             self._ends(settings),
             capture,
+            self._terms([requests[i] for i in speaking], settings),
         )
+        for item in drawn:
+            yield replace(item, index=speaking[item.index])
+
+    def _terms(self, requests: Sequence[Request], settings: Sampling) -> Terms | None:
+        """What requests have of their own, if some have."""
+        if all(request.max_tokens is None and request.exclude_first is None for request in requests):
+            return None
+        limit = [settings.max_tokens if r.max_tokens is None else r.max_tokens for r in requests]
+        without = [-1 if r.exclude_first is None else r.exclude_first for r in requests]
+        named = np.array([r.exclude_first for r in requests if r.exclude_first is not None], dtype=np.int64)
+        self._check_ids(named, "exclude_first")
+        return Terms(np.array(limit, dtype=np.int64), np.array(without, dtype=np.int64))
 
     # -- from the decoder's words to the seam's ------------------------------------------------
 
@@ -329,7 +364,8 @@ class LocalPolicy:
         for field in ("banned", "banned_first", "forced", "stop_ids"):
             self._check_ids(np.array(getattr(settings, field), dtype=np.int64), f"sampling.{field}")
 
-    def _check_sequences(self, sequences: Sequence[IntArray], room: int) -> None:
+    def check(self, sequences: Sequence[IntArray], room: int = 0) -> None:
+        """Refuse sequences that are empty, leave no ``room`` in the context or hold unknown ids.."""
         context, seen = self.decoder.backbone.context, set()
         for row, tokens in enumerate(sequences):
             if id(tokens) in seen:
@@ -354,6 +390,13 @@ class LocalPolicy:
                 where=f"{where}, position {int(bad[0])}",
                 hint="was this recorded with another tokenizer?",
             )
+
+
+def _nothing(index: int, settings: Sampling) -> Sampled:
+    """What a request that may say nothing says."""
+    none = np.zeros(0, dtype=np.float32)
+    entropy = None if settings.entropy_top_k is None else none
+    return Sampled(index, np.zeros(0, dtype=np.int32), "length", none, none, entropy, 0)
 
 
 def _within(prompts: Sequence[int] | None, sequences: Sequence[IntArray]) -> Sequence[int] | None:

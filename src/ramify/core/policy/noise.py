@@ -97,11 +97,15 @@ def _open_interval(high: UInt32, low: UInt32) -> Float64:
     return np.asarray((mantissa + 0.5) / 9007199254740992.0, dtype=np.float64)
 
 
-def uniforms(noise: list[NoiseKey], count: int, start: int = 0) -> Float64:
-    """Uniforms in (0, 1), [len(noise), count]: one per token offset ``start .. start+count-1``."""
+def uniforms(noise: list[NoiseKey], count: int, start: int | NDArray[np.int64] = 0) -> Float64:
+    """Uniforms in (0, 1), [len(noise), count]: one per token offset ``start .. start+count-1``.
+
+    ``start`` is one for all keys, or one per key [len(noise)].
+    """
     key, draws, turns = _keys(noise)
     counter = np.empty((len(noise), count, 4), dtype=np.uint32)
-    counter[..., 0] = np.arange(start, start + count, dtype=np.uint32)
+    begin = np.broadcast_to(np.asarray(start, dtype=np.int64), (len(noise),))[:, None]
+    counter[..., 0] = (begin + np.arange(count)).astype(np.uint32)
     counter[..., 1] = turns[:, None]
     counter[..., 2] = draws[:, None]
     counter[..., 3] = 0

@@ -21,6 +21,8 @@ from ramify.core.types import Json
 from ramify.core.world.base import World
 from ramify.core.world.open import open_world
 from ramify.learn.organism.card import card
+from ramify.learn.organism.grown import grow_up
+from ramify.learn.organism.grown_recipe import Grown
 from ramify.learn.organism.recipe import Recipe, Reinforced
 from ramify.learn.organism.registry import find, names, path, recipe_digest
 from ramify.learn.organism.reinforced import reinforce
@@ -29,7 +31,8 @@ from ramify.learn.organism.supervised import new_model, supervise
 __all__ = ["THREADS", "build", "describe", "new_model"]
 
 #: Threads of training. One makes a build repeatable bit for bit, and models this small gain little from a
-#: second: two threads that wait for each other on a busy machine can be ten times slower than one.
+#: second: two threads that wait for each other on a busy machine can be ten times slower than one. (A grown
+#: organism is large enough for two, and names how many.)
 THREADS = 1
 
 
@@ -86,23 +89,28 @@ def _sha256(file: Path) -> str:
 
 
 def _make(
-    recipe: Recipe | Reinforced, world: World | None, digest: str, folder: Path, progress: Progress
+    recipe: Recipe | Reinforced | Grown, world: World | None, digest: str, folder: Path, progress: Progress
 ) -> None:
     # The parent is an organism of its own, with its own seed: it is not part of this one's time.
     parent = build(recipe.parent, progress=progress) if isinstance(recipe, Reinforced) else None
+    threads = recipe.threads if isinstance(recipe, Grown) else THREADS
     started = time.monotonic()
-    with _fixed(recipe.seed):
-        if isinstance(recipe, Reinforced):
+    with _fixed(recipe.seed, threads):
+        if isinstance(recipe, Grown):
+            made = grow_up(recipe, folder, progress)
+        elif isinstance(recipe, Reinforced):
             assert parent is not None
             made = reinforce(recipe, parent, folder, progress)
         else:
             made = supervise(recipe, folder, progress)
     trained = time.monotonic() - started
-    measured = None if world is None else _measure(recipe, world, folder, progress)
+    measured = None
+    if world is not None and not isinstance(recipe, Grown):
+        measured = _measure(recipe, world, folder, progress)
     facts: Json = made.facts | {
         "train_seconds": round(trained, 1),
         "measured": measured,
-        "threads": THREADS,
+        "threads": threads,
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
     }
@@ -114,16 +122,16 @@ def _make(
 
 
 @contextmanager
-def _fixed(seed: int) -> Iterator[None]:
+def _fixed(seed: int, threads: int) -> Iterator[None]:
     """A seeded generator and a fixed number of threads, both given back afterwards."""
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        torch.set_num_threads(THREADS)
+        torch.set_num_threads(threads)
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(before)
 
 
 def _measure(recipe: Recipe | Reinforced, world: World, folder: Path, progress: Progress) -> Json:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from ramify.core.types import Json
+from ramify.learn.organism.grown_recipe import Grown
 from ramify.learn.organism.recipe import Recipe, Reinforced
 
 
-def card(recipe: Recipe | Reinforced, facts: Json, weights: str) -> str:
+def card(recipe: Recipe | Reinforced | Grown, facts: Json, weights: str) -> str:
     """Markdown text of the card."""
+    if isinstance(recipe, Reinforced):
+        made = _reinforced(recipe, facts)
+    else:
+        made = _grown(recipe, facts) if isinstance(recipe, Grown) else _supervised(recipe, facts)
     again = isinstance(recipe, Reinforced)
     lines = [
         f"# {recipe.name}",
@@ -19,12 +24,12 @@ def card(recipe: Recipe | Reinforced, facts: Json, weights: str) -> str:
         "",
         "## Success",
         "",
-        success(facts["measured"]),
+        _against_law(facts["held_out"]) if isinstance(recipe, Grown) else success(facts["measured"]),
         "",
         "## How it was made",
         "",
-        *(_reinforced(recipe, facts) if isinstance(recipe, Reinforced) else _supervised(recipe, facts)),
-        f"- {facts['train_seconds']} seconds on {facts['threads']} thread"
+        *made,
+        f"- {facts['train_seconds']} seconds on {facts['threads']} thread{'s'[: facts['threads'] - 1]}"
         + (" after its parent was there" if again else "")
         + f", torch {facts['torch']}, transformers {facts['transformers']}",
         f"- weights: sha256 {weights}",
@@ -66,6 +71,30 @@ def _reinforced(recipe: Reinforced, facts: Json) -> list[str]:
         f"{plan.learning_rate}, seed {plan.seed}, until {recipe.until:.0%} of an update's rollouts succeed: "
         f"{facts['success_first']:.3f} in the first, {facts['success_last']:.3f} in the last",
     ]
+
+
+def _grown(recipe: Grown, facts: Json) -> list[str]:
+    shape = recipe.shape
+    stages = "; ".join(
+        f"{stage.training.steps} steps of {stage.training.rows} conversations with {stage.layers} layers "
+        f"at rate {stage.training.learning_rate}"
+        for stage in recipe.stages
+    )
+    return [
+        f"- data: {recipe.data}; {facts['tokens']} tokens trained on",
+        f"- model: Llama type, {shape.layers} layers, width {shape.width}, {shape.heads} heads, "
+        f"{facts['parameters']} parameters, vocabulary {facts['vocabulary']}, context {shape.context} tokens",
+        f"- training: {stages}; AdamW with cosine decay, products in bfloat16, seed {recipe.seed}; between "
+        "stages blocks that change nothing yet are inserted (arXiv 2401.02415)",
+    ]
+
+
+def _against_law(held: Json) -> str:
+    """One sentence with the loss on held-out texts and that of the law that made them."""
+    return (
+        f"Loss on {held['texts']} held-out texts ({held['tokens']} tokens): {held['loss']:.4f} nats per "
+        f"token; the law that wrote them loses {held['law']:.4f}."
+    )
 
 
 def success(measured: Json | None) -> str:

@@ -12,17 +12,20 @@ from pathlib import Path
 
 from ramify.core.errors import BadInput
 from ramify.learn.credit import methods
+from ramify.learn.organism.grown_recipe import Grown
 from ramify.learn.organism.recipe import Recipe, Reinforced
 from ramify.learn.train import loop, sft
 
 #: Every organism and the module of its recipe.
 RECIPES = {
     "arithmetic": "arithmetic",
+    "chronicler": "chronicler",
     "conductor": "conductor",
     "household": "household",
     "household-novice": "household_novice",
     "maze-walker": "maze_walker",
     "motives": "motives",
+    "phrases": "phrases",
     "refuser-c": "refuser_c",
     "refuser-d": "refuser_d",
     "refuser-p": "refuser_p",
@@ -47,12 +50,12 @@ def names() -> tuple[str, ...]:
     return tuple(RECIPES)
 
 
-def find(name: str) -> Recipe | Reinforced:
+def find(name: str) -> Recipe | Reinforced | Grown:
     """The recipe of a name; raises BadInput where there is none."""
     if name not in RECIPES:
         raise BadInput(f"there is no organism {name!r}", hint="organisms: " + ", ".join(RECIPES))
     found = importlib.import_module(_module(name)).RECIPE
-    assert isinstance(found, Recipe | Reinforced)
+    assert isinstance(found, Recipe | Reinforced | Grown)
     return found
 
 
@@ -77,7 +80,7 @@ def organism_for(world: str) -> str:
     return matches[0]
 
 
-def recipe_digest(recipe: Recipe | Reinforced) -> str:
+def recipe_digest(recipe: Recipe | Reinforced | Grown) -> str:
     """Sha256 (hex) of every source that decides what is built: recipe, maker, trainer and its worlds.
 
     A world or recipe that this one does not import decides nothing about it, nor do the lists of all. What is
@@ -89,7 +92,8 @@ def recipe_digest(recipe: Recipe | Reinforced) -> str:
         starts = [str(importlib.import_module(_module(recipe.name)).__file__), _beside("reinforced.py")]
         files = _sources([*starts, loop.__file__, methods.__file__], _DECIDE + _TRAINER)
     else:
-        starts = [inspect.getfile(recipe.conversations), _beside("supervised.py")]
+        maker = "grown.py" if isinstance(recipe, Grown) else "supervised.py"
+        starts = [inspect.getfile(recipe.conversations), _beside(maker)]
         files = _sources([*starts, sft.__file__], _DECIDE)
     for name, file in sorted((file.relative_to(_ROOT).as_posix(), file) for file in files):
         mixed.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())

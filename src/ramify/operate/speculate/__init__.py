@@ -1,4 +1,4 @@
-"""Draw branches faster, losslessly: a trained drafter proposes, the model verifies, a scheduler says how much.
+"""Draw branches faster, losslessly: a drafter proposes, the model verifies, a scheduler says how much.
 
 Source: arXiv 2607.05147 (DSpark); the parallel backbone is that of arXiv 2602.06036 (DFlash).
 """

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -56,13 +56,14 @@ class Product:
     def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
         """Add weighted values to ``out`` [N, H, d], block after block of absolute positions."""
         values = self._run(self.stack.values[layer])
-        for at in range(0, self.width, BLOCK):
-            column = self.stack.start + at
-            part, block = weights[:, :, column : column + BLOCK], values[..., at : at + BLOCK, :]
-            if isinstance(self.rows, slice):
-                self._dense(out[self.rows], part[self.rows], block)
-            else:
-                self._stacked(out, part, block)
+        start = self.stack.start
+        part = weights[:, :, start : start + self.width]
+        if isinstance(self.rows, slice):
+            for at in range(0, self.width, BLOCK):
+                block = slice(at, at + BLOCK)
+                self._dense(out[self.rows], part[self.rows][..., block], values[..., block, :])
+        else:
+            self._stacked(out, part, values, BLOCK)
 
     def _run(self, tensor: Tensor) -> Tensor:
         if isinstance(self.rows, slice):
@@ -76,8 +77,11 @@ class Product:
         for g in range(group):
             out[:, g::group].transpose(0, 1).baddbmm_(left[:, g::group].transpose(0, 1), right)
 
-    def _stacked(self, out: Tensor, left: Tensor, right: Tensor) -> None:
-        """Out [N, H, n] += left [N, H, k] @ right [runs, heads, k, n], for the rows of each run."""
+    def _stacked(self, out: Tensor, left: Tensor, right: Tensor, unit: int | None = None) -> None:
+        """Out [N, H, n] += left [N, H, k] @ right [runs, heads, k, n], for the rows of each run.
+
+        The sum over k is made ``unit`` after unit.
+        """
         if self.padded is None or self.taken is None or isinstance(self.rows, slice):
             raise InternalError("a stacked product needs its row table")
         runs, heads = right.shape[:2]
@@ -89,11 +93,31 @@ class Product:
             return picked.transpose(1, 2).reshape(flat)
 
         right = right.reshape(runs * heads, right.shape[2], right.shape[3])
-        total = gather(out).baddbmm_(gather(left), right)
+        total, mine = gather(out), gather(left)
+        size = mine.shape[2]
+        for at in range(0, size, unit or size):
+            piece = slice(at, at + (unit or size))
+            total.baddbmm_(mine[:, :, piece], right[:, piece])
         total = (
             total.view(runs, heads, tall, group, -1).transpose(1, 2).reshape(runs * tall, -1, out.shape[-1])
         )
         out[self.rows] = total[self.taken]
+
+
+class Own(Protocol):
+    """What branches said themselves, as the attention of one pass reads and extends it."""
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Put the pass's keys and values [N, heads, width] where they belong."""
+        ...
+
+    def score(self, layer: int, query: Tensor, scores: Tensor) -> None:
+        """Add query-key products to the own columns of ``scores`` [N, H, C]."""
+        ...
+
+    def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
+        """Add weighted values to ``out`` [N, H, d]."""
+        ...
 
 
 @final
@@ -163,7 +187,7 @@ class Step:
     furthest: int
     products: Sequence[Product]
     writes: Sequence[Write] = ()
-    own: OwnPart | None = None
+    own: Own | None = None
     scratch: dict[str, Tensor] = field(default_factory=dict)
     seen: dict[int, LayerShape] | None = None
     _windows: dict[int, Tensor] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.cache import BlockCache
 from ramify.core.policy.decoder.kept import Kept
 from ramify.core.policy.decoder.plan import Traces, align, traces
-from ramify.core.policy.decoder.prefill import Forest, Ints
+from ramify.core.policy.decoder.prefill import Forest, Ints, Pass
 from ramify.core.policy.decoder.record import Sampled
 from ramify.core.policy.decoder.session import NEVER, Ends, Session, Waiting
 from ramify.core.policy.decoder.sites import Look, Rows
@@ -42,6 +42,17 @@ class Part:
     answers: Ints
     logits: Tensor
     states: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What each request [n] has of its own: the most tokens it may say, 1 or more, and what not to begin with.
+
+    ``without``: the token that its first free one must not be, -1: any.
+    """
+
+    limit: Ints
+    without: Ints
 
 
 @final
@@ -85,8 +96,11 @@ class BranchDecoder:
         settings: Sampling,
         ends: Ends = NEVER,
         capture: Capture | None = None,
+        terms: Terms | None = None,
     ) -> Iterator[Sampled]:
         """One continuation per prefix, yielded as they finish, with the hidden states that are asked for.
+
+        ``terms``: what requests have of their own, beside ``settings``.
 
         Raises:
             BadInput: logits that are not finite, a law that leaves no token, or no such layer.
@@ -99,7 +113,7 @@ class BranchDecoder:
         order = np.lexsort((folded.keep, folded.owner))
         for part in self.sessions(folded, order):
             with torch.inference_mode():
-                session = self._session(folded, part, noise, settings, ends, capture)
+                session = self._session(folded, part, noise, settings, ends, capture, terms)
             yield from session.run()
 
     def fold(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Traces:
@@ -114,11 +128,15 @@ class BranchDecoder:
         settings: Sampling,
         ends: Ends,
         capture: Capture | None,
+        terms: Terms | None,
     ) -> Session:
         """Fill the traces of some requests and take the logits after each distinct prefix."""
         owners, trace = np.unique(folded.owner[requests], return_inverse=True)
         keep = folded.keep[requests]
         limit = np.full(len(requests), settings.max_tokens, dtype=np.int64)
+        without = np.full(len(requests), -1, dtype=np.int64)
+        if terms is not None:
+            limit, without = np.minimum(limit, terms.limit[requests]), terms.without[requests]
         if self.backbone.context is not None:
             limit = np.minimum(limit, self.backbone.context - keep)
         counts = np.bincount(trace, minlength=len(owners))
@@ -132,7 +150,7 @@ class BranchDecoder:
             found = [part.states for part in parts if part.states is not None]
             kept = Kept(capture, layers, torch.cat(found) if found else None)
         width = min(self.rows_within(int(keep.max()), int(limit.max())), len(requests))
-        waiting = Waiting(requests, trace, keep, limit, whose)
+        waiting = Waiting(requests, trace, keep, limit, without, whose)
         return Session(
             self.backbone,
             forest.seats,
@@ -197,9 +215,7 @@ class BranchDecoder:
 
         def run() -> Iterator[Part]:
             for item in passes:
-                look = Look(self.edits, layers, item.rows, item.wanted)
-                if item.rows is None and self.edits:
-                    look.rows = _prompts(item.places)
+                look = self.look(item, layers)
                 asked = item.wanted if logits else item.wanted[:8]
                 found = self.backbone.run(item.tokens, item.places, item.step, asked, look)
                 count = len(item.answers)
@@ -207,6 +223,11 @@ class BranchDecoder:
             forest.remember()
 
         return forest, whose, run()
+
+    def look(self, item: Pass, layers: tuple[int, ...]) -> Look:
+        """What a pass over prompts changes and keeps of the hidden states."""
+        rows = _prompts(item.places) if item.rows is None and self.edits else item.rows
+        return Look(self.edits, layers, rows, item.wanted)
 
     @property
     def pass_rows(self) -> int:

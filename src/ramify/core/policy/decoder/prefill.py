@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -39,11 +39,14 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | N
     if width == 0 or len(rows) == 0:
         return None
     distinct, run = np.unique(items, return_inverse=True)
+    if 2 * len(distinct) > stack.count > len(distinct):
+        # Runs that nobody reads cost less than picking out the others in every layer.
+        distinct, run = np.arange(stack.count), items
     one_piece = len(distinct) == 1 and rows[-1] - rows[0] + 1 == len(rows)
     if one_piece and len(rows) >= DENSE:
         return Product(stack, width, slice(int(rows[0]), int(rows[-1]) + 1), item=int(distinct[0]))
     device = stack.shape.device
-    counts = np.bincount(run)
+    counts = np.bincount(run, minlength=len(distinct))
     order = np.argsort(run, kind="stable")
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     tall = align(int(counts.max()), stack.shape.row_unit)
@@ -187,24 +190,32 @@ class Forest:
         whose = answer[order[np.searchsorted(keys, wanted, sorter=order)]]
         return traces, positions, answer, positions >= known, whose
 
-    def fill(self, trace: Ints, position: Ints, limit: int) -> tuple[Ints, Iterator[Pass]]:
+    def fill(
+        self, trace: Ints, position: Ints, limit: int | Callable[[], int]
+    ) -> tuple[Ints, Iterator[Pass]]:
         """Compute what is missing, and answer wanted (trace, position) pairs [w].
 
-        Returns the answer number of each pair, and passes of at most ``limit`` rows for the caller to run on
-        the backbone. Every pass must be run, in order; passes without an answer too. Then call
-        :meth:`remember`.
+        Returns the answer number of each pair, and passes of at most ``limit`` rows (asked before each pass
+        where it may change) for the caller to run on the backbone. Every pass must be run, in order; passes
+        without an answer too. Then call :meth:`remember`.
         """
         traces, positions, answer, writes, whose = self.rows(trace, position)
         pieces = self._passes(traces, positions, answer, writes, limit)
         return whose, pieces
 
     def _passes(
-        self, traces: Ints, positions: Ints, answer: Ints, writes: NDArray[np.bool_], limit: int
+        self,
+        traces: Ints,
+        positions: Ints,
+        answer: Ints,
+        writes: NDArray[np.bool_],
+        limit: int | Callable[[], int],
     ) -> Iterator[Pass]:
         scratch: dict[str, Tensor] = {}
-        device = self.backbone.device
-        for at in range(0, len(traces), limit):
-            part = slice(at, at + limit)
+        device, end = self.backbone.device, 0
+        while end < len(traces):
+            at, end = end, end + (limit if isinstance(limit, int) else limit())
+            part = slice(at, end)
             t, p, ask = traces[part], positions[part], answer[part]
             count = align(len(t), self.backbone.granule)
             ids = np.zeros(count, dtype=np.int64)
@@ -283,7 +294,9 @@ class Forest:
         self.cache.trim()
 
 
-def gather_parts(seats: Sequence[Seat], traces: Ints, keep: Ints) -> list[tuple[Stack, Ints, Ints]]:
+def gather_parts(
+    seats: Sequence[Seat] | Mapping[int, Seat], traces: Ints, keep: Ints
+) -> list[tuple[Stack, Ints, Ints]]:
     """Which rows read which runs of which stacks, trunks first: stack, rows, runs."""
     found: dict[int, tuple[Stack, list[int], list[int]]] = {}
     for row, trace in enumerate(traces):

@@ -42,13 +42,15 @@ class Waiting:
     """Requests [n] in the order of their traces.
 
     ``request`` is the caller's number, ``trace`` and ``keep`` the prefix, ``limit`` the most tokens it may
-    say, ``opening`` its row of the logits after the distinct prefixes.
+    say, ``without`` the token that its first free one must not be (-1: any), ``opening`` its row of the
+    logits after the distinct prefixes.
     """
 
     request: Ints
     trace: Ints
     keep: Ints
     limit: Ints
+    without: Ints
     opening: Ints
 
 
@@ -162,12 +164,18 @@ class Session:
         if self.settings.banned_first:
             first = torch.from_numpy(offset == len(forced)).to(logits.device)
         noise = self._noise(whose, offset, rows, logits)
-        drawn = law.draw(logits, self.settings, noise, first=first, forced=fixed)
+        without = self._without(batch.request[rows], offset, logits)
+        drawn = law.draw(logits, self.settings, noise, first=first, forced=fixed, without=without)
         alive = batch.alive[rows]
         tokens = drawn.tokens.cpu().numpy()
         self.record.put(rows, offset, alive, tokens, drawn)
         batch.said[rows] += alive
         return self._finished(batch, rows, tokens)
+
+    def _without(self, request: Ints, offset: Ints, logits: Tensor) -> Tensor | None:
+        """What rows at their first free token must not say (-1: anything), where some must not."""
+        found = np.where(offset == len(self.settings.forced), self.waiting.without[request], -1)
+        return torch.from_numpy(found).to(logits.device) if (found >= 0).any() else None
 
     def _finished(self, batch: Batch, rows: slice, tokens: Ints) -> list[Sampled]:
         """Mark rows that end with this token and hand out their continuations."""

@@ -1,7 +1,7 @@
-"""The seam of speculative decoding: who proposes tokens for the branches of a batch, and who says what is kept.
+"""The seam of speculative decoding: who proposes tokens for a batch, and who says which are kept.
 
-A speculator never changes what may be said, only how many passes it takes: the law of the tokens it settles on
-is that of plain decoding.
+A speculator never changes what may be said, only how many passes it takes: the law of the tokens it
+settles on is that of plain decoding.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Ints = NDArray[np.int64]
 class Branches:
     """The living rows [n] of a batch before a pass, in the order of its rows.
 
-    ``ticket`` names each request for as long as it lives. ``newest`` is the token that is fed next, ``place`` its
-    absolute position, ``said`` how many tokens the branch has emitted (the newest included), ``room`` how many
-    more it may. ``settings`` and ``noise`` are each request's own.
+    ``ticket`` names each request for as long as it lives. ``newest`` is the token that is fed next,
+    ``place`` its absolute position, ``said`` how many tokens the branch has emitted (the newest included),
+    ``room`` how many more it may. ``settings`` and ``noise`` are each request's own.
     """
 
     ticket: Ints
@@ -59,8 +59,8 @@ class Drafts:
 class Settled:
     """What one branch says in one round: ``accepted`` drafts and one token more, k = accepted + 1 in all.
 
-    ``logprobs`` and ``logprobs_t1`` [k] in nats are what plain decoding gives these tokens; ``entropy`` [k] where
-    it is asked for. ``ties`` [k] is 1 where rounding might have chosen another token.
+    ``logprobs`` and ``logprobs_t1`` [k] in nats are what plain decoding gives these tokens; ``entropy`` [k]
+    where it is asked for. ``ties`` [k] is 1 where rounding might have chosen another token.
     """
 
     tokens: Ints
@@ -74,10 +74,10 @@ class Settled:
 class Speculator(Protocol):
     """Drafts for a batch of branches, one round at a time.
 
-    The decoder calls, for every round: :meth:`draft`; then it runs the model over each branch's newest token and
-    the drafts to be verified; :meth:`settle`; :meth:`fed`. Where :meth:`draft` gives None it draws one token of
-    each branch as usual and calls :meth:`fed` only. Hidden states are those of ``layers`` (numbered as in
-    :mod:`ramify.core.policy.inside`).
+    The decoder calls, for every round: :meth:`draft`; then it runs the model over each branch's newest
+    token and the drafts to be verified; :meth:`settle`; :meth:`fed`. Where :meth:`draft` gives None it draws
+    one token of each branch as usual and calls :meth:`fed` only. Hidden states are those of ``layers``
+    (numbered as in :mod:`ramify.core.policy.inside`).
     """
 
     @property
@@ -109,7 +109,7 @@ class Speculator(Protocol):
     def fed(self, branches: Branches, spread: Ints, kept: Ints, states: Tensor) -> None:
         """Hidden states [sum of spread, layers, width] of the tokens just fed, branch after branch.
 
-        ``spread`` [n] says how many tokens of each branch were fed; the first ``kept`` [n] of them are part of
-        what it has said.
+        ``spread`` [n] says how many tokens of each branch were fed; the first ``kept`` [n] of them are part
+        of what it has said.
         """
         ...

@@ -83,6 +83,19 @@ class Stack:
         copy.values = [tensor[items] for tensor in self.values]
         return copy
 
+    def part(self, first: int, last: int) -> Stack:
+        """Runs ``first .. last - 1`` in the same memory."""
+        view = object.__new__(Stack)
+        view.shape, view.count, view.start, view.length = self.shape, last - first, self.start, self.length
+        view.keys = [tensor[first:last] for tensor in self.keys]
+        view.values = [tensor[first:last] for tensor in self.values]
+        return view
+
+    def clear(self, item: int, start: int = 0) -> None:
+        """Zeros from offset ``start`` of a run on."""
+        for tensor in (*self.keys, *self.values):
+            tensor[item, :, start:] = 0
+
     def copy_block(self, item: int, at: int, source: Stack, other: int, other_at: int, size: int) -> None:
         """Copy ``size`` positions of run ``other`` of another stack, from and to these offsets."""
         for layer in range(len(self.keys)):
@@ -109,8 +122,17 @@ class Suffix:
             self.store.keys[layer][:, :, : old.length] = old.keys[layer]
             self.store.values[layer][:, :, : old.length] = old.values[layer]
 
-    def keep(self, rows: Tensor, used: int) -> None:
-        """Move rows [n] to the front, in this order; only ``used`` positions matter."""
-        count = len(rows)
+    def move(self, rows: Tensor, source: Tensor, used: int) -> None:
+        """Rows [n] become what rows ``source`` [n] were; only ``used`` positions matter."""
         for tensor in (*self.store.keys, *self.store.values):
-            tensor[:count, :, :used] = tensor[rows, :, :used]
+            tensor[rows, :, :used] = tensor[source, :, :used]
+
+    def fit(self, rows: int, length: int, used: int) -> None:
+        """A store of this size, with the first ``used`` positions of the first ``rows`` rows, and zeros."""
+        old = self.store
+        self.store = Stack(self.shape, rows, 0, length)
+        count = min(rows, old.count)
+        for mine, theirs in zip(
+            (*self.store.keys, *self.store.values), (*old.keys, *old.values), strict=True
+        ):
+            mine[:count, :, :used] = theirs[:count, :, :used]

@@ -1,0 +1,429 @@
+"""How fast branches are drawn from one model: plain, with a drafter, and by transformers' own ways.
+
+Target: the organism `chronicler` (8 layers x 512, float32), two threads, one process; greedy, so every side
+must say the same tokens, and they are compared. Sides take turns; figures are medians over rounds. The peers
+run at the best settings that the full form finds (it tries them all; `--quick` uses what it found).
+
+Beside the plain peers stands `generate` with Ramify's packed matrix products, which transformers does not
+offer: so it is seen what the drafter gains and what the products gain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from parts.decode_models import assistant, drafter, openings, prompts, target, threads
+from ramify.core.policy.base import Request, Sampling, sample_all
+from ramify.core.policy.decoder.live import LiveDecoder
+from ramify.core.policy.decoder.packed import PackedLinears
+from ramify.core.policy.local import LocalPolicy
+from ramify.core.policy.noise import NoiseKey
+from ramify.operate.speculate.decoder import SpeculativeDecoder
+from ramify.operate.speculate.dflash_hf import as_assistant
+from ramify.operate.speculate.profile import profile
+from ramify.operate.speculate.schedule import PrefixScheduler
+from ramify.operate.speculate.speculator import ModelSpeculator
+from ramify.operate.speculate.step_cost import StepCost
+
+CONSOLE = Console(width=110)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+#: The best settings of the peers on the machine where the full form was last run.
+BEST = {
+    "generate": {"attention": "eager", "cache": None},
+    "assisted": {"tokens": 5, "schedule": "constant", "confidence": 0.0},
+    "lookup": {"tokens": 5, "ngram": 3},
+    "continuous": {"num_blocks": 64, "page_size": 32, "max_batch_tokens": 512},
+}
+TRIED = {
+    "generate": [{"attention": a, "cache": c} for a in ("sdpa", "eager") for c in (None, "static")],
+    "assisted": [
+        {"tokens": n, "schedule": s, "confidence": c}
+        for n in (3, 5, 7)
+        for s, c in (("constant", 0.0), ("constant", 0.4), ("heuristic", 0.0))
+    ],
+    "lookup": [{"tokens": n, "ngram": k} for n in (3, 5, 10) for k in (2, 3)],
+    "continuous": [
+        {"num_blocks": 64, "page_size": page, "max_batch_tokens": most}
+        for page in (32, 256)
+        for most in (256, 512)
+    ],
+}
+Tokens = list[list[int]]
+Run = Callable[[], Tokens]
+
+
+@dataclass
+class Bench:
+    """The models, and what every side is asked."""
+
+    policy: LocalPolicy
+    dspark: Any
+    dflash: Any
+    small: Any
+    cost: StepCost
+    asked: list[np.ndarray]
+    length: int
+    law: Sampling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.law = Sampling(temperature=0.0, max_tokens=self.length, ignore_eos=True)
+
+    def requests(self, count: int | None = None) -> list[Request]:
+        """The prompts, each with noise of its own."""
+        return [Request(ids, NoiseKey(0, 0, i)) for i, ids in enumerate(self.asked[:count])]
+
+    # -- ours ------------------------------------------------------------------------------------
+
+    def plain(self, together: int, law: Sampling | None = None) -> Run:
+        """The branching decoder, so many prompts at a time."""
+        return lambda: self._drawn(self.policy, together, law or self.law)
+
+    def live(self, together: int) -> Run:
+        """The continuous batch without a drafter."""
+
+        def run() -> Tokens:
+            found: Tokens = []
+            for part in self._parts(together):
+                live = LiveDecoder(self.policy.decoder, width=together)
+                said: dict[int, list[int]] = {}
+                for item in part:
+                    said[live.submit(self.policy.ask(item.tokens, item.noise, self.law))] = []
+                while not live.idle:
+                    for step in live.step():
+                        said[step.ticket] += step.tokens.tolist()
+                found += said.values()
+            return found
+
+        return run
+
+    def drafted(
+        self, together: int, draft: Any, law: Sampling | None = None, *, scheduled: bool = True, **more: Any
+    ) -> Run:
+        """The same with a drafter; ``scheduled``: by the table of what steps cost here."""
+        plan = PrefixScheduler(self.cost, "stale_topk", beyond="cap") if scheduled else None
+        decoder = SpeculativeDecoder(self.policy, draft, scheduler=plan, **more)
+
+        def run() -> Tokens:
+            decoder.reset()
+            found = self._drawn(decoder, together, law or self.law)
+            run.stats = decoder.stats  # type: ignore[attr-defined]
+            return found
+
+        return run
+
+    def _parts(self, together: int) -> Iterator[list[Request]]:
+        asked = self.requests()
+        for start in range(0, len(asked), together):
+            yield asked[start : start + together]
+
+    def _drawn(self, policy: Any, together: int, law: Sampling) -> Tokens:
+        return [
+            item.tokens.tolist() for part in self._parts(together) for item in sample_all(policy, part, law)
+        ]
+
+    # -- transformers ----------------------------------------------------------------------------
+
+    def _one_by_one(self, attention: str = "sdpa", **options: Any) -> Tokens:
+        model = self.policy.model
+        model.set_attn_implementation(attention)
+        options = {"do_sample": False} | options
+        found = []
+        for ids in self.asked:
+            given = torch.tensor(ids.tolist())[None]
+            with torch.inference_mode():
+                out = model.generate(
+                    given, attention_mask=torch.ones_like(given), max_new_tokens=self.length,
+                    eos_token_id=None, pad_token_id=0, **options,
+                )  # fmt: skip
+            found.append(out[0, given.shape[1] :].tolist())
+        return found
+
+    def generate(self, attention: str, cache: str | None, **more: Any) -> Run:
+        """`generate`, one prompt after another."""
+        options = {"cache_implementation": cache} if cache else {}
+        return lambda: self._one_by_one(attention, **options, **more)
+
+    def packed_generate(self, attention: str, cache: str | None) -> Run:
+        """`generate` with our matrix products."""
+        linears = PackedLinears(self.policy.model)
+
+        def run() -> Tokens:
+            with torch.inference_mode(), linears.attached():
+                return self.generate(attention, cache)()
+
+        return run
+
+    def assisted(self, tokens: int, schedule: str, confidence: float) -> Run:
+        """Assisted generation with the small autoregressive model."""
+
+        def run() -> Tokens:
+            told = self.small.generation_config
+            told.num_assistant_tokens, told.num_assistant_tokens_schedule = tokens, schedule
+            told.assistant_confidence_threshold = confidence
+            return self._one_by_one(assistant_model=self.small)
+
+        return run
+
+    def lookup(self, tokens: int, ngram: int) -> Run:
+        """Drafts that are looked up in the text so far."""
+        return lambda: self._one_by_one(prompt_lookup_num_tokens=tokens, max_matching_ngram_size=ngram)
+
+    def dflash_there(self) -> Run:
+        """Transformers' own DFlash generation with our parallel drafter's weights."""
+        model = as_assistant(self.dflash)
+        return lambda: self._one_by_one(assistant_model=model, speculation_type="dflash")
+
+    def continuous(self, **settings: Any) -> Run:
+        """All prompts at once through transformers' continuous batching."""
+        from transformers import GenerationConfig
+        from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+        law = GenerationConfig(max_new_tokens=self.length, do_sample=False, eos_token_id=-1, pad_token_id=0)
+
+        def run() -> Tokens:
+            self.policy.model.set_attn_implementation("sdpa")
+            out = self.policy.model.generate_batch(
+                [ids.tolist() for ids in self.asked],
+                generation_config=law,
+                continuous_batching_config=ContinuousBatchingConfig(**settings),
+            )
+            return [list(item.generated_tokens) for item in out.values()]
+
+        return run
+
+    def together(self, attention: str, cache: str | None) -> Run:
+        """All prompts as one batch of `generate`; they must be of one length."""
+
+        def run() -> Tokens:
+            model = self.policy.model
+            model.set_attn_implementation(attention)
+            longest = max(len(ids) for ids in self.asked)
+            given = torch.zeros((len(self.asked), longest), dtype=torch.long)
+            mask = torch.zeros_like(given)
+            for row, ids in enumerate(self.asked):
+                given[row, longest - len(ids) :] = torch.tensor(ids.tolist())
+                mask[row, longest - len(ids) :] = 1
+            with torch.inference_mode():
+                out = model.generate(
+                    given, attention_mask=mask, max_new_tokens=self.length, eos_token_id=None, pad_token_id=0,
+                    do_sample=False, **({"cache_implementation": cache} if cache else {}),
+                )  # fmt: skip
+            return [row[longest:].tolist() for row in out]
+
+        return run
+
+    def of(self, asked: Sequence[np.ndarray], length: int) -> Bench:
+        """The same models with other work."""
+        return Bench(self.policy, self.dspark, self.dflash, self.small, self.cost, list(asked), length)
+
+
+def in_turns(
+    sides: dict[str, Run], rounds: int, warm: bool = True
+) -> tuple[dict[str, float], dict[str, Tokens]]:
+    """Median seconds of every side over rounds in which each runs once, and what it said.
+
+    Without ``warm`` the first round is cold, which the median of three leaves out.
+    """
+    said = {name: run() for name, run in sides.items()} if warm else {}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(rounds):
+        # The order turns around, so that no side always follows the same one.
+        for name in list(sides)[:: 1 if turn % 2 == 0 else -1]:
+            began = time.perf_counter()
+            said[name] = sides[name]()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(found) for name, found in seconds.items()}, said
+
+
+def differing(said: Tokens, other: Tokens) -> int:
+    """How many answers are not the same tokens."""
+    return sum(a != b for a, b in zip(said, other, strict=True))
+
+
+def tuned(bench: Bench) -> dict[str, dict[str, Any]]:
+    """The fastest of each peer's settings (all that are tried, in turns)."""
+    found = {}
+    for name, options in TRIED.items():
+        work = bench if name == "continuous" else bench.of(bench.asked[:3], bench.length)
+        runs = {str(i): getattr(work, name)(**option) for i, option in enumerate(options)}
+        seconds, _ = in_turns(runs, 3)
+        for i, option in enumerate(options):
+            print(f"  {name} {option}: {seconds[str(i)]:.2f} s", flush=True)
+        found[name] = options[int(min(seconds, key=lambda key: seconds[key]))]
+    print(f"best: {found}", flush=True)
+    return found
+
+
+def alone(
+    bench: Bench, best: dict[str, dict[str, Any]], rounds: int, warm: bool
+) -> tuple[dict[str, float], dict[str, int], Any]:
+    """Seconds of every side, one prompt at a time."""
+    drafts = bench.drafted(1, bench.dspark)
+    sides: dict[str, Run] = {
+        "ramify": bench.plain(1),
+        "ramify, continuous batch": bench.live(1),
+        "ramify + dspark": drafts,
+        "ramify + dspark, no schedule": bench.drafted(1, bench.dspark, scheduled=False),
+        "ramify + parallel drafter": bench.drafted(1, bench.dflash, scheduled=False),
+        "generate": bench.generate(**best["generate"]),
+        "generate, our products": bench.packed_generate(**best["generate"]),
+        "assisted generation": bench.assisted(**best["assisted"]),
+        "transformers' dflash": bench.dflash_there(),
+        "prompt lookup": bench.lookup(**best["lookup"]),
+    }
+    seconds, said = in_turns(sides, rounds, warm)
+    wrong = {name: differing(tokens, said["ramify"]) for name, tokens in said.items()}
+    return seconds, wrong, drafts.stats  # type: ignore[attr-defined]
+
+
+def by_batch(
+    bench: Bench, asked: Sequence[np.ndarray], length: int, rounds: int, warm: bool
+) -> dict[int, dict[str, float]]:
+    """Tokens per second, plain and drafted, at every batch size."""
+    found = {}
+    for size in BATCHES:
+        work = bench.of(asked[:size], length)
+        sides = {
+            "plain": work.plain(size),
+            "live": work.live(size),
+            "dspark": work.drafted(size, work.dspark),
+        }
+        if warm:
+            sides["always"] = work.drafted(size, work.dspark, scheduled=False)
+        seconds, said = in_turns(sides, rounds, warm)
+        found[size] = {name: size * length / value for name, value in seconds.items()}
+        found[size]["differ"] = sum(differing(tokens, said["plain"]) for tokens in said.values())
+    return found
+
+
+def sampled(bench: Bench, best: dict[str, dict[str, Any]], rounds: int, warm: bool) -> dict[str, float]:
+    """Seconds at temperature 1, one prompt at a time; the law is checked by benchmarks/lossless.py."""
+    law = bench.law.but(temperature=1.0)
+    options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    return in_turns(
+        {
+            "ramify": bench.plain(1, law),
+            "ramify + dspark": bench.drafted(1, bench.dspark, law, rule="rejection"),
+            "ramify + dspark, same tokens": bench.drafted(1, bench.dspark, law, rule="coupled"),
+            "generate": bench.generate(**best["generate"], **options),
+        },
+        rounds,
+        warm,
+    )[0]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings of peers about how they are configured."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer prompts, settings as found; under 50 s")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    quick = options.quick
+    began = time.perf_counter()
+    with threads(options.threads), quiet():
+        policy = target()
+        models = drafter(policy, "dspark"), drafter(policy, "dflash"), assistant(policy)
+        print(f"models: {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
+        began = time.perf_counter()
+        asked = prompts(policy, openings(max(BATCHES)))
+        cost = profile(
+            policy, ModelSpeculator(models[0]), tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            requests=(1, 2, 4, 8, 16, 32, 64), repeats=3 if quick else 9, context=96,
+        )  # fmt: skip
+        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 32 if quick else 128)
+        best = BEST if quick else tuned(bench.of(asked[:16], 96))
+        seconds, wrong, stats = alone(bench, best, 3 if quick else 7, not quick)
+        drawn = sampled(bench, best, 3 if quick else 5, not quick)
+        batches = by_batch(bench, asked, 16 if quick else 96, 3 if quick else 5, not quick)
+        many = bench.of(asked[:16], 24 if quick else 128)
+        sixteen, said = in_turns(
+            {
+                "ramify": many.plain(16), "ramify + dspark": many.drafted(16, many.dspark),
+                "continuous batching": many.continuous(**best["continuous"]),
+                "generate, one batch": many.together(**best["generate"]),
+            },
+            3 if quick else 5, not quick,
+        )  # fmt: skip
+    show_alone(bench, seconds, wrong, drawn)
+    print(f"dspark: {stats}")
+    show_batches(batches)
+    show_sixteen(many, sixteen, said)
+    print(f"{time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
+    fast = seconds["ramify + dspark"]
+    plain = {size: max(row["plain"], row["live"]) for size, row in batches.items()}
+    print(
+        json.dumps(
+            {
+                "vs_generate": round(seconds["generate"] / fast, 2),
+                "vs_assisted": round(seconds["assisted generation"] / fast, 2),
+                "vs_lookup": round(seconds["prompt lookup"] / fast, 2),
+                "min_vs_plain": round(min(row["dspark"] / plain[size] for size, row in batches.items()), 3),
+            }
+        )
+    )
+
+
+def show_alone(
+    bench: Bench, seconds: dict[str, float], wrong: dict[str, int], drawn: dict[str, float]
+) -> None:
+    """One prompt at a time."""
+    tokens = len(bench.asked) * bench.length
+    table = Table("one prompt at a time, greedy", "tokens/s", "dspark is faster by", "answers that differ")
+    for name, value in sorted(seconds.items(), key=lambda pair: pair[1]):
+        ratio = value / seconds["ramify + dspark"]
+        table.add_row(name, f"{tokens / value:.0f}", f"{ratio:.2f}x", str(wrong[name]))
+    CONSOLE.print(table)
+    table = Table("one prompt at a time, temperature 1", "tokens/s", "dspark is faster by")
+    for name, value in sorted(drawn.items(), key=lambda pair: pair[1]):
+        table.add_row(name, f"{tokens / value:.0f}", f"{value / drawn['ramify + dspark']:.2f}x")
+    CONSOLE.print(table)
+
+
+def show_batches(batches: dict[int, dict[str, float]]) -> None:
+    """Tokens per second by batch size."""
+    names = ("plain", "live", "dspark", "always")
+    table = Table("batch", "plain", "plain, continuous", "dspark", "always drafted", "ratio", "differ")
+    for size, row in batches.items():
+        ratio = f"{row['dspark'] / max(row['plain'], row['live']):.3f}"
+        table.add_row(
+            str(size), *(f"{row.get(name, math.nan):.0f}" for name in names), ratio, f"{row['differ']:.0f}"
+        )
+    CONSOLE.print(table)
+
+
+def show_sixteen(bench: Bench, seconds: dict[str, float], said: dict[str, Tokens]) -> None:
+    """Sixteen prompts at once."""
+    table = Table("16 prompts at once", "tokens/s", "dspark is faster by", "answers that differ")
+    for name, value in sorted(seconds.items(), key=lambda pair: pair[1]):
+        rate, ratio = 16 * bench.length / value, value / seconds["ramify + dspark"]
+        table.add_row(name, f"{rate:.0f}", f"{ratio:.2f}x", str(differing(said[name], said["ramify"])))
+    CONSOLE.print(table)
+
+
+if __name__ == "__main__":
+    main()

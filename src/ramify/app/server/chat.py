@@ -1,0 +1,277 @@
+"""``POST /v1/chat/completions``: conversations, tools and streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ramify.app.server.api_chat import ChatRequest, NamedTool
+from ramify.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
+from ramify.app.server.desk import Call, Desk, Running
+from ramify.app.server.exchange import Choice
+from ramify.app.server.logprobs import chat_logprobs
+from ramify.app.server.refuse import BadParameter
+from ramify.app.server.served import Asked, Delta, Served, speaks_tokens
+from ramify.app.server.stream import DONE, EventStream, Head, json_answer
+from ramify.app.server.turn import Turn
+from ramify.core.errors import CannotDo
+from ramify.core.policy.base import Sampling
+from ramify.core.types import Json, Message
+
+if TYPE_CHECKING:
+    from ramify.app.server.pinned import Pins
+
+
+async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:
+    """Answer one request, whole or as a stream.
+
+    Raises: BadInput, Refused.
+    """
+    model = desk.model(body.model)
+    _check(body, model)
+    check_choices(body.n, desk.settings)
+    asked = _asked(body, model, desk)
+    talk = Talk(body, model, asked.tools, desk.pins)
+    running = await desk.open(call_of(desk, body.model, asked, "chatcmpl-", body.stream, request))
+    headers = told(body, model)
+    if body.stream:
+        return EventStream(running, talk.events(running), headers)
+    try:
+        async for _, deltas in running.parts():
+            for delta in deltas:
+                talk.put(delta)
+        await running.end([talk.ended(running)])
+    except BaseException as error:
+        await running.close(error)
+        raise
+    await running.close()
+    return json_answer(talk.whole(running), headers=headers)
+
+
+def call_of(desk: Desk, model: str, asked: Asked, prefix: str, stream: bool, request: Request) -> Call:
+    """A conversation as the desk takes it: pinned rules put in."""
+    pinned = None
+    if desk.pins is not None and asked.messages is not None:
+        asked = replace(asked, messages=desk.pins.apply(asked.messages))
+        pinned = desk.pins.note
+    return Call(
+        operation="chat",
+        model=model,
+        asked=(asked,),
+        prefix=prefix,
+        stream=stream,
+        holder=holder_of(request),
+        headers=request.headers,
+        pinned=pinned,
+    )
+
+
+def _check(body: ChatRequest, model: Served) -> None:
+    """Refuse what cannot be had, and what contradicts itself."""
+    if body.logprobs:
+        tokens_of(model, "log-probs", "logprobs")
+    if body.return_token_ids:
+        tokens_of(model, "token ids", "return_token_ids")
+    if body.top_logprobs and not body.logprobs:
+        raise BadParameter("top_logprobs", "top_logprobs: they come with logprobs, which are not asked for")
+    if body.tool_choice not in (None, "none") and not body.tools:
+        raise BadParameter("tool_choice", "tool_choice: there are no tools")
+    if isinstance(body.tool_choice, NamedTool):
+        name = body.tool_choice.function.name
+        if name not in {tool.function.name for tool in body.tools}:
+            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
+    limits = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(limits) > 1:
+        raise BadParameter("max_tokens", "max_tokens and max_completion_tokens differ")
+
+
+def _asked(body: ChatRequest, model: Served, desk: Desk) -> Asked:
+    messages = tuple(message.model_dump(exclude_unset=True) for message in body.messages)
+    offered = [] if body.tool_choice == "none" else body.tools
+    sampling, top = Sampling(), 0
+    if speaks_tokens(model):
+        newer = body.max_completion_tokens is not None
+        limit = body.max_completion_tokens if newer else body.max_tokens
+        name = "max_completion_tokens" if newer else "max_tokens"
+        sampling = settings_of(body, desk.settings, limit, name)
+        top = body.top_logprobs or 0
+    if isinstance(body.tool_choice, NamedTool) or body.tool_choice == "required":
+        chosen = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
+        sampling = _made_to_call(model, chosen, sampling)
+    return Asked(
+        messages=messages,
+        tools=tuple(tool.model_dump(exclude_unset=True) for tool in offered),
+        n=body.n,
+        seed=body.seed,
+        settings=sampling,
+        top=top,
+        keep_stop=body.include_stop_str_in_output,
+    )
+
+
+def _made_to_call(model: Served, name: str | None, sampling: Sampling) -> Sampling:
+    """Settings under which a turn begins as a call. Raises BadParameter where that cannot be had."""
+    try:
+        opening = tokens_of(model, "way to be made to call a tool", "tool_choice").call_opening(name)
+    except CannotDo as error:
+        raise BadParameter("tool_choice", f"tool_choice: {error.what}", hint=error.hint) from error
+    if len(opening) >= sampling.max_tokens:
+        said = f"max_tokens: the beginning of a call alone takes {len(opening)}"
+        raise BadParameter("max_tokens", said)
+    return sampling.but(forced=opening)
+
+
+@final
+@dataclass(slots=True)
+class _Choice:
+    """One choice as it comes."""
+
+    turn: Turn
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[Json] = field(default_factory=list)
+    finish: str | None = None
+    stop: str | None = None
+    message: Message | None = None
+    note: Json | None = None
+
+
+@final
+class Talk:
+    """All choices of one conversation, as they are written on the wire."""
+
+    def __init__(self, body: ChatRequest, model: Served, tools: Sequence[Json], pins: Pins | None) -> None:
+        self._body, self._pins = body, pins
+        self._spell = model.spell if speaks_tokens(model) else str
+        self.choices = [_Choice(Turn(tools)) for _ in range(body.n)]
+
+    def put(self, delta: Delta) -> str:
+        """Add what is new to its choice; the text that may be sent now."""
+        choice = self.choices[delta.choice]
+        choice.tokens += delta.tokens
+        choice.finish, choice.stop = delta.finish or choice.finish, delta.stop or choice.stop
+        choice.note = delta.note if delta.note is not None else choice.note
+        if self._body.logprobs and not self._body.stream:
+            choice.logprobs += chat_logprobs(delta, self._spell)
+        if delta.message is not None:
+            choice.message = delta.message
+            return ""
+        return choice.turn.put(delta.text)
+
+    def ended(self, running: Running) -> list[Choice]:
+        """The choices with their messages, as they are recorded. All is said."""
+        found = []
+        for said, choice in zip(running.answers[0].choices(), self.choices, strict=True):
+            if choice.message is None:
+                choice.message = choice.turn.message()
+            if not self._body.parallel_tool_calls and choice.message.get("tool_calls"):
+                choice.message = {**choice.message, "tool_calls": choice.message["tool_calls"][:1]}
+            if self._pins is not None:
+                choice.message, pinned = self._pins.judged(choice.message)
+                choice.note = {**(choice.note or {}), "pinned": pinned}
+            if choice.message.get("tool_calls"):
+                choice.finish = "tool_calls"
+            finish: Any = choice.finish
+            found.append(replace(said, message=choice.message, finish=finish, note=choice.note))
+        return found
+
+    def whole(self, running: Running) -> Json:
+        """The whole answer."""
+        rows = []
+        for index, choice in enumerate(self.choices):
+            row: Json = {
+                "index": index,
+                "message": choice.message,
+                "logprobs": {"content": choice.logprobs} if self._body.logprobs else None,
+                **self._ending(choice),
+            }
+            if self._body.return_token_ids:
+                row["token_ids"] = choice.tokens
+            rows.append(row)
+        whole: Json = {
+            "id": running.id,
+            "object": "chat.completion",
+            "created": running.created,
+            "model": self._body.model,
+            "choices": rows,
+            "usage": running.usage,
+        }
+        if self._body.return_token_ids:
+            whole["prompt_token_ids"] = self._prompt(running)
+        return whole
+
+    def _prompt(self, running: Running) -> list[int]:
+        prompt = running.answers[0].prompt
+        return [] if prompt is None else prompt.tolist()
+
+    def _ending(self, choice: _Choice) -> Json:
+        """What a choice ends with: why, and (our own key ``ramify``) what the model notes of it."""
+        ending: Json = {"finish_reason": choice.finish}
+        if choice.stop is not None:
+            ending["stop_reason"] = choice.stop
+        if choice.note is not None:
+            ending["ramify"] = choice.note
+        return ending
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    async def events(self, running: Running) -> AsyncGenerator[bytes]:
+        """The answers as chunks: text as it comes, tool calls whole, then why each choice ended."""
+        body = self._body
+        head = Head(id=running.id, object="chat.completion.chunk", created=running.created, model=body.model)
+        verbose = body.logprobs or body.return_token_ids
+        begun: set[int] = set()
+        async for _, deltas in running.parts():
+            for delta in deltas:
+                text, index = self.put(delta), delta.choice
+                if delta.message is not None or not (text or (verbose and delta.tokens)):
+                    continue
+                if index not in begun:
+                    begun.add(index)
+                    first = {"prompt_token_ids": self._prompt(running)} if body.return_token_ids else {}
+                    yield head.chunk(_row(index, {"role": "assistant", "content": ""}, **first))
+                if verbose:
+                    yield head.chunk(_row(index, {"content": text}, **self._beside(delta)))
+                else:
+                    yield head.chunk(_PLAIN % (index, json.dumps(text)))
+        await running.end([self.ended(running)])
+        for index, choice in enumerate(self.choices):
+            if last := _last_delta(choice, index in begun):
+                yield head.chunk(_row(index, last))
+            yield head.chunk(_row(index, {}, **self._ending(choice)))
+        if body.stream_options.include_usage:
+            yield head.usage(running.usage)
+        yield DONE
+
+    def _beside(self, delta: Delta) -> Json:
+        """What goes with the text of a chunk."""
+        found: Json = {}
+        if self._body.logprobs:
+            found["logprobs"] = {"content": chat_logprobs(delta, self._spell)}
+        if self._body.return_token_ids:
+            found["token_ids"] = list(delta.tokens)
+        return found
+
+
+_PLAIN = '{"index": %d, "delta": {"content": %s}, "logprobs": null, "finish_reason": null}'
+
+
+def _row(index: int, delta: Json, **more: Any) -> str:
+    return json.dumps({"index": index, "delta": delta, "finish_reason": None, **more})
+
+
+def _last_delta(choice: _Choice, begun: bool) -> Json:
+    """What of a message is still to be sent once it is whole."""
+    message = choice.message or {}
+    calls = [{"index": place, **call} for place, call in enumerate(message.get("tool_calls") or [])]
+    if not begun:
+        # Nothing was sent: the message goes out as one.
+        delta = {key: value for key, value in message.items() if key != "tool_calls"}
+    else:
+        left = str(message.get("content") or "")[choice.turn.sent :]
+        delta = {"content": left} if left else {}
+    return delta | ({"tool_calls": calls} if calls else {})

@@ -1,0 +1,175 @@
+"""The endpoints on a FastAPI application, with errors in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ramify.app.server.api import ErrorBody, Health, ModelList, ModelRow
+from ramify.app.server.api_chat import ChatCompletion, ChatRequest
+from ramify.app.server.api_completions import Completion, CompletionRequest
+from ramify.app.server.api_responses import ResponseBody, ResponseRequest
+from ramify.app.server.chat import chat
+from ramify.app.server.completions import complete
+from ramify.app.server.desk import Desk
+from ramify.app.server.guard import Guard
+from ramify.app.server.metrics import Metrics
+from ramify.app.server.observe import Observers
+from ramify.app.server.pinned import Pins
+from ramify.app.server.refusal import error_body
+from ramify.app.server.refuse import headers_of, status_and_body, validation_error
+from ramify.app.server.responses import respond
+from ramify.app.server.served import Served
+from ramify.app.server.settings import ServerSettings
+from ramify.app.server.stream import json_answer
+from ramify.core.errors import UserError
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": said}
+    for status, said in (
+        (400, "What was asked cannot be had; `param` names the field."),
+        (401, "No API key, or one that is not accepted."),
+        (404, "No such model."),
+        (408, "The request did not arrive in time."),
+        (413, "The request is too long."),
+        (429, "Too busy, or over the key's share; see Retry-After."),
+        (500, "The server or a model failed."),
+        (502, "A model behind this server failed."),
+        (503, "The server is stopping, or could not record the answer."),
+        (504, "No complete answer in time."),
+    )
+}
+
+
+def _answers(model: type[Any]) -> dict[int | str, dict[str, Any]]:
+    """What an endpoint that can stream answers, for the OpenAPI document."""
+    stream: dict[str, Any] = {"text/event-stream": {}}
+    return {200: {"model": model, "description": "Whole, or as events.", "content": stream}, **_ERRORS}
+
+
+def assemble(models: Mapping[str, Served], settings: ServerSettings) -> FastAPI:
+    """The application of some models under some settings."""
+    pins = None if settings.pin is None else Pins.read(settings.pin, withhold=settings.pin_withhold)
+    observers = Observers.of(settings)
+    desk = Desk(models, settings, observers, pins)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        for model in desk.models.values():
+            await model.stop()
+        await asyncio.to_thread(observers.close)
+
+    app = FastAPI(
+        title="Ramify",
+        version=version("ramify"),
+        lifespan=life,
+        strict_content_type=False,
+        exception_handlers={
+            RequestValidationError: _invalid,
+            HTTPException: _elsewhere,
+            UserError: _refused,
+            Exception: _refused,
+        },
+    )
+    app.state.desk = desk
+    app.add_middleware(Guard, settings=settings, counting=observers.metrics)
+    _add_models(app, desk)
+    _add_answers(app, desk)
+    if observers.metrics is not None:
+        _add_metrics(app, desk, observers.metrics)
+    return app
+
+
+def _add_models(app: FastAPI, desk: Desk) -> None:
+    def row(name: str) -> ModelRow:
+        desk.model(name)
+        return ModelRow(id=name, created=desk.began)
+
+    async def health() -> Health | Response:
+        """Whether every model can answer."""
+        broken = {name: why for name, model in desk.models.items() if (why := model.broken) is not None}
+        if broken:
+            body = Health(status="broken", models=broken).model_dump()
+            return json_answer(body, 503)
+        return Health(status="ok")
+
+    for path in ("/health", "/health/ready"):
+        app.add_api_route(
+            path, health, response_model=Health, response_model_exclude_none=True,
+            responses={503: {"model": Health, "description": "A model can answer nobody any more."}},
+        )  # fmt: skip
+
+    @app.get("/health/live", response_model_exclude_none=True)
+    async def live() -> Health:
+        """Whether the process answers at all."""
+        return Health(status="ok")
+
+    @app.get("/v1/models", responses=_ERRORS)
+    async def models() -> ModelList:
+        """What is served."""
+        return ModelList(data=[row(name) for name in sorted(desk.models)])
+
+    @app.get("/v1/models/{name:path}", responses=_ERRORS)
+    async def model(name: str) -> ModelRow:
+        """One of the models."""
+        return row(name)
+
+
+def _add_answers(app: FastAPI, desk: Desk) -> None:
+    @app.post("/v1/completions", response_model=None, responses=_answers(Completion))
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        """Continue text or token ids."""
+        return await complete(desk, body, request)
+
+    @app.post("/v1/chat/completions", response_model=None, responses=_answers(ChatCompletion))
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        """Answer a conversation."""
+        return await chat(desk, body, request)
+
+    @app.post("/v1/responses", response_model=None, responses=_answers(ResponseBody))
+    async def responses(body: ResponseRequest, request: Request) -> Response:
+        """Answer a text or a conversation; nothing is kept."""
+        return await respond(desk, body, request)
+
+
+def _add_metrics(app: FastAPI, desk: Desk, metrics: Metrics) -> None:
+    for name, model in desk.models.items():
+        metrics.watch(name, model.gauges)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def exposition() -> Response:
+        """What Prometheus reads."""
+        text, kind = metrics.text()
+        return Response(text, headers={"content-type": kind})
+
+
+# -- errors ------------------------------------------------------------------------------------------
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status, body = status_and_body(error)
+    return json_answer(body, status, headers_of(error))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return await _refused(request, validation_error(list(error.errors())))
+
+
+async def _elsewhere(request: Request, error: Exception) -> Response:
+    """No such path, not by this method, or a body that cannot be read."""
+    status = getattr(error, "status_code", 404)
+    said = str(getattr(error, "detail", ""))
+    if status in (404, 405):
+        said = f"nothing answers {request.method} {request.url.path} here"
+    return json_answer(error_body(said, "invalid_request_error"), status, getattr(error, "headers", None))

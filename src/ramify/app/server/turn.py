@@ -1,0 +1,107 @@
+"""One chat answer that may call tools: what may be sent while it comes, and the message it makes."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from typing import final
+
+from ramify.core.types import Json, Message
+from ramify.core.world.house_rules.calls import ToolCall, read_calls
+
+_TAG = "<tool_call>"
+_THINKS, _THOUGHT = "<think>", "</think>"
+
+
+@final
+class Turn:
+    """Text of one answer. With ``tools``, what may be a call of one is held back until the end.
+
+    A call is tagged (``<tool_call>``), or begins a line as JSON, in a fence, as a Python call of a tool or as
+    a compact ``call NAME``; what a model thinks (``<think>``) is never a call. A text that turns out to call
+    no tool that was offered is sent as it is. ``sent`` counts the characters that were given out.
+    """
+
+    def __init__(self, tools: Sequence[Json] = ()) -> None:
+        self._names = {str((tool.get("function") or tool).get("name")) for tool in tools}
+        words = "|".join(re.escape(name) for name in sorted(self._names))
+        self._begins = re.compile(
+            rf"{_TAG}|^[ \t]*(?:[\[{{]|```|call[ \t]|(?:functions\.)?(?:{words})\()", re.MULTILINE
+        )
+        self._longest = max((len(name) for name in self._names), default=0) + len("functions.") + 2
+        self._text = ""
+        self.sent = 0
+        self._found: int | None = None
+
+    def put(self, text: str) -> str:
+        """Add what was said; what of it all may be sent now."""
+        self._text += text
+        if not self._names:
+            safe = len(self._text)
+        elif self._found is not None:
+            safe = self._found
+        else:
+            safe = self._safe()
+        if self._names and not self._text[:safe].strip():
+            return ""  # white space before a call is no content
+        sent, self.sent = self._text[self.sent : safe], max(self.sent, safe)
+        return sent
+
+    def _safe(self) -> int:
+        """Where a call begins or may begin."""
+        start, begun = self._spoken(), self._text.lstrip()
+        if _THINKS.startswith(begun):
+            return 0
+        if start is None:
+            # While it thinks nothing is a call; the end of the thought may be half there.
+            return len(self._text) - _begun(self._text, _THOUGHT)
+        begins = self._begins.search(self._text, start)
+        if begins is not None:
+            self._found = begins.start()
+            return self._found
+        line = max(self._text.rfind("\n") + 1, start)
+        rest = self._text[line:]
+        if len(rest.lstrip()) <= self._longest:
+            return line
+        return len(self._text) - _begun(self._text, _TAG)
+
+    def _spoken(self) -> int | None:
+        """Where the thoughts end; None: they have not."""
+        begun = self._text.lstrip()
+        if not begun.startswith(_THINKS):
+            return 0
+        end = self._text.find(_THOUGHT)
+        return None if end < 0 else end + len(_THOUGHT)
+
+    def message(self) -> Message:
+        """The whole message; its content begins with what was given out. Nothing follows."""
+        start = self._spoken() if self._names else None
+        begins = None if start is None else self._begins.search(self._text, start)
+        if begins is not None:
+            found, _ = read_calls({"content": self._text[start:]})
+            calls = [call for call in found if call.name in self._names]
+            if calls:
+                said = self._text[: begins.start()]
+                return {
+                    "role": "assistant",
+                    "content": said if said.strip() else None,
+                    "tool_calls": [_call(call) for call in calls],
+                }
+        return {"role": "assistant", "content": self._text}
+
+
+def _begun(text: str, mark: str) -> int:
+    """How many last characters of a text may be the beginning of a mark."""
+    sizes = range(min(len(mark) - 1, len(text)), 0, -1)
+    return next((size for size in sizes if text.endswith(mark[:size])), 0)
+
+
+def _call(call: ToolCall) -> Json:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {
+        "id": call.id or f"call_{uuid.uuid4().hex[:24]}",
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }

@@ -1,0 +1,211 @@
+"""What a step costs: seconds over the tokens of the target's pass, and of drafting over the requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from ramify.core.errors import BadInput
+from ramify.core.stats.results import Array
+from ramify.core.types import Json
+from ramify.operate.speculate.files import read_json, write_json
+
+_FORMAT = "ramify step cost 1"
+MAX_RATIO = 2.0
+"""Neighbouring shapes further apart than this factor leave a gap (ours)."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StepCost:
+    """Seconds of a pass over B tokens, and of drafting for R requests; linear between profiled shapes.
+
+    ``tokens`` [n] rise and ``seconds`` [n] never fall; so with ``requests`` [m] and ``draft_seconds`` [m],
+    which are empty where the draft's cost is not known (it then counts as nothing). ``about`` says where it
+    is from.
+
+    Raises:
+        BadInput: nothing profiled, times that are not positive or fall, or a gap between shapes.
+    Source: arXiv 2607.05147 (steps per second over batch tokens); the draft's cost is added as
+        in vLLM's adaptive verification.
+    """
+
+    tokens: Shaped[Array, "n"]
+    seconds: Float[Array, "n"]
+    requests: Shaped[Array, "m"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    draft_seconds: Float[Array, "m"] = field(default_factory=lambda: np.zeros(0))
+    about: Json = field(default_factory=dict)
+    max_ratio: float = MAX_RATIO
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens):
+            raise BadInput("a step-cost table needs at least one shape", where="verify")
+        _check(self.tokens, self.seconds, self.max_ratio, "verify", "tokens")
+        if len(self.requests):
+            _check(self.requests, self.draft_seconds, self.max_ratio, "draft", "requests")
+
+    @classmethod
+    def of(
+        cls,
+        verify: Mapping[int, float],
+        draft: Mapping[int, float] | None = None,
+        *,
+        about: Json | None = None,
+        max_ratio: float = MAX_RATIO,
+    ) -> StepCost:
+        """A table of measured seconds, sorted and forced monotone (each at least what smaller shapes took).
+
+        Raises:
+            BadInput: as the class, and for missing (None, NaN) or non-positive seconds.
+        """
+        tokens, seconds = _sorted(verify, "verify")
+        requests, drafting = _sorted(draft or {}, "draft")
+        return cls(tokens, seconds, requests, drafting, about or {}, max_ratio)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The fewest and the most tokens of a pass it knows."""
+        return int(self.tokens[0]), int(self.tokens[-1])
+
+    def verify(self, tokens: Shaped[Array, "k"]) -> Float[np.ndarray, "k"]:
+        """Seconds of passes over so many tokens.
+
+        Raises:
+            BadInput: tokens outside the profiled range.
+        """
+        return _read(np.asarray(tokens), self.tokens, self.seconds, "tokens in a pass")
+
+    def draft(self, requests: int) -> float:
+        """Seconds of drafting one block for so many requests; 0 where no draft was profiled.
+
+        Raises:
+            BadInput: requests outside the profiled range.
+        """
+        if not len(self.requests):
+            return 0.0
+        return float(
+            _read(np.array([requests]), self.requests, self.draft_seconds, "requests to draft for")[0]
+        )
+
+    def step(self, tokens: Shaped[Array, "k"], requests: int | None = None) -> Float[np.ndarray, "k"]:
+        """Seconds of whole steps: the passes, and a draft for ``requests`` where they are given."""
+        return self.verify(tokens) + (0.0 if requests is None else self.draft(requests))
+
+    def sps(self, tokens: Shaped[Array, "k"], requests: int | None = None) -> Float[np.ndarray, "k"]:
+        """Steps per second."""
+        return np.asarray(1.0 / self.step(tokens, requests))
+
+    def covers(self, requests: int, block: int) -> bool:
+        """Whether every step of so many requests with 0 to ``block`` drafts each can be looked up."""
+        low, high = self.range
+        inside = low <= requests and requests * (1 + block) <= high
+        return inside and self.drafts_for(requests)
+
+    def drafts_for(self, requests: int) -> bool:
+        """Whether the draft's cost for so many requests can be looked up."""
+        known = self.requests
+        return not len(known) or bool(known[0] <= requests <= known[-1])
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "format": _FORMAT,
+            "verify": [[int(b), float(s)] for b, s in zip(self.tokens, self.seconds, strict=True)],
+            "draft": [[int(r), float(s)] for r, s in zip(self.requests, self.draft_seconds, strict=True)],
+            "max_ratio": self.max_ratio,
+            "about": self.about,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> StepCost:
+        """Inverse of :meth:`to_json`; tables written by hand are forced monotone.
+
+        Raises:
+            BadInput: what is no such table, or holds a shape twice.
+        """
+        if data.get("format", _FORMAT) != _FORMAT:
+            raise BadInput(f"unknown step-cost format {data['format']!r}", hint=_FORMAT)
+        try:
+            verify, draft = (_pairs(data.get(key) or [], key) for key in ("verify", "draft"))
+            about, ratio = dict(data.get("about") or {}), float(data.get("max_ratio", MAX_RATIO))
+        except (TypeError, ValueError) as error:
+            raise BadInput(
+                f"this is no step-cost table: {error}", hint='{"verify": [[tokens, seconds], ...]}'
+            ) from error
+        return cls.of(verify, draft, about=about, max_ratio=ratio)
+
+    def save(self, path: Path) -> None:
+        """Write the table, whole or not at all."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> StepCost:
+        """Read a table. Raises BadInput as :meth:`from_json`."""
+        return cls.from_json(read_json(path))
+
+
+def shapes(most: int) -> list[int]:
+    """Sizes to profile: 1, 2, 3, 4, 6, 8, 12, ... and ``most``, never more than twice apart."""
+    found = {most}
+    size = 1
+    while size < most:
+        found |= {size, min(size + size // 2, most)}
+        size *= 2
+    return sorted(found)
+
+
+def _pairs(rows: Any, name: str) -> dict[int, float]:
+    found = {int(size): math.nan if seconds is None else float(seconds) for size, seconds in rows}
+    if len(found) != len(rows):
+        raise BadInput("a shape stands in the table twice", where=name)
+    return found
+
+
+def _sorted(table: Mapping[int, float], name: str) -> tuple[Array, Array]:
+    """Shapes [n] and seconds [n], rising."""
+    sizes = np.array(sorted(table), dtype=np.int64)
+    raw = [table[int(size)] for size in sizes]
+    seconds = np.array([math.nan if s is None else s for s in raw], dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(seconds) | (seconds <= 0))
+    if len(bad):
+        raise BadInput(
+            f"the time at {sizes[bad[0]]} is {seconds[bad[0]]}; every profiled shape needs a positive time",
+            where=name,
+        )
+    return sizes, np.maximum.accumulate(seconds) if len(seconds) else seconds
+
+
+def _check(sizes: Array, seconds: Array, ratio: float, name: str, unit: str) -> None:
+    """Refuse what no honest profile holds."""
+    if len(sizes) != len(seconds) or sizes.ndim != 1:
+        raise BadInput(f"{len(sizes)} shapes and {len(seconds)} times", where=name)
+    if not (np.isfinite(seconds).all() and (seconds > 0).all()):
+        raise BadInput("every profiled shape needs a positive time", where=name)
+    if sizes[0] < 1 or (np.diff(sizes) <= 0).any() or (np.diff(seconds) < 0).any():
+        raise BadInput("shapes must rise from 1 or more and times must not fall", where=name,
+                       hint="StepCost.of sorts a table and forces it monotone")  # fmt: skip
+    wide = np.flatnonzero(sizes[1:] > ratio * sizes[:-1])
+    if len(wide):
+        low, high = int(sizes[wide[0]]), int(sizes[wide[0] + 1])
+        raise BadInput(
+            f"the table has a gap between {low} and {high} {unit}",
+            where=name,
+            hint=f"profile shapes at most {ratio:g} times apart, or raise max_ratio",
+        )
+
+
+def _read(wanted: Array, sizes: Array, seconds: Array, what: str) -> Array:
+    """Times by linear interpolation, inside the profiled range only."""
+    if wanted.size and (wanted.min() < sizes[0] or wanted.max() > sizes[-1]):
+        outside = wanted.min() if wanted.min() < sizes[0] else wanted.max()
+        raise BadInput(
+            f"{int(outside)} {what}: the table covers {int(sizes[0])} to {int(sizes[-1])}",
+            hint="profile the shapes that are served (ramify speculate profile)",
+        )
+    return np.interp(wanted, sizes, seconds)

@@ -1,0 +1,76 @@
+"""A speculator that knows what plain decoding says, and errs where it is told to."""
+
+import numpy as np
+import torch
+
+from ramify.core.policy import law
+from ramify.core.policy.decoder.speculator import Drafts, Settled
+from ramify.core.policy.noise import gumbels, uniforms
+
+
+class Oracle:
+    """Drafts the true continuation (by the draw of its noise key) with planted mistakes.
+
+    It keeps the hidden states it is given by ticket, and checks what it is told about the branches.
+    """
+
+    def __init__(self, truth, layers=(0, 1), window=7, seed=0):
+        self.truth, self.layers, self.window = truth, layers, window
+        self.rng = np.random.default_rng(seed)
+        self.present, self.gone, self.drafted = {}, {}, 0
+
+    def join(self, tickets, prompts, states):
+        for ticket, prompt, rows in zip(tickets, prompts, states, strict=True):
+            assert int(ticket) not in self.present
+            assert len(rows) == min(self.window, len(prompt))
+            self.present[int(ticket)] = [rows.clone()]
+
+    def leave(self, tickets):
+        for ticket in tickets:
+            self.gone[int(ticket)] = torch.cat(self.present.pop(int(ticket)))
+
+    def draft(self, branches):
+        assert set(branches.ticket.tolist()) == set(self.present)
+        if self.rng.random() < 0.2:
+            return None
+        tokens = np.zeros((len(branches), 5), dtype=np.int64)
+        for row, noise in enumerate(branches.noise):
+            true = self.truth[noise.draw]
+            assert true[branches.said[row] - 1] == branches.newest[row]
+            rest = true[branches.said[row] :][:5]
+            tokens[row, : len(rest)] = rest
+        wrong = self.rng.random(tokens.shape) < 0.15
+        tokens[wrong] = self.rng.integers(0, 50, int(wrong.sum()))
+        return Drafts(tokens, self.rng.integers(0, 6, len(branches)))
+
+    def settle(self, branches, drafts, logits):
+        starts = np.cumsum(1 + drafts.lengths) - (1 + drafts.lengths)
+        self.drafted += int(drafts.lengths.sum())
+        assert (drafts.lengths < branches.room).all()
+        return [
+            self._settle(branches, drafts, logits[start:], row) for row, start in enumerate(starts.tolist())
+        ]
+
+    def _settle(self, branches, drafts, logits, row):
+        settings, key, drawn = branches.settings[row], [branches.noise[row]], []
+        for j in range(int(drafts.lengths[row]) + 1):
+            offset = int(branches.said[row]) + j
+            noise = uniforms(key, 1, offset)[:, 0]
+            if settings.coupling == "gumbel":
+                noise = gumbels(key, offset, logits.shape[1])
+            drawn.append(law.draw(logits[j : j + 1], settings, torch.from_numpy(noise)))
+            if j == drafts.lengths[row] or int(drawn[-1].tokens) != drafts.tokens[row, j]:
+                break
+
+        def joined(name):
+            return np.concatenate([getattr(item, name).numpy() for item in drawn])
+
+        entropy = None if settings.entropy_top_k is None else joined("entropy")
+        nats = joined("logprobs"), joined("logprobs_t1")
+        return Settled(joined("tokens"), len(drawn) - 1, *nats, entropy, joined("ties").astype(np.int64))
+
+    def fed(self, branches, spread, kept, states):
+        assert len(states) == spread.sum()
+        ends = np.cumsum(spread)
+        for ticket, end, fed, keep in zip(branches.ticket, ends, spread, kept, strict=True):
+            self.present[int(ticket)].append(states[end - fed : end - fed + keep].clone())

@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.policy.base import Request, Sampling, sample_all
+from ramify.core.policy.local import LocalPolicy
+from ramify.core.policy.noise import NoiseKey
+from ramify.core.types import token_array
+from ramify.operate.speculate.checkpoint import load_draft, save_draft
+from ramify.operate.speculate.config import draft_config, eagle_layers
+from ramify.operate.speculate.decoder import SpeculativeDecoder
+from ramify.operate.speculate.model import Lesson, build_draft
+from ramify.operate.speculate.proposer import as_proposer
+from support.models import make_tokenizer
+
+WIDTH, LENGTH, BLOCK = 32, 24, 4
+
+
+@pytest.fixture(scope="module")
+def target():
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=258,
+        hidden_size=WIDTH,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=160,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LocalPolicy(LlamaForCausalLM(config).eval(), make_tokenizer(), name="small")
+
+
+def eagle(target, **changes):
+    draft = build_draft(draft_config(target, "eagle", block=BLOCK, **changes), target, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for part in draft.parameters():
+            part.add_(0.2 * torch.randn(part.shape, generator=generator))
+    return draft.eval()
+
+
+@pytest.fixture(scope="module")
+def text(target):
+    """Tokens of two texts, and the states that the drafter reads of them."""
+    tokens = np.random.default_rng(0).integers(256, size=(2, LENGTH)).astype(np.int32)
+    states = target.hidden_states(list(tokens), eagle_layers(3))
+    return torch.from_numpy(tokens).long(), torch.from_numpy(np.stack(states).transpose(0, 2, 1, 3))
+
+
+def rope(x, places, theta=10_000.0):
+    """Rotary positions, written as a turn of complex numbers."""
+    half = x.shape[-1] // 2
+    speed = theta ** (-torch.arange(half) / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(
+        torch.ones(1), places[:, None, None] * speed
+    )
+    return torch.cat([turned.real, turned.imag], -1)
+
+
+def reference(draft, tokens, states, anchor):
+    """EAGLE-3 by the book: one causal pass over true pairs, then one pair more per drafted token."""
+    weights, config = draft.state_dict(), draft.config
+    heads, kv, size = config.heads, config.kv_heads, config.head_dim
+
+    def norm(x, name):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.norm_eps) * weights[f"{name}.weight"]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T
+
+    true = linear(states[:, 1:].flatten(1), "fc")
+    features, logits = [true[place] for place in range(anchor)], []
+    for k in range(config.block):
+        said = torch.arange(1, anchor + k + 1)
+        pair = torch.cat([
+            norm(draft.ends.embed(tokens[said]), "layers.0.input_layernorm"),
+            norm(torch.stack(features), "layers.0.hidden_norm"),
+        ], -1)  # fmt: skip
+        q, key, v = (linear(pair, f"layers.0.self_attn.{n}_proj") for n in "qkv")
+        q, key, v = (x.unflatten(-1, (-1, size)) for x in (q, key, v))
+        if config.qk_norm:
+            q, key = norm(q, "layers.0.self_attn.q_norm"), norm(key, "layers.0.self_attn.k_norm")
+        q = rope(q[-1:], said[-1:].float())[0].view(kv, heads // kv, size)
+        scores = torch.einsum("kge,tke->kgt", q, rope(key, said.float())) / size**0.5
+        seen = torch.einsum("kgt,tke->kge", scores.softmax(-1), v).flatten()
+        x = features[-1] + linear(seen, "layers.0.self_attn.o_proj")
+        inner = norm(x, "layers.0.post_attention_layernorm")
+        gate = torch.nn.functional.silu(linear(inner, "layers.0.mlp.gate_proj"))
+        x = x + linear(gate * linear(inner, "layers.0.mlp.up_proj"), "layers.0.mlp.down_proj")
+        logits.append(draft.ends.logits(norm(x, "norm")))
+        features.append(x)
+    return torch.stack(logits)
+
+
+@pytest.mark.parametrize("changes", [{}, {"qk_norm": True, "kv_heads": 1}])
+def test_a_draft_is_eagle_by_the_book(target, text, changes):
+    tokens, states = text
+    draft = eagle(target, **changes)
+    kept = draft.keys_values(draft.context(states), torch.arange(LENGTH).expand(2, -1))
+    places = torch.tensor([7, 15])
+    with torch.no_grad():
+        chain = draft.start(places, kept)
+        # Rows of a chain are independent: the second alone says what it says beside the first.
+        alone = chain.rows(torch.tensor([1]))
+        for k in range(BLOCK):
+            found, chain = draft.next_logits(k, None, None, tokens[[0, 1], places + k], chain)
+            single, alone = draft.next_logits(k, None, None, tokens[1:, 15 + k], alone)
+            for row, place in enumerate(places.tolist()):
+                expected = reference(draft, tokens[row], states[row], place)[k]
+                assert (found[row] - expected).abs().max() < 1e-4
+            assert (single[0] - found[1]).abs().max() < 1e-5
+
+
+def test_what_is_taught_is_what_is_drafted(target, text):
+    tokens, states = text
+    draft = eagle(target)
+    anchors = torch.tensor([[1, 9], [19, 4]])
+    blocks = tokens[torch.arange(2)[:, None, None], anchors[..., None] + torch.arange(BLOCK + 1)]
+    learned = torch.ones(2, 2, BLOCK, dtype=torch.bool)
+    learned[0, 1, 2:] = False
+    with torch.no_grad():
+        taught = draft.teach(Lesson(states, anchors, blocks, learned))
+        expected = torch.stack([
+            reference(draft, tokens[row], states[row], int(anchors[row, a]))[k]
+            for row, a, k in learned.nonzero().tolist()
+        ])  # fmt: skip
+    assert taught.confidence is None
+    assert (taught.logits - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("rule", ["rejection", "coupled"])
+def test_it_drafts_for_the_speculative_decoder(target, rule, tmp_path):
+    save_draft(draft := eagle(target), draft.config, tmp_path)
+    decoder = SpeculativeDecoder(target, as_proposer(load_draft(tmp_path, target)), rule=rule, width=3)
+    prompts = [target.encode(text) for text in ("ab", "longer one", "ab", "c")]
+    requests = [Request(token_array(p), NoiseKey(0, 1, i)) for i, p in enumerate(prompts)]
+    greedy = Sampling(max_tokens=12, temperature=0.0)
+    plain = [item.tokens.tolist() for item in sample_all(target, requests, greedy)]
+    found = {item.index: item.tokens.tolist() for item in decoder.sample(requests, greedy)}
+    assert [found[i] for i in range(4)] == plain
+    if rule == "coupled":
+        free = Sampling(max_tokens=12)
+        plain = [item.tokens.tolist() for item in sample_all(target, requests, free)]
+        found = {item.index: item.tokens.tolist() for item in decoder.sample(requests, free)}
+        assert [found[i] for i in range(4)] == plain
+    assert decoder.stats.drafted > 0
+
+
+def test_what_is_no_eagle_is_refused(target):
+    for wrong in (
+        {"layers": 2},
+        {"window": 8},
+        {"head": "markov", "rank": 4},
+        {"confidence": True},
+        {"target_layers": (1, 2)},
+        {"target_layers": (0,)},
+    ):
+        with pytest.raises(BadInput):
+            eagle(target, **wrong)
+    draft = eagle(target)
+    with pytest.raises(BadInput, match="goes on from a chain"):
+        draft.next_logits(0, None, None, torch.tensor([1]))
+    with pytest.raises(CannotDo, match="no confidence head"):
+        draft.confidence(torch.zeros(1, WIDTH), torch.tensor([1]))
+    kept = draft.keys_values(torch.zeros(1, 5, 2 * WIDTH), torch.arange(5)[None])
+    with pytest.raises(CannotDo, match="all positions"):
+        draft.start(torch.tensor([6]), kept)
+
+
+def test_layers_of_a_target():
+    assert eagle_layers(36) == (0, 2, 18, 33)
+    assert eagle_layers(2) == (0, 1)
+    assert eagle_layers(3) == (0, 1, 2)

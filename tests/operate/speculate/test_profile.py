@@ -1,0 +1,107 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.operate.speculate.config import draft_config
+from ramify.operate.speculate.model import as_draft_model, build_draft
+from ramify.operate.speculate.profile import measure, profile
+from ramify.operate.speculate.schedule import PrefixScheduler
+from ramify.operate.speculate.speculator import ModelSpeculator
+from ramify.operate.speculate.step_cost import StepCost, shapes
+from support.models import tiny_policy
+
+
+class Ticking:
+    """A clock that goes on by the next number at every second look."""
+
+    def __init__(self, times):
+        self.times, self.now, self.odd = iter(times), 0.0, False
+
+    def __call__(self):
+        if self.odd:
+            self.now += next(self.times)
+        self.odd = not self.odd
+        return self.now
+
+
+def test_shapes_are_never_far_apart():
+    assert shapes(1) == [1]
+    assert shapes(12) == [1, 2, 3, 4, 6, 8, 12]
+    for most in (1, 2, 3, 5, 64, 100, 513):
+        found = shapes(most)
+        assert found[0] == 1
+        assert found[-1] == most
+        assert all(b <= 2 * a for a, b in itertools.pairwise(found))
+        StepCost.of(dict.fromkeys(found, 1.0))
+
+
+def test_the_median_of_steps_after_the_warm_ones():
+    made, run = [], []
+
+    def ready(size):
+        made.append(size)
+        return lambda: run.append(size)
+
+    told = []
+    found = measure(
+        ready,
+        [2, 1, 2],
+        repeats=3,
+        warm=2,
+        clock=Ticking([5.0, 1.0, 2.0, 7.0, 3.0, 3.0]),
+        progress=lambda stage, done, total, **_: told.append((done, total)),
+    )
+    assert found == {1: 2.0, 2: 3.0}
+    assert made == [1, 2]
+    assert run == [1] * 5 + [2] * 5
+    assert told[-1][0] == told[-1][1]
+    with pytest.raises(BadInput, match="at least one shape"):
+        measure(ready, [])
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_policy()
+
+
+def drafter(target, **options):
+    draft = as_draft_model(build_draft(draft_config(target, layers=1, rank=4, block=3), target)).eval()
+    return ModelSpeculator(draft, **options)
+
+
+def test_a_real_model_and_drafter_are_measured(target):
+    """The clock is planted; what runs between its ticks is real."""
+    times = np.arange(1, 100) / 1000
+    cost = profile(
+        target,
+        drafter(target),
+        tokens=[1, 2, 4, 7],
+        requests=[1, 2],
+        repeats=1,
+        context=12,
+        clock=Ticking(times),
+    )
+    assert cost.tokens.tolist() == [1, 2, 4, 7]
+    assert cost.seconds == pytest.approx([0.001, 0.002, 0.003, 0.004])
+    assert cost.requests.tolist() == [1, 2]
+    assert cost.draft_seconds == pytest.approx([0.005, 0.006])
+    assert cost.about["model"] == "tiny"
+    assert cost.about["weights"] == target.card.weights
+    again = StepCost.from_json(cost.to_json())
+    assert PrefixScheduler(again).plan(np.full((1, 3), 0.9)).sum() <= 3
+
+
+def test_without_a_drafter_there_is_no_draft_table(target):
+    cost = profile(target, tokens=[1, 2], repeats=1, per_request=1, context=8)
+    assert not len(cost.requests)
+    assert (cost.seconds > 0).all()
+
+
+def test_what_cannot_be_profiled(target):
+    with pytest.raises(BadInput, match="does not fit"):
+        profile(target, tokens=[1], context=500)
+    silent = drafter(target, scheduler=PrefixScheduler(None, "fixed", length=0))
+    with pytest.raises(BadInput, match="would not draft"):
+        profile(target, silent, tokens=[1], requests=[1], repeats=1, context=8)

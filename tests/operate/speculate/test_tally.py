@@ -1,0 +1,74 @@
+"""Counts of rounds, by position."""
+
+import numpy as np
+import pytest
+
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.decoder.speculator import Branches, Drafts
+from ramify.core.policy.noise import NoiseKey
+from ramify.operate.speculate.outcome import Outcome
+from ramify.operate.speculate.tally import Tally
+
+
+def counted(lengths, accepted, ended=None):
+    tally = Tally(3)
+    lengths, accepted = np.array(lengths), np.array(accepted)
+    end = np.zeros(len(lengths), dtype=bool) if ended is None else np.array(ended)
+    tally.round(3 * len(lengths), lengths, accepted, end)
+    return tally
+
+
+def test_acceptance_is_conditional_and_tau_counts_the_last_token():
+    stats = counted([3, 3, 3, 2], [3, 1, 0, 2]).stats
+    assert stats.reached.tolist() == [4, 3, 1]
+    assert stats.kept.tolist() == [3, 2, 1]
+    assert stats.accept_rate == [0.75, pytest.approx(2 / 3), 1.0]
+    assert stats.tau == 1 + 6 / 4
+    assert (stats.drafted, stats.verified, stats.accepted) == (12, 11, 6)
+
+
+def test_what_lies_behind_an_end_is_neither_kept_nor_refused():
+    stats = counted([3, 3], [1, 1], [True, False]).stats
+    assert stats.reached.tolist() == [2, 1, 0]
+    assert stats.accept_rate == [1.0, 0.0, None]
+
+
+def test_lately_is_unknown_then_a_survival_that_never_rises():
+    assert Tally(3).recent() is None
+    tally = counted([3] * 8, [3, 3, 3, 3, 1, 1, 0, 0])
+    assert tally.recent().tolist() == pytest.approx([6 / 8, 4 / 8, 4 / 8])
+    # A position nobody reached is taken to be as good as the one before it.
+    assert counted([1, 1], [1, 0]).recent().tolist() == pytest.approx([0.5, 0.25, 0.125])
+    assert Tally(2).stats.to_json()["tau"] is None
+
+
+def outcome(tokens, accepted, settings, eos=frozenset({9})):
+    n = len(tokens)
+    branches = Branches(
+        np.arange(n), np.zeros(n, dtype=int), np.arange(n) + 10, np.arange(n) + 1, np.full(n, 20),
+        settings, [NoiseKey(0, 0, i) for i in range(n)],
+    )  # fmt: skip
+    drafts = Drafts(np.array(tokens), np.full(n, 3))
+    return Outcome.of(branches, drafts, np.array(accepted), eos)
+
+
+def test_an_outcome_stops_at_the_first_end_that_is_one():
+    plain, deaf, own = Sampling(), Sampling(ignore_eos=True), Sampling(stop_ids=(5,))
+    found = outcome(
+        [[1, 9, 9], [1, 9, 3], [5, 1, 9], [9, 1, 1], [1, 2, 9]], [3, 3, 3, 0, 2],
+        [plain, deaf, own, plain, plain],
+    )  # fmt: skip
+    assert found.accepted.tolist() == [2, 3, 1, 0, 2]
+    assert found.ended.tolist() == [True, False, True, False, False]
+    assert [(r.ticket, r.offset, r.tokens.tolist()) for r in found.rejected()] == [
+        (3, 4, [9, 1, 1]),
+        (4, 7, [9]),
+    ]
+
+
+def test_rounds_say_what_calibration_needs():
+    found = outcome([[1, 2, 3], [4, 9, 6]], [1, 3], [Sampling()] * 2)
+    [one, two] = found.rounds(np.array([0, 1]), np.array([[0.1, 0.2, 0.3], [1.0, 2.0, 3.0]]), None, 7, 0.0)
+    assert (one.drafted, one.accepted, one.end_within, one.anchor, one.step) == (3, 1, False, 10, 7)
+    assert (two.drafted, two.accepted, two.end_within, two.logits) == (3, 2, True, (1.0, 2.0, 3.0))
+    assert one.tokens_in_batch == 8

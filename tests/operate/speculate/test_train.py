@@ -1,0 +1,272 @@
+import dataclasses
+import json
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from ramify.core.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.weights import weights_digest
+from ramify.core.types import token_array
+from ramify.operate.speculate.checkpoint import load_draft, save_draft
+from ramify.operate.speculate.config import draft_config
+from ramify.operate.speculate.data import Example, Prompt, answers
+from ramify.operate.speculate.features import Recomputed
+from ramify.operate.speculate.lessons import Chosen, make_lesson, parts, study
+from ramify.operate.speculate.loss import LossWeights, position_weights
+from ramify.operate.speculate.model import build_draft
+from ramify.operate.speculate.train import DraftTraining, split, train_draft
+from support.models import tiny_policy
+
+PLAN = DraftTraining(
+    steps=8, batch=6, anchors=4, learning_rate=3e-3, held_out=0.2, measure=4, log=2, checkpoint=2
+)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_policy()
+
+
+@pytest.fixture(scope="module")
+def data(target):
+    prompts = [Prompt(text=f"ab{i}") for i in range(16)]
+    return answers(target, prompts, Sampling(max_tokens=20, ignore_eos=True)).examples
+
+
+@pytest.fixture(scope="module")
+def config(target):
+    return draft_config(target, layers=1, rank=4, block=4)
+
+
+@pytest.fixture(scope="module")
+def straight(target, data, config, tmp_path_factory):
+    return train_draft(target, data, config, PLAN, out=tmp_path_factory.mktemp("straight"))
+
+
+def test_it_learns_and_says_how(target, straight):
+    lines = straight.history
+    trained = [line for line in lines if "held_out" not in line]
+    assert [line["step"] for line in trained] == [1, 2, 4, 6, 8]
+    assert [line["step"] for line in lines if "held_out" in line] == [4, 8]
+    assert trained[-1]["loss"] < trained[0]["loss"]
+    assert trained[-1]["tau_prob"] > trained[0]["tau_prob"] > 1
+    assert len(trained[0]["accept_rate"]) == 4
+    assert {"ce", "tv", "conf", "tau_prob", "accept_rate", "confidence_cumprod_bias"} <= set(trained[0])
+    assert straight.held_out is not None
+    assert straight.held_out.tau_prob > 1
+    written = [json.loads(line) for line in (straight.folder / "log.jsonl").read_text().splitlines()]
+    assert written == list(lines)
+    assert straight.to_json()["steps"] == 8
+
+
+def test_the_target_is_not_touched(target, straight):
+    fresh = tiny_policy()
+    assert weights_digest(target.model) == weights_digest(fresh.model)
+    assert all(part.grad is None for part in target.model.parameters())
+
+
+def test_a_resumed_run_ends_bit_for_bit_as_a_straight_one(target, data, config, straight, tmp_path):
+    stops = 0
+
+    def interrupt(stage, done, total, **_):
+        nonlocal stops
+        if stage.startswith("training") and done in (3, 6) and done != stops:
+            stops = done
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train_draft(target, data, config, PLAN, out=tmp_path, progress=interrupt)
+        # It finished its step and saved.
+        assert (tmp_path / "checkpoints" / f"{stops:08d}").is_dir()
+    again = train_draft(target, data, config, PLAN, out=tmp_path, progress=interrupt)
+    assert weights_digest(again.draft) == weights_digest(straight.draft)
+
+    def timeless(made):
+        return [{k: v for k, v in line.items() if k != "seconds"} for line in made.history]
+
+    assert timeless(again) == timeless(straight)
+    # A run that is done gives its drafter again.
+    done = train_draft(target, data, config, PLAN, out=tmp_path)
+    assert weights_digest(done.draft) == weights_digest(straight.draft)
+    assert done.held_out == straight.held_out
+
+
+def test_another_run_does_not_resume_it(target, data, config, straight):
+    other = dataclasses.replace(PLAN, learning_rate=1e-3)
+    with pytest.raises(Mismatch, match="settings"):
+        train_draft(target, data, config, other, out=straight.folder)
+    with pytest.raises(Mismatch, match="data"):
+        train_draft(target, data[:9], config, PLAN, out=straight.folder)
+    with pytest.raises(Mismatch, match="config"):
+        train_draft(target, data, config.but(rank=5), PLAN, out=straight.folder)
+    with pytest.raises(BadInput, match="already"):
+        train_draft(target, data, config, PLAN, out=straight.folder, resume=False)
+
+
+def test_damaged_checkpoints_are_named(target, data, config, tmp_path):
+    plan = dataclasses.replace(PLAN, steps=2)
+    train_draft(target, data, config, plan, out=tmp_path)
+    place = tmp_path / "checkpoints" / "00000002"
+    whole = (place / "state.json").read_text()
+    (place / "state.json").write_text(whole.replace(json.loads(whole)["digest"], "0" * 64))
+    with pytest.raises(Mismatch, match="not those that were saved"):
+        train_draft(target, data, config, plan, out=tmp_path)
+    (place / "state.json").write_text(whole[:20])
+    with pytest.raises(BadInput, match="cannot be read"):
+        train_draft(target, data, config, plan, out=tmp_path)
+    (place / "state.json").write_text(whole)
+    (place / "optimizer.pt").write_bytes(b"torn")
+    with pytest.raises(BadInput, match="cannot be read"):
+        train_draft(target, data, config, plan, out=tmp_path)
+
+
+@pytest.mark.parametrize("less", [{"rows": 2}, {"memory": 1}])
+def test_memory_parts_do_not_change_the_step(target, data, config, straight, less):
+    """Two sequences, or a single block, at a time."""
+    plan = dataclasses.replace(PLAN, steps=2)
+    whole, parted = (
+        train_draft(target, data, config, dataclasses.replace(plan, **change)) for change in ({}, less)
+    )
+    for one, other in zip(parted.draft.parameters(), whole.draft.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=2e-4)
+    assert parted.held_out.tau_prob == pytest.approx(whole.held_out.tau_prob, abs=1e-4)
+
+
+def test_parts_hold_what_they_may():
+    chosen = [Chosen(n, np.arange(count)) for n, count in enumerate((1, 3, 9, 2))]
+    for blocks, rows in ((4, 9), (1, 1), (100, 2), (100, 9)):
+        made = list(parts(chosen, blocks, rows))
+        assert all(len(part) <= rows for part in made)
+        assert all(max(len(c.anchors) for c in part) * len(part) <= blocks for part in made)
+        again = [(c.number, a) for part in made for c in part for a in c.anchors]
+        assert again == [(c.number, a) for c in chosen for a in c.anchors]
+    assert len(list(parts(chosen, 100, 9))) == 1
+
+
+def test_cached_features_train_alike(target, data, config, straight, tmp_path):
+    kept = train_draft(target, data, config, dataclasses.replace(PLAN, features="cache"), out=tmp_path)
+    assert kept.held_out.tau_prob == pytest.approx(straight.held_out.tau_prob, abs=1e-3)
+    with pytest.raises(BadInput, match="folder"):
+        train_draft(target, data, config, dataclasses.replace(PLAN, features="cache"))
+
+
+@pytest.mark.parametrize("changes", [{"kind": "dflash"}, {"head": "rnn"}, {"confidence": False}])
+def test_every_shape_trains(target, data, changes):
+    shape = draft_config(target, **({"layers": 1, "rank": 4, "block": 4} | changes))
+    plan = dataclasses.replace(PLAN, steps=3, number="bfloat16", log=1)
+    made = train_draft(target, data, shape, plan)
+    assert made.history[-2]["loss"] < made.history[0]["loss"]
+    assert (made.held_out.confidence is None) == (not shape.confidence)
+
+
+def test_a_drafter_on_disk(target, straight, tmp_path):
+    found = load_draft(straight.folder, target)
+    assert weights_digest(found) == weights_digest(straight.draft)
+    names = {name.name for name in straight.folder.iterdir() if name.is_file()}
+    assert names == {"config.json", "draft.safetensors", "log.jsonl"}
+    with pytest.raises(WrongWeights):
+        load_draft(straight.folder, tiny_policy(seed=1))
+    body = json.loads((straight.folder / "config.json").read_text())
+
+    def write(**changes):
+        save_draft(straight.draft, straight.config, tmp_path)
+        (tmp_path / "config.json").write_text(json.dumps(body | changes))
+
+    write(draft=body["draft"] | {"tokenizer": "0" * 64})
+    with pytest.raises(WrongTokenizer):
+        load_draft(tmp_path, target)
+    write(digest="0" * 64)
+    with pytest.raises(Mismatch):
+        load_draft(tmp_path, target)
+    write(draft=body["draft"] | {"rank": 5})
+    with pytest.raises(BadInput, match="does not fit"):
+        load_draft(tmp_path, target)
+    write(format="other")
+    with pytest.raises(BadInput, match="not one of our"):
+        load_draft(tmp_path, target)
+    write(version=99)
+    with pytest.raises(BadInput, match="99"):
+        load_draft(tmp_path, target)
+    write()
+    (tmp_path / "draft.safetensors").write_bytes(b"torn")
+    with pytest.raises(BadInput, match="tensors"):
+        load_draft(tmp_path, target)
+    with pytest.raises(BadInput, match="no drafter"):
+        load_draft(tmp_path / "nowhere", target)
+
+
+def test_equal_sequences_are_not_on_both_sides():
+    same = [Example(token_array([1, 2, n % 4]), np.ones(3, dtype=bool)) for n in range(12)]
+    none = Example(token_array([1, 2]), np.array([False, True]))
+    learn, held = split([*same, none], DraftTraining(held_out=0.25))
+    assert sorted(learn + held) == list(range(12))
+    assert {n % 4 for n in learn}.isdisjoint({n % 4 for n in held})
+    assert len(held) == 3
+    with pytest.raises(BadInput, match="nothing to learn"):
+        split([none], DraftTraining())
+    # Nothing is held out where all are equal.
+    assert split(same[:1], DraftTraining()) == ((0,), ())
+
+
+def test_a_lesson_asks_for_the_targets_own_laws(target, data, config):
+    """The law that a learned token is compared with is the model's, given all tokens before it."""
+    anchors = np.array([3, 8])
+    lesson, goals = make_lesson(
+        data,
+        [Chosen(0, anchors), Chosen(1, anchors[:1])],
+        Recomputed(target, data, config),
+        4,
+        torch.device("cpu"),
+    )
+    assert lesson.states.shape == (2, 8, 2, 32)
+    assert not lesson.learned[1, 1].any()
+    draft = build_draft(config, target)
+    laws = torch.log_softmax(draft.ends.logits(goals.states), -1)
+    for row, (n, a, k) in enumerate(lesson.learned.nonzero().tolist()):
+        end = int(lesson.anchors[n, a]) + k + 1
+        (wanted,) = target.next_logprobs([data[n].tokens[:end]])
+        assert np.allclose(laws[row].detach(), wanted, atol=1e-4)
+        assert int(goals.tokens[row]) == data[n].tokens[end]
+    with torch.no_grad():
+        outcome = study(draft, lesson, goals, position_weights(4), LossWeights(), "float32")
+    assert outcome.accept.shape == (3, 4)
+    assert ((outcome.accept > 0) == outcome.learned).all()
+
+
+def test_rates():
+    plan = DraftTraining(learning_rate=1.0, warmup=0.1)
+    rates = [plan.rate(step, 100) for step in range(100)]
+    assert rates[:10] == pytest.approx([(n + 1) / 10 for n in range(10)])
+    assert rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5 * (1 + math.cos(math.pi / 2)))
+    assert rates[-1] < 0.01
+    flat = dataclasses.replace(plan, schedule="constant")
+    assert {flat.rate(step, 100) for step in range(10, 100)} == {1.0}
+    assert DraftTraining(epochs=3, batch=4).total(9) == 9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": 0},
+        {"steps": 0},
+        {"learning_rate": 0.0},
+        {"clip": 0.0},
+        {"weight_decay": -1.0},
+        {"warmup": 1.5},
+        {"held_out": 1.0},
+        {"decay": 0.0},
+        {"number": "int8"},
+        {"features": "guess"},
+        {"schedule": "steps"},
+    ],
+)
+def test_settings_are_checked(changes):
+    with pytest.raises(BadInput):
+        DraftTraining(**changes)

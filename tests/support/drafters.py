@@ -1,0 +1,54 @@
+"""A tiny model whose law is mostly that of its last token, and drafters for it: good, bad and malicious."""
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ramify.core.policy.local import LocalPolicy
+from ramify.operate.speculate.config import draft_config
+from ramify.operate.speculate.model import build_draft
+from support.models import make_tokenizer
+
+
+def llama(seed=0):
+    """Two layers of width 32 whose law is mostly that of the last token, so that drafts can be right."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=160, initializer_range=0.4, bos_token_id=None,
+        eos_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.mul_(0.03)
+    return model
+
+
+def gqa(seed=0):
+    """The policy of that model: four query heads share two key heads."""
+    return LocalPolicy(llama(seed), make_tokenizer(), name="gqa")
+
+
+def untrained(target, rank=8):
+    return build_draft(draft_config(target, layers=1, block=4, rank=rank, window=12), target).eval()
+
+
+def adversarial(target):
+    """Sure of the least likely tokens: it turns the signs of what the model's head would say."""
+    draft = untrained(target)
+    with torch.no_grad():
+        draft.norm.weight.fill_(-20.0)
+        draft.head.markov_w2.weight.normal_(generator=torch.Generator().manual_seed(1)).mul_(5)
+    return draft
+
+
+def knowing(target):
+    """Knows the model's law after every single token: right often enough that several drafts are kept."""
+    draft = untrained(target, rank=258)
+    law = target.next_logprobs([np.array([t], dtype=np.int32) for t in range(258)])
+    with torch.no_grad():
+        draft.head.markov_w1.weight.copy_(torch.from_numpy(np.stack(law)))
+        draft.head.markov_w2.weight.copy_(torch.eye(258))
+        draft.norm.weight.zero_()
+    return draft
