@@ -19,6 +19,11 @@ PURE = [
     "ramify.operate.pin.frameworks.rules_agent_framework",
     "ramify.operate.pin.frameworks.rules_autogen",
     "ramify.operate.pin.frameworks.rules_langchain",
+    "ramify.operate.speculate.anchors",
+    "ramify.operate.speculate.attention",
+    "ramify.operate.speculate.heads",
+    "ramify.operate.speculate.loss",
+    "ramify.operate.speculate.metrics",
 ]
 
 install_import_hook(PURE, "beartype.beartype")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ramify.core.grow.report import collapse_report
     from ramify.core.judge import Judge, MatchJudge
     from ramify.core.policy.base import Policy, Sampling
+    from ramify.core.policy.decoder.live import LiveDecoder
     from ramify.core.policy.inside import Capture, Edit
     from ramify.core.policy.local import LocalPolicy
     from ramify.core.policy.open import open_policy
@@ -69,6 +70,14 @@ if TYPE_CHECKING:
     from ramify.operate.route import OutcomeTable, RoutedChat, WorkerPool, label_by_fork
     from ramify.operate.route.conduct.conductor import Conductor
     from ramify.operate.route.head import SelectionHead
+    from ramify.operate.speculate.calibrate import SequentialTemperatureScaling
+    from ramify.operate.speculate.checkpoint import load_draft
+    from ramify.operate.speculate.decoder import SpeculativeDecoder
+    from ramify.operate.speculate.lossless import check_lossless
+    from ramify.operate.speculate.policy import SpeculativePolicy, speculative
+    from ramify.operate.speculate.schedule import PrefixScheduler
+    from ramify.operate.speculate.step_cost import StepCost
+    from ramify.operate.speculate.train import train_draft
 
 # Loaded on first use: a script that only reads a tree does not wait for torch.
 _HOME = {
@@ -102,6 +111,7 @@ _HOME = {
     "Insert": "core.fork",
     "Intervention": "examine.forensics",
     "Judge": "core.judge",
+    "LiveDecoder": "core.policy.decoder.live",
     "LocalPolicy": "core.policy.local",
     "MatchJudge": "core.judge",
     "Node": "core.tree.node",
@@ -111,6 +121,7 @@ _HOME = {
     "Point": "core.tree.node",
     "Policy": "core.policy.base",
     "PolicyChat": "core.chat",
+    "PrefixScheduler": "operate.speculate.schedule",
     "Producer": "core.tree.score",
     "RamifyError": "core.errors",
     "RecurrenceGate": "operate.memory",
@@ -124,8 +135,12 @@ _HOME = {
     "ScriptedChat": "core.chat",
     "ScriptedPolicy": "core.policy.scripted",
     "SelectionHead": "operate.route.head",
+    "SequentialTemperatureScaling": "operate.speculate.calibrate",
     "Set": "core.fork",
+    "SpeculativeDecoder": "operate.speculate.decoder",
+    "SpeculativePolicy": "operate.speculate.policy",
     "StateGraph": "learn.credit.graph",
+    "StepCost": "operate.speculate.step_cost",
     "SwapPolicy": "core.fork",
     "SwapWorld": "core.fork",
     "Sweep": "core.fork",
@@ -139,6 +154,7 @@ _HOME = {
     "World": "core.world.base",
     "break_even": "core.decide",
     "causal_cuts": "examine.stance",
+    "check_lossless": "operate.speculate.lossless",
     "collapse_report": "core.grow.report",
     "compare": "core.fork",
     "compare_until": "core.fork",
@@ -153,6 +169,7 @@ _HOME = {
     "investigate": "discover.localize.investigate",
     "label_by_fork": "operate.route",
     "leaf_batch": "core.grow.leaves",
+    "load_draft": "operate.speculate.checkpoint",
     "localize_path": "discover.localize.on_repository",
     "open_policy": "core.policy.open",
     "open_world": "core.world.open",
@@ -160,8 +177,10 @@ _HOME = {
     "read_traces": "learn.recovery",
     "recovery_audit": "learn.recovery",
     "run_gate": "operate.gate.live",
+    "speculative": "operate.speculate.policy",
     "steering": "examine.steer",
     "sweep": "core.fork",
+    "train_draft": "operate.speculate.train",
 }
 
 __all__ = [  # noqa: RUF022 - plain order, not constants first
@@ -195,6 +214,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "Insert",
     "Intervention",
     "Judge",
+    "LiveDecoder",
     "LocalPolicy",
     "MatchJudge",
     "Node",
@@ -204,6 +224,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "Point",
     "Policy",
     "PolicyChat",
+    "PrefixScheduler",
     "Producer",
     "RamifyError",
     "RecurrenceGate",
@@ -217,8 +238,12 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "ScriptedChat",
     "ScriptedPolicy",
     "SelectionHead",
+    "SequentialTemperatureScaling",
     "Set",
+    "SpeculativeDecoder",
+    "SpeculativePolicy",
     "StateGraph",
+    "StepCost",
     "SwapPolicy",
     "SwapWorld",
     "Sweep",
@@ -232,6 +257,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "World",
     "break_even",
     "causal_cuts",
+    "check_lossless",
     "collapse_report",
     "compare",
     "compare_until",
@@ -246,6 +272,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "investigate",
     "label_by_fork",
     "leaf_batch",
+    "load_draft",
     "localize_path",
     "open_policy",
     "open_world",
@@ -253,8 +280,10 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "read_traces",
     "recovery_audit",
     "run_gate",
+    "speculative",
     "steering",
     "sweep",
+    "train_draft",
 ]
 
 

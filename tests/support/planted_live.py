@@ -66,6 +66,9 @@ class PlantedLive:
         self.queue = [item for item in self.queue if item[0] != ticket]
         self.open.pop(ticket, None)
 
+    def clear(self):
+        self.queue, self.open = [], {}
+
     def step(self):
         # A model computes without Python's lock; so must this, or the event loop would starve.
         time.sleep(0.0003)

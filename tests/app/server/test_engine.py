@@ -129,6 +129,20 @@ def test_one_answer_that_fails_is_an_error_and_touches_no_other(policy, streamed
         assert httpx.get(address.replace("/v1", "/health")).json() == {"status": "ok"}
 
 
+def test_a_step_that_fails_ends_what_runs_and_nothing_later(policy, caplog):
+    model, live = model_of(policy, saying(policy, "fine"))
+    with serving({"m": model}) as address, client_of(address) as client:
+        for _ in range(3):
+            live.broken = RuntimeError("poison")
+            with pytest.raises(openai.InternalServerError, match="engine"):
+                complete(client)
+            live.broken = None
+            assert complete(client).choices[0].text == "fine"
+        assert httpx.get(address.replace("/v1", "/health")).json() == {"status": "ok"}
+    assert (model.engine.running, model.engine.waiting, live.idle) == (0, 0, True)
+    assert "poison" in caplog.text
+
+
 def test_an_engine_that_fails_ends_every_request_and_says_so(policy, caplog):
     steps = paces()
     model, live = model_of(policy, endless, paces=steps)
@@ -147,11 +161,12 @@ def test_an_engine_that_fails_ends_every_request_and_says_so(policy, caplog):
         reader.start()
         until(lambda: got)
         live.broken = MemoryError("no room")
-        steps.release(1)
+        steps.release(100)
         reader.join(10)
         assert "engine" in str(failed[0])
-        with pytest.raises(openai.InternalServerError, match="engine"):
-            complete(client)
+        for _ in range(8):  # it tries again some times, and then no more
+            with pytest.raises(openai.InternalServerError, match="engine"):
+                complete(client)
         health = httpx.get(address.replace("/v1", "/health"))
         assert (health.status_code, health.json()["status"]) == (503, "broken")
         assert "no room" in health.json()["models"]["m"]

@@ -101,7 +101,7 @@ def test_a_thousand_cancelled_streams_leave_no_memory_no_rows_no_cache(policy):
 
     async def measured():
         warm = await many(200)
-        held = model.engine.live.bytes
+        held = model.engine.bytes
         blocks = await many(650) - warm
         tracemalloc.start()
         await many(50)

@@ -29,7 +29,7 @@ def settings_of(body: SamplingBody, server: ServerSettings, limit: int | None, n
     refuse_unsupported(body)
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stops) > _STOPS or not all(0 < len(stop) <= _STOP_LENGTH for stop in stops):
-        said = f"stop: at most {_STOPS} strings, each of 1 to {_STOP_LENGTH:,} characters"
+        said = f"stop: at most {_STOPS} strings, none of them empty or of over {_STOP_LENGTH:,} characters"
         raise BadParameter("stop", said)
     require_text("".join(stops), "stop")
     if body.temperature is not None and 0 < body.temperature < _COLDEST:

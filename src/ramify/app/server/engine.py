@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ramify.core.policy.decoder.live import Ask, Said
 
 T = TypeVar("T")
+#: Steps that may fail one after the other before the engine gives up.
+_TRIES = 8
 _log = logging.getLogger("ramify.server")
 
 
@@ -61,6 +63,10 @@ class Live(Protocol):
 
     def step(self) -> list[Said]:
         """One pass over everything that runs."""
+        ...
+
+    def clear(self) -> None:
+        """Drop all questions, after a step that failed."""
         ...
 
 
@@ -113,7 +119,8 @@ class Engine:
     """The thread and its queue. Start, stop and all questions come from the event loop's thread.
 
     ``lock`` is held during every step, so that a model that something else computes with too is not used
-    twice at a time. When the decoder itself fails, every question ends with that error; ``failed`` says so.
+    twice at a time. A step that fails ends every question that is open, and the engine goes on with those
+    that come later; when one after the other fails it gives up, and ``failed`` says why.
     """
 
     def __init__(self, live: Live, lock: AbstractContextManager[object], name: str = "model") -> None:
@@ -126,16 +133,24 @@ class Engine:
         self._ending = threading.Lock()
         self._open: dict[int, tuple[_Questions, int]] = {}
         self._tickets: dict[Listener, set[int]] = {}
+        self._failures = 0
+        # What the decoder holds may be counted by its own thread only.
+        self._running = self._waiting = self._bytes = 0
 
     @property
     def running(self) -> int:
         """Choices that have a row."""
-        return self.live.running
+        return self._running
 
     @property
     def waiting(self) -> int:
         """Choices that have none yet; questions the thread has not seen count as one."""
-        return self.live.waiting + self._commands.qsize()
+        return self._waiting + self._commands.qsize()
+
+    @property
+    def bytes(self) -> int:
+        """Memory of keys and values."""
+        return self._bytes
 
     # -- from the event loop's thread ------------------------------------------------------------
 
@@ -188,23 +203,45 @@ class Engine:
         try:
             while self._obey():
                 if not self.live.idle:
-                    with self._lock:
-                        said = self.live.step()
-                    self._tell(said)
+                    self._step()
             self._end(_stopping(self._name))
         except BaseException as error:
             _log.exception("the engine of %s failed", self._name)
             with self._ending:
                 self.failed = f"{type(error).__name__}: {error}"
+            self._running = self._waiting = 0
             self._end(_failure(self._name))
+
+    def _step(self) -> None:
+        try:
+            with self._lock:
+                said = self.live.step()
+        except Exception:
+            self._failures += 1
+            if self._failures >= _TRIES:
+                raise
+            _log.exception("a step of %s failed; all its answers end", self._name)
+            self.live.clear()
+            self._end(_failure(self._name), stay=True)
+            return
+        self._failures = 0
+        self._count()
+        self._tell(said)
+
+    def _count(self) -> None:
+        live = self.live
+        self._running, self._waiting, self._bytes = live.running, live.waiting, live.bytes
 
     def _obey(self) -> bool:
         """Take all commands, and wait for one where there is nothing else to do; False: the end."""
         while True:
             try:
-                command = self._commands.get(block=self.live.idle)
+                command = self._commands.get_nowait()
             except queue.Empty:
-                return True
+                self._count()
+                if not self.live.idle:
+                    return True
+                command = self._commands.get()
             if command is None:
                 return False
             if isinstance(command, _Questions):
@@ -259,15 +296,16 @@ class Engine:
         for loop, items in news.items():
             self._post(loop, _told, items)
 
-    def _end(self, error: UserError) -> None:
-        """Tell everybody who still waits that nothing more will come."""
+    def _end(self, error: UserError, *, stay: bool = False) -> None:
+        """Tell everybody who still waits that nothing more will come; ``stay``: new commands are taken."""
         left = {questions.listener: questions.loop for questions, _ in self._open.values()}
-        for ticket in self._open:
-            if self.failed is None:
+        if self.failed is None and not stay:
+            for ticket in self._open:
                 self.live.cancel(ticket)
+            self._count()
         self._open.clear()
         self._tickets.clear()
-        while True:
+        while not stay:
             try:
                 command = self._commands.get_nowait()
             except queue.Empty:

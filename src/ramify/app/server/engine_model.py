@@ -89,7 +89,7 @@ class EngineModel:
     def gauges(self) -> Mapping[str, float]:
         """Choices with a row and without one, and bytes of keys and values."""
         engine = self.engine
-        return {"running": engine.running, "waiting": engine.waiting, "kv_bytes": engine.live.bytes}
+        return {"running": engine.running, "waiting": engine.waiting, "kv_bytes": engine.bytes}
 
     async def complete(self, asked: Asked) -> EngineAnswer:
         """Begin the answers to one prompt.

@@ -34,6 +34,9 @@ class Turn:
         self._text = ""
         self.sent = 0
         self._found: int | None = None
+        # Where what is said begins, once that is known, and up to where it was searched.
+        self._start: int | None = None
+        self._searched = 0
 
     def put(self, text: str) -> str:
         """Add what was said; what of it all may be sent now."""
@@ -44,35 +47,39 @@ class Turn:
             safe = self._found
         else:
             safe = self._safe()
-        if self._names and not self._text[:safe].strip():
+        if self._names and not self.sent and not self._text[:safe].strip():
             return ""  # white space before a call is no content
         sent, self.sent = self._text[self.sent : safe], max(self.sent, safe)
         return sent
 
     def _safe(self) -> int:
         """Where a call begins or may begin."""
-        start, begun = self._spoken(), self._text.lstrip()
-        if _THINKS.startswith(begun):
-            return 0
-        if start is None:
+        if self._start is None:
+            if _THINKS.startswith(self._text.lstrip()):
+                return 0
+            self._start = self._spoken(max(self._searched - len(_THOUGHT), 0))
+        if self._start is None:
             # While it thinks nothing is a call; the end of the thought may be half there.
+            self._searched = len(self._text)
             return len(self._text) - _begun(self._text, _THOUGHT)
-        begins = self._begins.search(self._text, start)
+        begins = self._begins.search(self._text, max(self._start, self._searched))
         if begins is not None:
             self._found = begins.start()
             return self._found
-        line = max(self._text.rfind("\n") + 1, start)
+        line = max(self._text.rfind("\n") + 1, self._start)
         rest = self._text[line:]
         if len(rest.lstrip()) <= self._longest:
+            self._searched = line
             return line
+        # The line is no call from its beginning on; a tag may be half there.
+        self._searched = max(line, len(self._text) - len(_TAG))
         return len(self._text) - _begun(self._text, _TAG)
 
-    def _spoken(self) -> int | None:
-        """Where the thoughts end; None: they have not."""
-        begun = self._text.lstrip()
-        if not begun.startswith(_THINKS):
+    def _spoken(self, begin: int = 0) -> int | None:
+        """Where the thoughts end, not before ``begin``; None: they have not."""
+        if not self._text.lstrip().startswith(_THINKS):
             return 0
-        end = self._text.find(_THOUGHT)
+        end = self._text.find(_THOUGHT, begin)
         return None if end < 0 else end + len(_THOUGHT)
 
     def message(self) -> Message:

@@ -48,12 +48,18 @@ class LiveDecoder:
             raise BadInput(f"a width of {width} and a chunk of {chunk} must be at least 1")
         self.decoder, self.chunk = decoder, chunk
         layers = () if speculator is None else decoder.number(speculator.layers)
-        self.prompts = Prompts(decoder, layers, 0 if speculator is None else speculator.window)
-        self._intake = Intake(self.prompts, width)
-        self._rows = LiveRows(decoder, self.prompts, layers)
+        self._width, self._layers, self._speculator = width, layers, speculator
+        self._next = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nobody is here."""
+        decoder, speculator = self.decoder, self._speculator
+        self.prompts = Prompts(decoder, self._layers, 0 if speculator is None else speculator.window)
+        self._intake = Intake(self.prompts, self._width)
+        self._rows = LiveRows(decoder, self.prompts, self._layers)
         self._rounds = None if speculator is None else Rounds(self._rows, speculator)
         self._refused: list[Said] = []
-        self._next = 0
 
     @property
     def waiting(self) -> int:
@@ -106,12 +112,19 @@ class LiveDecoder:
         else:
             self._intake.drop(ticket)
 
+    def clear(self) -> None:
+        """Forget every request, in whatever state a step that failed has left them."""
+        rows = self._rows
+        rows.left += [branch.ticket for branch in rows.living if branch.joined]
+        self._forget()
+        self._begin()
+
     def step(self) -> list[Said]:
         """A pass over running branches, then one over prompts that wait; what was said, once per ticket.
 
         Raises:
             BadInput: an edit gave something of the wrong shape in a pass over running branches. Nothing is
-                said then, and they are still there to be cancelled.
+                said then, and they are still there to be cancelled. After any other error :meth:`clear`.
         """
         said, self._refused = self._refused, []
         rows = self._rows
