@@ -352,13 +352,13 @@ def main() -> None:
         began = time.perf_counter()
         asked = prompts(policy, openings(max(BATCHES)))
         cost = profile(
-            policy, ModelSpeculator(models[0]), tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            policy, ModelSpeculator(models[0]), tokens=[2**k for k in range(9 if quick else 10)],
             requests=(1, 2, 4, 8, 16, 32, 64), repeats=3 if quick else 9, context=96,
         )  # fmt: skip
         bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 32 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))
         seconds, wrong, stats = alone(bench, best, 3 if quick else 7, not quick)
-        drawn = sampled(bench, best, 3 if quick else 5, not quick)
+        drawn = sampled(bench.of(asked[:1], 32) if quick else bench, best, 3 if quick else 5, not quick)
         batches = by_batch(bench, asked, 16 if quick else 96, 3 if quick else 5, not quick)
         many = bench.of(asked[:16], 24 if quick else 128)
         sixteen, said = in_turns(
@@ -369,7 +369,8 @@ def main() -> None:
             },
             3 if quick else 5, not quick,
         )  # fmt: skip
-    show_alone(bench, seconds, wrong, drawn)
+    show_alone(bench, seconds, wrong)
+    show_sampled(drawn, 32 if quick else len(bench.asked) * bench.length)
     print(f"dspark: {stats}")
     show_batches(batches)
     show_sixteen(many, sixteen, said)
@@ -388,9 +389,7 @@ def main() -> None:
     )
 
 
-def show_alone(
-    bench: Bench, seconds: dict[str, float], wrong: dict[str, int], drawn: dict[str, float]
-) -> None:
+def show_alone(bench: Bench, seconds: dict[str, float], wrong: dict[str, int]) -> None:
     """One prompt at a time."""
     tokens = len(bench.asked) * bench.length
     table = Table("one prompt at a time, greedy", "tokens/s", "dspark is faster by", "answers that differ")
@@ -398,6 +397,10 @@ def show_alone(
         ratio = value / seconds["ramify + dspark"]
         table.add_row(name, f"{tokens / value:.0f}", f"{ratio:.2f}x", str(wrong[name]))
     CONSOLE.print(table)
+
+
+def show_sampled(drawn: dict[str, float], tokens: int) -> None:
+    """One prompt at a time, with chance."""
     table = Table("one prompt at a time, temperature 1", "tokens/s", "dspark is faster by")
     for name, value in sorted(drawn.items(), key=lambda pair: pair[1]):
         table.add_row(name, f"{tokens / value:.0f}", f"{value / drawn['ramify + dspark']:.2f}x")

@@ -45,7 +45,7 @@ from ramify.operate.speculate.speculator import ModelSpeculator
 
 CLIENTS = (1, 8, 32, 128)
 WIDTH = 64
-PATIENCE = 180.0
+PATIENCE = 600.0
 BIN = Path(sys.executable).parent
 
 
@@ -252,7 +252,7 @@ def main() -> None:
         asked = openings(max(CLIENTS))
         cost = Path(scratch) / "cost.json"
         profile(
-            policy, ModelSpeculator(draft), tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            policy, ModelSpeculator(draft), tokens=[2**k for k in range(9 if quick else 10)],
             requests=(1, 2, 4, 8, 16, 32, 64), repeats=3 if quick else 9, context=96,
         ).save(cost)  # fmt: skip
         with servers(path(TARGET), drafter_folder(policy, "dspark"), cost, quick) as found:

@@ -1,6 +1,10 @@
+"""The whole command line: exit statuses, messages, and the verbs that grow, fork and sweep."""
+
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
 import signal
 import subprocess
@@ -11,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ramify import __version__
+from ramify.app import cli
 
 RAMIFY = [str(Path(sys.executable).with_name("ramify"))]
 
@@ -18,9 +23,37 @@ WALK = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker")
 GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
 
 
-def ramify(*arguments, cwd=None, status=0):
+@pytest.fixture(scope="module", autouse=True)
+def mounted():
+    """Every noun is mounted once, however often ``main`` is called here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for what in ("registered_groups", "registered_commands"):
+            patch.setattr(cli.app, what, list(getattr(cli.app, what)))
+        patch.setattr(cli, "_mount", functools.cache(cli._mount))
+        yield
+
+
+def ramify(*arguments, cwd=".", status=0):
+    """What a command prints, in this process: a process of its own costs seconds of imports."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def started(*arguments, status=0):
+    """The same by the installed script, in a process of its own."""
     done = subprocess.run(
-        [*RAMIFY, *map(str, arguments)], check=False, capture_output=True, text=True, cwd=cwd, timeout=120
+        [*RAMIFY, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == status, done.stderr
     return done
@@ -29,18 +62,7 @@ def ramify(*arguments, cwd=None, status=0):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    grow = (
-        "grow",
-        "--world",
-        "maze:2,2,2",
-        "--policy",
-        "scripted:walker",
-        "--draws",
-        "4",
-        "--set",
-        "tasks.count=2",
-    )
-    ramify(*grow, "--out", folder)
+    started(*GROW, "--out", folder)
     return folder
 
 
@@ -49,32 +71,20 @@ def first_task(run):
 
 
 def test_version_and_help():
-    assert ramify("--version").stdout == f"ramify {__version__}\n"
+    assert started("--version").stdout == f"ramify {__version__}\n"
     shown = ramify("--help").stdout
     for noun in ("tree", "fork", "sweep", "grow", "demo", "organism", "policy", "world"):
         assert noun in shown
 
 
 def test_growing_again_resumes(run):
-    grow = (
-        "grow",
-        "--world",
-        "maze:2,2,2",
-        "--policy",
-        "scripted:walker",
-        "--draws",
-        "4",
-        "--set",
-        "tasks.count=2",
-    )
-    again = json.loads(ramify(*grow, "--out", run, "--json").stdout)
+    again = json.loads(ramify(*GROW, "--out", run, "--json").stdout)
     assert again["resumed"]
     assert again["tokens"] == 0
 
 
 def test_another_recipe_in_the_same_folder_names_the_keys(run):
-    grow = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker", "--draws", "5", "--out", run)
-    failed = ramify(*grow, status=2)
+    failed = started(*WALK, "--draws", "5", "--out", run, status=2)
     assert "draws (was 4, now 5)" in failed.stderr
     assert "Traceback" not in failed.stderr
 
@@ -97,10 +107,10 @@ def test_a_dry_run_writes_nothing(tmp_path):
 
 def test_fork_prints_an_effect(run):
     fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
-    effect = json.loads(ramify(*fork, "--change", "force:go branch 1", "--draws", "24", "--json").stdout)
-    assert effect["draws"] == 24
+    effect = json.loads(ramify(*fork, "--change", "force:go branch 1", "--draws", "8", "--json").stdout)
+    assert effect["draws"] == 8
     assert effect["low"] <= effect["difference"] <= effect["high"]
-    card = ramify(*fork, "--change", "force:go branch 1", "--draws", "24").stdout
+    card = ramify(*fork, "--change", "force:go branch 1", "--draws", "8").stdout
     assert "success" in card
 
 
@@ -113,7 +123,7 @@ def test_fork_without_a_change_shows_the_control(run):
 def test_until_clear_says_whether_it_was(run):
     fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
     effect = json.loads(
-        ramify(*fork, "--change", "set:temperature=0.9", "--draws", "32", "--until-clear", "--json").stdout
+        ramify(*fork, "--change", "set:temperature=0.9", "--draws", "16", "--until-clear", "--json").stdout
     )
     assert effect["decided"] in (True, False)
 
@@ -122,8 +132,8 @@ def test_sweep_values_every_token(run):
     with_leaf = json.loads(ramify("tree", "show", run / "tree.db", "--json").stdout)
     leaf = next(line["id"] for line in with_leaf["lines"] if line.get("kind") == "verdict")
     sweep = ("sweep", "--tree", run / "tree.db", "--node", leaf, "--policy", "scripted:walker")
-    report = json.loads(ramify(*sweep, "--draws", "16", "--every", "turn", "--json").stdout)
-    assert report["served"] >= 16
+    report = json.loads(ramify(*sweep, "--draws", "8", "--every", "turn", "--json").stdout)
+    assert report["served"] >= 8
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ramify.app.cli.speculate import app
+from ramify.core.errors import UserError
 from ramify.operate.speculate.calibrate import SequentialTemperatureScaling
 from ramify.operate.speculate.checkpoint import save_draft
 from ramify.operate.speculate.config import draft_config
@@ -136,7 +137,7 @@ def test_what_cannot_be_asked(models):
     for arguments, words in (
         (["check-lossless", "--model", models / "target"], "needs its drafter"),
         (["check-lossless", "--schedule", "best"], "no schedule"),
-        (["check-lossless", "--model", models / "none"], "no such file"),
+        (["check-lossless", "--model", models / "none"], "no such folder"),
         (["replay", models / "none", "--cost", models / "none"], "no such file"),
     ):
         with pytest.raises(BadInput, match=words):
@@ -148,3 +149,22 @@ def test_numbers_stay_numbers(folder):
     told = run("calibrate", folder / "rounds.jsonl", "--json")
     assert "NaN" not in told
     assert np.isfinite(json.loads(told)["ece_after"])
+
+
+def test_a_calibration_that_fitted_nothing_says_so(folder):
+    assert "nothing was fitted" in run("calibrate", folder / "rounds.jsonl", "--fewest", 10_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("calibrate", "rounds.jsonl", "--out", "nowhere/c.json"), "could not be written"),
+        (("replay", "rounds.jsonl", "--cost", "nan.jsonl"), "speculate profile --out"),
+        (("calibrate", "nan.jsonl"), "nan.jsonl:1"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_named(folder, arguments, said, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "nan.jsonl").write_text('{"logits":[NaN],"drafted":1,"accepted":0}\n')
+    with pytest.raises(UserError, match=said):
+        run(*arguments)

@@ -307,3 +307,16 @@ def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
         assert list(found.verify()) == []
     assert len(got) >= 30
     assert set(got) <= ids
+
+
+def test_connections_that_never_begin_a_request_are_closed(policy):
+    with serving({"m": policy}, ServerSettings(body_s=0.3)) as address:
+        place = (httpx.URL(address).host, httpx.URL(address).port)
+        silent, slow, long = (socket.create_connection(place, timeout=10) for _ in range(3))
+        with httpx.Client() as kept, silent, slow, long:
+            assert kept.get(f"{address}/models").status_code == 200
+            slow.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n")
+            long.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx: " + b"x" * 500_000)
+            assert long.recv(100).startswith(b"HTTP/1.1 431")
+            assert (silent.recv(100), slow.recv(100)) == (b"", b"")
+            assert kept.get(f"{address}/models").status_code == 200

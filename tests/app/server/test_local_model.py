@@ -258,6 +258,13 @@ def test_responses_are_the_chat_answers(client):
         ("completions", {"prompt": ""}, None, "empty"),
         ("completions", {"prompt": [99999]}, None, "vocabulary"),
         ("completions", {"prompt": "x" * 700}, None, "context"),
+        ("completions", {"prompt": "x" * 99_999}, "prompt", "no room"),
+        ("completions", {"prompt": ["x", 1]}, "prompt", "valid string, or: "),
+        ("completions", {"prompt": ["x"] * 100_000}, "prompt", "100000 choices"),
+        ("completions", {"prompt": "x", "logit_bias": {str(i): -100 for i in range(258)}}, None, "banned"),
+        ("completions", {"prompt": "x", "temperature": 1e-300}, "temperature", "greedy"),
+        ("completions", {"prompt": "x", "stop": ["\ud800"]}, "stop", "unicode"),
+        ("completions", {"prompt": "x", "stop": "x" * 1001}, "stop", "1,000"),
         ("completions", {"prompt": "x", "max_tokens": 0}, "max_tokens", "echo"),
         ("completions", {"prompt": "x", "logprobs": 21}, "logprobs", "20"),
         ("completions", {"prompt": "x", "temperature": -1}, "temperature", "0"),
@@ -273,6 +280,10 @@ def test_responses_are_the_chat_answers(client):
          "response_format", "cannot"),
         ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
          None, "text only"),
+        ("chat/completions", {"messages": [{**TALK[0], "x": json.loads("[" * 900 + "]" * 900)}]},
+         "messages", "deeply"),
+        ("chat/completions", {"messages": TALK, "tools": [{"function": {"name": "x"}}] * 1025},
+         "tools", "1024"),
         ("chat/completions", {"messages": TALK, "tools": [{"function": "x"}]}, "tools.0.function", "valid"),
         ("responses", {"input": "x", "store": True}, "store", "keeps no"),
         ("responses", {"input": "x", "previous_response_id": "resp_1"}, "previous_response_id", "keeps no"),
@@ -333,3 +344,9 @@ def test_a_drafter_changes_no_answer_and_its_drafts_are_counted():
                 mine = [c.text for p in parts for c in p.choices if c.index == choice.index]
                 assert "".join(mine) == choice.text
     assert drafting.tally.stats.accepted > 0
+
+
+def test_unknown_fields_without_end_make_no_endless_header(address):
+    body = {"model": "m", "prompt": "x", "max_tokens": 1, **{f"f{i}": 1 for i in range(2000)}}
+    told = httpx.post(f"{address}/completions", json=body).headers["ramify-ignored"]
+    assert (told.count(","), told[-5:]) == (50, ", ...")

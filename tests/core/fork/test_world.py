@@ -196,17 +196,17 @@ def trace_of(tree, policy, world, words):
 @pytest.mark.parametrize("reuse", [True, False])
 def test_a_sweep_through_turns_has_the_exact_values(luck, reuse):
     # Draws follow the trace across turns only where the world has no chance of its own.
-    # 1,000 draws a point, four points: 4.5 standard errors, wrong once in 30,000 seeds.
+    # 400 draws a point, four points: 4.5 standard errors, wrong once in 30,000 seeds.
     world, policy = two_turns(luck)
     with Tree.memory() as tree:
         walk = trace_of(tree, policy, world, [" a", " b"])
-        result = sweep(tree.at(walk.leaf), policy, 1000, reuse=reuse, world=world)
+        result = sweep(tree.at(walk.leaf), policy, 400, reuse=reuse, world=world)
         good = 0.6 * luck
         heard = walk.steps[2].node.text == "heard [True]"
         exact = [good**2, luck * good, good if heard else 0.0, 0.0]
         assert [p.keep for p in result.points] == [0, 1, 0, 1]
-        assert result.value == pytest.approx(np.array(exact), abs=4.5 * 0.5 / 1000**0.5)
-        assert (result.count >= 1000).all()
+        assert result.value == pytest.approx(np.array(exact), abs=4.5 * 0.5 / 20)
+        assert (result.count >= 400).all()
 
 
 def test_an_unfinished_trace_runs_on_from_its_end():

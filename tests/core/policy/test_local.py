@@ -94,6 +94,25 @@ def test_stop_strings(policy, said, stop, kept):
     assert drawn.finish == ("stop" if stop in kept else "length")
 
 
+@pytest.mark.parametrize("stops", [("\n\n", "é "), ("ab", "a\nb"), ("b" * 30,)])
+def test_a_stop_string_is_found_in_the_end_of_a_text_as_in_all_of_it(policy, stops):
+    rng = np.random.default_rng(0)
+    alphabet = np.concatenate([policy.encode("ab\né "), policy.encode("b" * 6), [0]])
+    check = policy.ask(alphabet, NoiseKey(0, 0, 0), Sampling(stop=stops)).ends.check
+    met = 0
+    for _ in range(6):
+        said = rng.choice(alphabet, size=260).astype(np.int32)
+        if len(stops[0]) == 30:
+            said[200:231] = policy.encode("b")[0]
+        for count in range(1, len(said) + 1):
+            text, offsets = policy.codec.pieces(said[:count])
+            before = int(offsets[-2]) if count > 1 else 0
+            whole = any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in stops)
+            assert check(said[:count]) == whole
+            met += whole
+    assert met > 6
+
+
 class _Chain:
     """Makes a model say given tokens: its logits are replaced by the place in the sequence."""
 

@@ -33,7 +33,7 @@ def test_a_world_is_what_it_says():
 def test_every_planted_concept_is_found(share, seed):
     world = planted_world(seed=seed)
     model = CrossCoder((32, 32), 128, 3, "batch_topk", Partition(share, share), seed=seed)
-    train(model, world.sample(60_000, 100 + seed), TrainSettings(steps=2_500, batch=128, seed=seed))
+    train(model, world.sample(60_000, 100 + seed), TrainSettings(steps=1_500, batch=128, seed=seed))
     found = recall(model, world, world.sample(5_000, 200 + seed))
     assert found.recall == 1.0
     assert found.fve >= 0.98

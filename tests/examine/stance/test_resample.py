@@ -45,7 +45,7 @@ def test_world_d_is_closed_by_force_and_open_when_thinking_goes_on(planted):
 
 
 def test_world_c_is_a_coin_before_the_word_and_settled_behind_it(planted):
-    made = planted("C", 12, 8)
+    made = planted("C", 6, 8)
     table = measure(made)
     for mode in ("force_close", "free"):
         assert near(table.at(0.2, mode), 1.0)
@@ -54,7 +54,7 @@ def test_world_c_is_a_coin_before_the_word_and_settled_behind_it(planted):
 
 
 def test_world_p_says_the_same_in_both_modes(planted):
-    made = planted("P", 40, 8)
+    made = planted("P", 20, 8)
     truth = {}
     for case, task in zip(made.cases, made.tasks, strict=True):
         q = made.world.truth(task)

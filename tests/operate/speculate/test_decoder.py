@@ -132,6 +132,49 @@ def test_rejection_says_the_same_whatever_is_drawn_beside(target, drafters, requ
     assert draw(alone, requests[2:3], settings)[0].tokens.tolist() == together[2].tokens.tolist()
 
 
+def test_requests_of_equal_noise_draft_with_numbers_of_their_own_under_a_schedule(target, drafters):
+    """Else one's lengths would depend on what the other is about to draw; without a schedule none do."""
+    key = NoiseKey(1, 2, 3)
+    twins = [Request(np.array([5, 6], dtype=np.int32), key)] * 2
+    settings = Sampling(temperature=6.0, max_tokens=12, ignore_eos=True)
+    cost = StepCost.of(dict.fromkeys((1, 2, 4, 8, 16, 32), 1.0))
+    for scheduler, equal in ((None, True), (PrefixScheduler(cost, "early_stop"), False)):
+        decoder = SpeculativeDecoder(target, drafters["knowing"], scheduler=scheduler)
+        one, two = draw(decoder, twins, settings)
+        assert one.tokens[0] == two.tokens[0], "drawn as in plain decoding"
+        assert (one.tokens.tolist() == two.tokens.tolist()) is equal
+        assert decoder.stats.verified > 0
+        again = draw(
+            SpeculativeDecoder(target, drafters["knowing"], scheduler=scheduler), twins[:1], settings
+        )
+        assert equal is (again[0].tokens.tolist() == two.tokens.tolist())
+
+
+def test_a_probe_without_a_confidence_head_verifies_and_counts_the_others(target, drafters):
+    """Six branches, four drafted for: the schedule is told of the two others, and learns all the same."""
+    told = []
+
+    class Refuses:
+        def __init__(self):
+            self.asked = 0
+
+        def drafts(self, requests, recent=None):
+            self.asked += 1
+            return self.asked % 2 == 0
+
+        def plan(self, survival, limits=None, others=0):
+            told.append((len(survival), others))
+            return np.zeros(len(survival), dtype=np.int64)
+
+    plain = build_draft(draft_config(target, layers=1, block=3, rank=4, confidence=False), target).eval()
+    requests = [Request(np.array([5, 6], dtype=np.int32), NoiseKey(1, 2, d)) for d in range(6)]
+    decoder = SpeculativeDecoder(target, plain, scheduler=Refuses())
+    draw(decoder, requests, Sampling(max_tokens=8, ignore_eos=True))
+    assert told[0] == (4, 2)
+    assert decoder.stats.verified > 0
+    assert decoder.stats.plain > 0
+
+
 def test_rejection_gives_the_log_probs_of_the_model_not_the_drafters(target, drafters, requests):
     settings = Sampling(temperature=0.7, top_k=20, max_tokens=LONG, entropy_top_k=5)
     decoder = SpeculativeDecoder(target, drafters["knowing"], rule="rejection")

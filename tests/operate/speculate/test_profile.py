@@ -86,6 +86,8 @@ def test_a_real_model_and_drafter_are_measured(target):
     assert cost.tokens.tolist() == [1, 2, 4, 7]
     assert cost.seconds == pytest.approx([0.001, 0.002, 0.003, 0.004])
     assert cost.requests.tolist() == [1, 2]
+    # Proposing took 5 and 6 ms. A round of one took 7 ms, of which a step of its 4 tokens is 3; a round of
+    # two has more tokens than the table knows.
     assert cost.draft_seconds == pytest.approx([0.005, 0.006])
     assert cost.about["model"] == "tiny"
     assert cost.about["weights"] == target.card.weights
@@ -94,14 +96,30 @@ def test_a_real_model_and_drafter_are_measured(target):
 
 
 def test_without_a_drafter_there_is_no_draft_table(target):
-    cost = profile(target, tokens=[1, 2], repeats=1, per_request=1, context=8)
+    cost = profile(target, tokens=[1, 2], repeats=1, context=8)
     assert not len(cost.requests)
     assert (cost.seconds > 0).all()
 
 
 def test_what_cannot_be_profiled(target):
-    with pytest.raises(BadInput, match="does not fit"):
+    with pytest.raises(BadInput, match="do not fit"):
         profile(target, tokens=[1], context=500)
     silent = drafter(target, scheduler=PrefixScheduler(None, "fixed", length=0))
     with pytest.raises(BadInput, match="would not draft"):
         profile(target, silent, tokens=[1], requests=[1], repeats=1, context=8)
+
+
+def test_a_round_costs_what_it_takes_beyond_a_step_of_its_tokens(target):
+    slow = [0.001, 0.002, 0.003, 0.001, 0.050]
+    cost = profile(
+        target, drafter(target), tokens=[1, 2, 4], requests=[1], repeats=1, context=8, clock=Ticking(slow)
+    )
+    assert cost.draft_seconds == pytest.approx([0.050 - 0.003])
+
+
+def test_one_slow_moment_does_not_spoil_larger_shapes(target):
+    cost = profile(
+        target, tokens=[1, 2, 4, 8], repeats=1, context=8, clock=Ticking([0.001, 0.009, 0.003, 0.012])
+    )
+    assert cost.seconds == pytest.approx([0.001, 0.006, 0.006, 0.012])
+    assert cost.about["raised"] == pytest.approx(2.0)

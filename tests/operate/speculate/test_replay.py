@@ -121,3 +121,11 @@ def test_traffic_is_calibrated_and_repeatable():
     assert (again.kept == what.kept).all()
     with pytest.raises(BadInput, match="at least one"):
         traffic(0, 1)
+
+
+def test_passes_of_two_runs_in_one_log_stay_apart():
+    """Each run numbers its passes from 1; a pass of four requests is not made of two passes of two."""
+    once = [Round((0.0,), 1, 1, step=step, tokens_in_batch=4, seconds=1.0) for step in (1, 1, 2, 2)]
+    found = replay(Rounds.of(once + once), COST, {})
+    assert found.steps == 4
+    assert [(load.low, load.high) for load in found.schedules[0].loads] == [(2, 2)]

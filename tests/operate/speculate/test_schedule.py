@@ -258,3 +258,16 @@ def test_a_rule_on_another_table_has_no_past():
     other = scheduler.on(smooth(16, 4.0))
     assert (other.mode, other.staleness, other.retry, other.beyond) == ("stale_topk", 2, 5, "cap")
     assert other.drafts(2)
+
+
+def test_other_requests_of_the_pass_count_in_theta():
+    """Two drafted for of six: a pass may hold 8 tokens before it takes longer."""
+    cost, survival = smooth(32, 8.0), survival_of(np.full((2, 3), 0.6))
+    assert PrefixScheduler(cost).plan(survival).sum() == 6
+    assert PrefixScheduler(cost).plan(survival, None, 4).sum() == 2
+    best = path(ranked(survival)[1], 2, cost, 4)
+    assert np.argmax(best) == 2
+    assert best[0] == pytest.approx(6.0)
+    with pytest.raises(BadInput, match="6 to 12 tokens"):
+        PrefixScheduler(smooth(11, 8.0)).plan(survival, None, 4)
+    assert PrefixScheduler(smooth(7, 8.0), beyond="cap").plan(survival, None, 4).sum() == 1

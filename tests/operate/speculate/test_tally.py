@@ -7,7 +7,7 @@ from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.speculator import Branches, Drafts
 from ramify.core.policy.noise import NoiseKey
 from ramify.operate.speculate.outcome import Outcome
-from ramify.operate.speculate.tally import Tally
+from ramify.operate.speculate.tally import DECAY, Tally
 
 
 def counted(lengths, accepted, ended=None):
@@ -72,3 +72,12 @@ def test_rounds_say_what_calibration_needs():
     assert (one.drafted, one.accepted, one.end_within, one.anchor, one.step) == (3, 1, False, 10, 7)
     assert (two.drafted, two.accepted, two.end_within, two.logits) == (3, 2, True, (1.0, 2.0, 3.0))
     assert one.tokens_in_batch == 8
+
+
+def test_credit_stands_before_the_first_round_and_fades():
+    failed = counted([3], [0])
+    assert failed.recent().tolist() == [0.0, 0.0, 0.0]
+    assert failed.recent(4.0)[0] == pytest.approx(4 * DECAY / (1 + 4 * DECAY))
+    for _ in range(300):
+        failed.round(3, np.array([3]), np.array([0]), np.array([False]))
+    assert failed.recent(4.0)[0] < 1e-3

@@ -66,6 +66,8 @@ def bench(
     from ramify.operate.speculate.rounds import Round, RoundLog
 
     asked = read_prompts(existing(prompts))
+    if rounds is not None:
+        existing(rounds.absolute().parent)  # before anything is measured, not after
     heard: list[Round] = []
     with LiveProgress() as progress:
         target = open_target(model, progress)

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def import_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published drafter, downloaded.")],
     model: Model,
-    out: Annotated[Path, typer.Option("--out", help="Folder of our drafter.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of our drafter, which does not exist yet.")],
     ignore: Annotated[
         list[str],
         typer.Option("--ignore", help="A config field that is not known here, to be passed over."),
@@ -39,9 +39,10 @@ def import_(
     from ramify.app.cli.live import LiveProgress
     from ramify.app.cli.speculate_train import open_target
     from ramify.operate.speculate.checkpoint import save_draft
-    from ramify.operate.speculate.layouts import import_draft, layout_of_folder
+    from ramify.operate.speculate.layouts import import_draft, layout_of_folder, refuse_taken
 
     layout = layout_of_folder(existing(folder))
+    refuse_taken(out)
     with LiveProgress() as live:
         target = open_target(model, live)
     draft = import_draft(folder, target, ignore=ignore)
@@ -52,7 +53,7 @@ def import_(
         return
     config = draft.config
     typer.echo(
-        f"{layout}: a {config.kind} drafter of {config.layers} layers, {config.block} tokens a round, "
+        f"{layout}: {config.kind} drafter of {config.layers} layers, {config.block} tokens a round, "
         f"head {config.head if config.sequential else 'none'}; kept in {out}"
     )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Log = Annotated[Path, typer.Argument(metavar="ROUNDS", help="A log of verification rounds, JSON lines.")]
-Model = Annotated[Path, typer.Option("--model", help="The target's folder.")]
+Model = Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")]
 Drafter = Annotated[Path | None, typer.Option("--drafter", help="The drafter's folder.")]
 
 
@@ -51,17 +51,17 @@ def calibrate(
     if as_json:
         print_json(made.to_json() | ({} if out is None else {"out": str(out)}))
     else:
-        _print_calibration(made, held=len(found) - made.fitted)
+        _print_calibration(made, len(found) - made.fitted, fewest)
 
 
 def profile(
     model: Model,
     drafter: Drafter = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where to write the table.")] = None,
-    tokens: Annotated[int, typer.Option(help="The most tokens of a pass.")] = 512,
-    requests: Annotated[int, typer.Option(help="The most requests to draft for.")] = 64,
-    context: Annotated[int, typer.Option(help="Tokens of the shared prefix.")] = 64,
-    repeats: Annotated[int, typer.Option(help="Dummy steps per shape; the median counts.")] = 5,
+    tokens: Annotated[int, typer.Option(min=1, help="The most tokens of a pass.")] = 512,
+    requests: Annotated[int, typer.Option(min=1, help="The most requests to draft for.")] = 64,
+    context: Annotated[int, typer.Option(min=1, help="Tokens of the shared prefix.")] = 64,
+    repeats: Annotated[int, typer.Option(min=1, help="Dummy steps per shape; the median counts.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Measure seconds of the model's passes over batch tokens, and of drafting over requests.
@@ -69,20 +69,27 @@ def profile(
     Example: ramify speculate profile --model runs/target --drafter runs/drafter --out cost.json
     """
     from ramify.app.cli.live import LiveProgress
-    from ramify.core.policy.local import LocalPolicy
+    from ramify.app.cli.speculate_train import open_target
     from ramify.operate.speculate.profile import profile as measure
     from ramify.operate.speculate.profile import speculator_of
     from ramify.operate.speculate.step_cost import shapes
 
-    policy = LocalPolicy.load(str(existing(model)))
-    drafts = None if drafter is None else speculator_of(policy, existing(drafter))
     with LiveProgress() as progress:
+        policy = open_target(model, progress)
+        drafts = None if drafter is None else speculator_of(policy, existing(drafter))
         cost = measure(
             policy, drafts, tokens=shapes(tokens), requests=shapes(requests), context=context,
             repeats=repeats, progress=progress,
         )  # fmt: skip
     if out is not None:
         cost.save(out)
+    raised = cost.about["raised"]
+    if raised > 1.5:
+        typer.echo(
+            f"smaller shapes took up to {raised:.1f} times as long as larger ones, so this table misleads a "
+            "schedule: measure again while nothing else runs, with more --repeats",
+            err=True,
+        )
     if as_json:
         print_json(cost.to_json())
         return
@@ -97,7 +104,9 @@ def check_lossless(
         list[str] | None,
         typer.Option(help="Rules to enumerate: early_stop, stale_topk, ... or a leaky control; repeatable."),
     ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="Sample this target instead.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Sample this target instead: a folder or organism:NAME.")
+    ] = None,
     drafter: Drafter = None,
     rule: Annotated[
         Literal["rejection", "coupled"], typer.Option(help="How drafts are accepted.")
@@ -119,7 +128,12 @@ def check_lossless(
     if model is None:
         found = certify_rules(schedule)
     else:
-        found = [certify_decoder(existing(model), drafter, rule, schedule, prompt, samples, seed)]
+        from ramify.app.cli.live import LiveProgress
+        from ramify.app.cli.speculate_train import open_target
+
+        with LiveProgress() as progress:
+            target = open_target(model, progress)
+        found = [certify_decoder(target, drafter, rule, schedule, prompt, samples, seed)]
     if as_json:
         print_json([one.to_json() for one in found])
     else:
@@ -156,15 +170,16 @@ def replay(
     found = run(Rounds.of(read_rounds(rounds)[0]), table, schedules_of(schedule, table), scaling)
     if svg is not None:
         from ramify.app.viewer.schedule_picture import schedule_picture
+        from ramify.operate.speculate.files import write_text
 
-        svg.write_text(schedule_picture(found) + "\n", encoding="utf-8")
+        write_text(svg, schedule_picture(found) + "\n")
     if as_json:
         print_json(found.to_json())
     else:
         _print_replay(found)
 
 
-def _print_calibration(made: Calibrated, held: int) -> None:
+def _print_calibration(made: Calibrated, held: int, fewest: int) -> None:
     def told(value: float | None) -> str:
         return "      -" if value is None else f"{value:7.4f}"
 
@@ -178,6 +193,10 @@ def _print_calibration(made: Calibrated, held: int) -> None:
             f"{told(two.auroc)} {told(one.brier)} {told(two.brier)}"
         )
     typer.echo(f"fitted on {made.fitted} rounds, the rest of the table is of {held} others")
+    if max(made.scaling.reached, default=0) < fewest:
+        typer.echo(
+            f"nothing was fitted: no position was reached {fewest} times; record more, or lower --fewest"
+        )
 
 
 def _print_certificates(found: list[Certificate]) -> None:

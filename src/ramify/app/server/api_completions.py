@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramify.app.server.api import SamplingBody, Token, Usage
+
+# Of millions of items the first wrong one is enough.
+_Ids: TypeAlias = Annotated[list[Token], Field(fail_fast=True)]
+_Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
+_Prompts: TypeAlias = Annotated[list[_Ids], Field(fail_fast=True)]
 
 
 class CompletionRequest(SamplingBody):
@@ -16,7 +21,7 @@ class CompletionRequest(SamplingBody):
     ``max_tokens=0`` then draws nothing. ``return_tokens_as_token_ids`` spells tokens ``token_id:N``.
     """
 
-    prompt: str | list[Token] | list[str] | list[list[Token]]
+    prompt: str | _Ids | _Texts | _Prompts
     max_tokens: int | None = Field(default=None, ge=0)
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: bool = False

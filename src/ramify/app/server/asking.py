@@ -19,6 +19,8 @@ _NEVER = -100.0
 _STOPS, _STOP_LENGTH = 16, 1000
 #: Temperatures below it (but for 0) divide logits beyond what float32 holds.
 _COLDEST = 1e-20
+#: Tokens of an answer, where neither server nor context sets a limit.
+_MOST = 1 << 31
 
 
 def settings_of(body: SamplingBody, server: ServerSettings, limit: int | None, name: str) -> Sampling:
@@ -38,7 +40,7 @@ def settings_of(body: SamplingBody, server: ServerSettings, limit: int | None, n
         temperature=1.0 if body.temperature is None else body.temperature,
         top_k=body.top_k if body.top_k and body.top_k > 0 else None,
         top_p=body.top_p,
-        max_tokens=token_limit(limit, server.max_tokens, server.default_tokens, name),
+        max_tokens=min(token_limit(limit, server.max_tokens, server.default_tokens, name), _MOST),
         stop=tuple(stops),
         stop_ids=tuple(body.stop_token_ids),
         banned=_banned(body.logit_bias),

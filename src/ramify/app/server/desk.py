@@ -80,7 +80,8 @@ class Desk:
             BadInput: it cannot be answered as asked.
         """
         model = self.model(call.model)
-        running = Running(model, call)
+        kept = self.observers.recorder is not None or self.settings.trace_content
+        running = Running(model, call, kept)
         try:
             wanted = sum(asked.n for asked in call.asked)
             running.stack.enter_context(self.place(call.model, wanted, running.started))
@@ -108,8 +109,9 @@ class Desk:
 class Running:
     """One request under way. :meth:`close` it, whatever happens."""
 
-    def __init__(self, model: Served, call: Call) -> None:
+    def __init__(self, model: Served, call: Call, kept: bool = True) -> None:
         self.model = model
+        self.kept = kept
         self.call = call
         self.id = f"{call.prefix}{uuid.uuid4().hex}"
         self.created = int(time.time())
@@ -184,8 +186,8 @@ class Running:
         )
 
     def _text(self, asked: Asked, answer: Answer) -> str:
-        """What the prompt's tokens mean."""
-        if answer.prompt is None or not speaks_tokens(self.model):
+        """What the prompt's tokens mean, where somebody keeps it."""
+        if not self.kept or answer.prompt is None or not speaks_tokens(self.model):
             return asked.text or ""
         return self.model.pieces(answer.prompt.tolist())[0]
 

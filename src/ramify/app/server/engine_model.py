@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 SEEDED, FRESH = stream_of("serve", "seeded"), stream_of("serve", "fresh")
 #: Prompts longer than this many characters are made into tokens beside the event loop.
 _LONG = 20_000
+#: A tokenizer may make text shorter before it cuts it up, by no more than this.
+_SHRINKS = 4
 #: Places of a prompt whose likeliest tokens are found at a time: each takes a row of the vocabulary's size.
 _PLACES = 32
 
@@ -65,6 +68,7 @@ class EngineModel:
         self._draws = itertools.count()
         self._names: dict[int, str] = {}
         self._encoding = threading.Lock()
+        self._widest: int | None = None
 
     @property
     def name(self) -> str:
@@ -122,8 +126,21 @@ class EngineModel:
             return asked.tokens
         if asked.messages is None:
             return await self.encode(asked.text or "")
+        told = (message for message in asked.messages if message.get("role") != "assistant")
+        self._require_room(sum(_length(message) for message in told), "messages")
         size = sum(len(str(message)) for message in asked.messages)
-        return await self._beside(size, lambda: self._rendered(asked))
+        return await self._beside(size, partial(self._rendered, asked))
+
+    def _require_room(self, size: int, param: str) -> None:
+        """Refuse so many characters before the tokenizer spends seconds on them, where they cannot fit."""
+        table = self.policy.codec.token_bytes
+        if self.context is None or table is None:
+            return
+        if self._widest is None:
+            self._widest = max(map(len, table))
+        if size > _SHRINKS * self.context * self._widest:
+            said = f"{param}: {size:,} characters leave no room in a context of {self.context:,} tokens"
+            raise BadParameter(param, said)
 
     async def _beside(self, size: int, do: Callable[[], IntArray]) -> IntArray:
         """Run the tokenizer; in a thread where that takes long, or where another one uses it."""
@@ -144,6 +161,7 @@ class EngineModel:
 
     async def encode(self, text: str) -> IntArray:
         """Token ids of a prompt's text, begun as the tokenizer begins one."""
+        self._require_room(len(text), "prompt")
 
         def work() -> IntArray:
             require_text(text, "prompt")
@@ -182,27 +200,32 @@ class EngineModel:
     async def score(self, tokens: IntArray, top: int) -> tuple[list[float], list[Top]]:
         """Log-probs of a text's tokens but the first, and the ``top`` likeliest in each place.
 
-        It is computed in one go between two steps of the decoder: what runs waits for it.
+        It is computed between steps of the decoder, some places at a time: what runs waits for no more.
 
         Raises: BadInput as :meth:`complete`.
         """
         self.policy.check([tokens])
+        values = await self.engine.call(partial(self.policy.logprobs, [tokens]))
+        tops: list[Top] = []
+        for start in range(1, len(tokens) if top else 1, _PLACES):
+            prefixes = [tokens[:end] for end in range(start, min(start + _PLACES, len(tokens)))]
+            tops += await self.engine.call(partial(self._tops, prefixes, top))
+        return values[0].tolist(), tops
 
-        def work() -> tuple[list[float], list[Top]]:
-            values = self.policy.logprobs([tokens])[0].tolist()
-            tops: list[Top] = []
-            for start in range(1, len(tokens) if top else 1, _PLACES):
-                ends = range(start, min(start + _PLACES, len(tokens)))
-                tops += [likeliest(law, top) for law in self.policy.next_logprobs([tokens[:e] for e in ends])]
-            return values, tops
-
-        return await self.engine.call(work)
+    def _tops(self, prefixes: list[IntArray], top: int) -> list[Top]:
+        return [likeliest(law, top) for law in self.policy.next_logprobs(prefixes)]
 
 
 def likeliest(law: np.ndarray[tuple[int, ...], np.dtype[np.float32]], top: int) -> Top:
     """The ``top`` likeliest tokens of a law and their log-probs, best first, equal ones by their ids."""
     best = np.argsort(-law, kind="stable")[:top]
     return best.astype(np.int32), law[best]
+
+
+def _length(message: Message) -> int:
+    """Characters of a message's content, at least."""
+    content = message.get("content")
+    return len(content) if isinstance(content, str) else 0
 
 
 def _as_text(message: Message) -> Message:

@@ -69,7 +69,9 @@ def validation_error(errors: list[Any]) -> BadParameter:
         return BadParameter("body", f"body: the request is not valid JSON: {first['ctx']['error']}")
     name = ".".join(str(part) for part in place) or "body"
     # A field that may have several forms has a complaint for each of them.
-    said = dict.fromkeys(str(error["msg"]) for error in errors[:_FORMS] if _field(error) == place)
+    said = dict.fromkeys(
+        str(error["msg"]) for error in errors[:_FORMS] if _field(error)[: len(place)] == place
+    )
     return BadParameter(name, f"{name}: {', or: '.join(said)}")
 
 

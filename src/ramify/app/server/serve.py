@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ramify.app.server.build import Model, create_app, with_address
+from ramify.app.server.heads import Bounded
 from ramify.app.server.settings import ServerSettings
 from ramify.core.errors import CannotDo, MissingExtra
 
@@ -85,6 +87,8 @@ def _server(models: Mapping[str, Model], settings: ServerSettings, level: str) -
     config = uvicorn.Config(
         create_app(models, settings),
         log_level=level,
+        http=partial(Bounded, settings.body_s),  # type: ignore[arg-type]  # it calls it, no more
+        ws="none",
         limit_concurrency=settings.connections,
         timeout_graceful_shutdown=math.ceil(settings.drain_s),
     )

@@ -23,7 +23,7 @@ _COLOURS = (palette.LIGHT[-1], palette.LIGHT[0], palette.LIGHT[3], palette.LIGHT
 _DASHES = ("none", "7 6", "2 3", "11 4")
 #: What lies over another line is thinner and broken, so that the one below is seen.
 _WIDTHS = ("3.2", "2", "1.8", "1.8")
-_GREY = "#77736c"
+_GREY = "#cfcbc4"
 
 
 def schedule_picture(report: Replay, title: str = "Schedules and load") -> str:
@@ -100,7 +100,7 @@ def _entry(one: Replayed, place: int, y: float) -> list[Markup]:
 
 def _style(one: Replayed, place: int) -> dict[str, str]:
     if one.name == LOGGED:
-        return {"stroke": _GREY, "stroke_width": "2.5"}
+        return {"stroke": _GREY, "stroke_width": "8"}  # seen beside a schedule that does the same
     turn = (place - 1) % len(_COLOURS)
     dash = {} if _DASHES[turn] == "none" else {"stroke_dasharray": _DASHES[turn]}
     return {"stroke": _COLOURS[turn], "stroke_width": _WIDTHS[turn]} | dash

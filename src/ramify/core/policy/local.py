@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ramify.core.policy.noise import NoiseKey
 
 _REFERENCE_BATCH = 256
+_MARGIN = 32
 
 
 @final
@@ -195,6 +196,8 @@ class LocalPolicy:
         self._check_settings(settings)
         self.check([tokens], room=1)
         lawful = settings.but(banned=settings.banned + self._textless) if self._textless else settings
+        if len(set(lawful.banned)) >= self.decoder.backbone.vocabulary:
+            raise BadInput("every token is banned", where="sampling", hint="leave at least one token free")
         if without >= 0:
             self._check_ids(np.array([without]), "exclude_first")
         return Ask(tokens, noise, lawful, self._ends(settings), top, without)
@@ -340,16 +343,26 @@ class LocalPolicy:
         last = {stop[-1] for stop in stops}
         # Decoders may drop or add white space at borders, so then every token is looked at.
         always = any(character.isspace() for character in last)
+        # Tokens with text that surely hold the longest stop: a character takes at most four of them.
+        enough = 4 * max(len(stop) for stop in stops) + _MARGIN
 
         def check(tokens: IntArray) -> bool:
             piece = self._piece(int(tokens[-1]))
             if not always and "\ufffd" not in piece and last.isdisjoint(piece):
                 return False
-            text, offsets = self.codec.pieces(tokens)
+            text, offsets = self.codec.pieces(tokens[self._reaching(tokens, enough) :])
             before = int(offsets[-2]) if len(offsets) > 1 else 0
             return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in stops)
 
         return Ends(frozenset(ids), check)
+
+    def _reaching(self, tokens: IntArray, count: int) -> int:
+        """Where the last ``count`` tokens that have text begin."""
+        for place in range(len(tokens) - 1, 0, -1):
+            count -= bool(self._piece(int(tokens[place])))
+            if not count:
+                return place
+        return 0
 
     def _piece(self, token: int) -> str:
         """The text of one token alone, remembered."""

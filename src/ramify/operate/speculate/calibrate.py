@@ -122,7 +122,12 @@ class SequentialTemperatureScaling:
     @classmethod
     def load(cls, path: Path) -> SequentialTemperatureScaling:
         """Read a calibration. Raises BadInput as :meth:`from_json`."""
-        return cls.from_json(read_json(path))
+        try:
+            return cls.from_json(read_json(path))
+        except BadInput as error:
+            raise BadInput(
+                error.what, where=error.where or str(path), hint="ramify speculate calibrate --out writes one"
+            ) from error
 
 
 @final

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Sampling
+from ramify.core.policy.local import LocalPolicy
 from ramify.operate.speculate.chain import Rule
 from ramify.operate.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
 from ramify.operate.speculate.lossless import Certificate, Make, check_lossless
@@ -56,7 +57,7 @@ def certify_rules(names: Sequence[str] | None = None) -> list[Certificate]:
 
 
 def certify_decoder(
-    model: Path,
+    policy: LocalPolicy,
     drafter: Path | None,
     rule: Rule,
     schedules: Sequence[str] | None,
@@ -64,12 +65,11 @@ def certify_decoder(
     samples: int,
     seed: int,
 ) -> Certificate:
-    """Sample a speculative decoder of a model and drafter on disk, against the model's own law.
+    """Sample a speculative decoder of a model, its drafter on disk, against the model's own law.
 
     Raises:
         BadInput: no drafter, no or several schedules, or no prompt that has a token.
     """
-    from ramify.core.policy.local import LocalPolicy
     from ramify.operate.speculate.decoder import SpeculativeDecoder
     from ramify.operate.speculate.policy import SpeculativePolicy, open_drafter
     from ramify.operate.speculate.profile import profile
@@ -79,7 +79,6 @@ def certify_decoder(
         raise BadInput("sampling a decoder needs its drafter", hint="--drafter FOLDER")
     if schedules is not None and len(schedules) > 1:
         raise BadInput("one decoder has one schedule")
-    policy = LocalPolicy.load(str(model))
     draft = open_drafter(drafter, policy)
     scheduler = None
     if schedules:

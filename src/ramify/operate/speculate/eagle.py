@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from ramify.core.errors import BadInput, CannotDo
 from ramify.operate.speculate.attention import rotate
 from ramify.operate.speculate.config import DraftConfig
-from ramify.operate.speculate.model import KeysValues, Lesson, Taught
+from ramify.operate.speculate.model import KeysValues, Lesson, Mlp, Taught
 from ramify.operate.speculate.target import TargetEnds
 
 
@@ -78,27 +78,13 @@ class _Attention(nn.Module):
 
 
 @final
-class _Mlp(nn.Module):
-    """SwiGLU."""
-
-    def __init__(self, config: DraftConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
-        self.up_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
-        self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return cast("Tensor", self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x)))
-
-
-@final
 class _Layer(nn.Module):
     """The one layer; ``input_layernorm`` is of embeddings, ``hidden_norm`` of features."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.self_attn = _Attention(config)
-        self.mlp = _Mlp(config)
+        self.mlp = Mlp(config)
         self.input_layernorm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
         self.hidden_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, eps=config.norm_eps)

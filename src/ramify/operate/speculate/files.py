@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, DiskFull
 from ramify.core.types import Json
 
 
 def write_json(path: Path, data: Json) -> None:
-    """Write one JSON object; a crash leaves the old file or the new one."""
+    """Write one JSON object; a crash leaves the old file or the new one. Raises DiskFull."""
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text; a crash leaves the old file or the new one.
+
+    Raises:
+        DiskFull: the place cannot be written to.
+    """
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise DiskFull(f"this file could not be written: {error.strerror}", where=str(path)) from error
 
 
 def read_json(path: Path) -> Json:

@@ -34,7 +34,9 @@ class RetrospectiveArgmax:
         """Always."""
         return requests > 0
 
-    def plan(self, survival: Float[Array, "R g"], limits: Int[Array, "R"] | None = None) -> Lengths:
+    def plan(
+        self, survival: Float[Array, "R g"], limits: Int[Array, "R"] | None = None, others: int = 0
+    ) -> Lengths:
         """The arg-max over the whole ranking."""
         return global_search(np.asarray(survival), self.cost)
 

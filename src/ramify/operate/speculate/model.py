@@ -158,7 +158,7 @@ class _Attention(nn.Module):
 
 
 @final
-class _Mlp(nn.Module):
+class Mlp(nn.Module):
     """SwiGLU."""
 
     def __init__(self, config: DraftConfig) -> None:
@@ -168,6 +168,7 @@ class _Mlp(nn.Module):
         self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Hidden states [.., d] after the layer's second half."""
         return cast("Tensor", self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x)))
 
 
@@ -178,7 +179,7 @@ class _Layer(nn.Module):
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.self_attn = _Attention(config)
-        self.mlp = _Mlp(config)
+        self.mlp = Mlp(config)
         self.input_layernorm = Norm(config.hidden, eps=config.norm_eps)
         self.post_attention_layernorm = Norm(config.hidden, eps=config.norm_eps)
 

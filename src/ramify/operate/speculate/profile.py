@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,20 @@ import numpy as np
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.batch import Batch
-from ramify.core.policy.decoder.loop import Wanted
+from ramify.core.policy.decoder.live import Ask, LiveDecoder
 from ramify.core.policy.decoder.speculator import Branches, Drafts, Speculator
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import IntArray, token_array
+from ramify.operate.speculate.speculator import ModelSpeculator
 from ramify.operate.speculate.step_cost import StepCost, shapes
 
 Clock = Callable[[], float]
 #: What is timed at a size; made ready outside the clock.
 Ready = Callable[[int], Callable[[], object]]
 REPEATS = 5
+WARM = 1
 
 
 def measure(
@@ -31,7 +32,7 @@ def measure(
     sizes: Sequence[int],
     *,
     repeats: int = REPEATS,
-    warm: int = 1,
+    warm: int = WARM,
     clock: Clock = time.perf_counter,
     progress: Progress = silent,
     stage: str = "profiling",
@@ -63,84 +64,97 @@ def measure(
 
 def profile(
     policy: LocalPolicy,
-    speculator: Speculator | None = None,
+    speculator: ModelSpeculator | None = None,
     *,
     tokens: Sequence[int] = tuple(shapes(512)),
     requests: Sequence[int] = tuple(shapes(64)),
-    per_request: int = 4,
     context: int = 64,
     repeats: int = REPEATS,
     clock: Clock = time.perf_counter,
     progress: Progress = silent,
 ) -> StepCost:
-    """Seconds of the target's passes over ``tokens`` and of drafting for ``requests``, measured now.
+    """Seconds of a live decoder's steps over ``tokens``, and of drafting for ``requests``, measured now.
 
-    A pass feeds up to ``per_request`` tokens of each branch after a shared context of ``context`` tokens.
-    The law is not drawn from: what both a plain and a speculative step do besides is not in the table.
+    A step of B tokens is a plain one of B branches after a shared context of ``context`` tokens, drawing
+    included. What drafting for R costs is what a whole round at full length takes beyond such a step of as
+    many tokens (proposing, settling, what surrounds them), and never less than proposing alone. Medians,
+    made monotone by isotonic regression (ours: a running maximum lets one slow moment spoil all larger
+    shapes).
 
     Raises:
-        BadInput: no shape, a context that the model has no room for.
+        BadInput: no shape, a context that the model has no room for, a speculator that would not draft.
     """
     backbone = policy.decoder.backbone
-    if backbone.context is not None and context + 2 * per_request > backbone.context:
-        raise BadInput(f"a context of {context} tokens does not fit the model's {backbone.context}")
+    block = 0 if speculator is None else speculator.block
+    room = (block + 1) * (repeats + WARM + 2)
+    if backbone.context is not None and context + room > backbone.context:
+        raise BadInput(
+            f"a context of {context} tokens and {room} new ones do not fit the model's {backbone.context}",
+            hint="a smaller context, or fewer repeats",
+        )
     rng = np.random.default_rng(0)
     limit = min(policy.codec.vocabulary, backbone.vocabulary)
     prompt = token_array(rng.integers(0, limit, context))
-    verify = measure(
-        _passes(policy, prompt, per_request), tokens, repeats=repeats, clock=clock, progress=progress,
-        stage="profiling passes",
-    )  # fmt: skip
-    drafting = None
+
+    def timed(ready: Ready, sizes: Sequence[int], stage: str) -> dict[int, float]:
+        return measure(ready, sizes, repeats=repeats, clock=clock, progress=progress, stage=stage)
+
+    plain = timed(_steps(policy, prompt, room, None), tokens, "profiling steps")
+    table = StepCost.of(isotonic(plain))
+    drafting: dict[int, float] = {}
     if speculator is not None:
-        drafting = measure(
-            _drafts(policy, speculator, prompt), requests, repeats=repeats, clock=clock, progress=progress,
-            stage="profiling drafts",
-        )  # fmt: skip
-    return StepCost.of(verify, drafting, about=_about(policy, context, per_request, repeats))
+        drafting = timed(_drafts(policy, speculator, prompt), requests, "profiling drafts")
+        whole = timed(_steps(policy, prompt, room, speculator), requests, "profiling rounds")
+        for count, seconds in whole.items():
+            size = count * (1 + block)
+            if table.range[0] <= size <= table.range[1]:
+                beyond = seconds - float(table.verify(np.array([size]))[0])
+                drafting[count] = max(drafting[count], beyond)
+    about = _about(policy, context, repeats)
+    about["raised"] = max(_raised(plain), _raised(drafting))
+    return StepCost.of(isotonic(plain), isotonic(drafting), about=about)
 
 
-def _about(policy: LocalPolicy, context: int, per_request: int, repeats: int) -> dict[str, Any]:
+def isotonic(found: Mapping[int, float]) -> dict[int, float]:
+    """Times [n] by size that never fall: the nearest such ones by least squares."""
+    from sklearn.isotonic import isotonic_regression
+
+    sizes = sorted(found)
+    if not sizes:
+        return {}
+    fitted = isotonic_regression(np.array([found[size] for size in sizes], dtype=np.float64))
+    return dict(zip(sizes, fitted.tolist(), strict=True))
+
+
+def _raised(found: Mapping[int, float]) -> float:
+    """How many times its measured time a shape is put at, since a smaller one took longer; 1: none was."""
+    fitted = isotonic(found)
+    return max((fitted[size] / found[size] for size in found), default=1.0)
+
+
+def _about(policy: LocalPolicy, context: int, repeats: int) -> dict[str, Any]:
     import torch
 
     card = policy.card
     return {
         "model": card.name, "weights": card.weights, "device": card.extra["device"],
         "dtype": card.extra["dtype"], "threads": torch.get_num_threads(), "context": context,
-        "tokens_per_request": per_request, "repeats": repeats,
+        "repeats": repeats,
     }  # fmt: skip
 
 
-def _passes(policy: LocalPolicy, prompt: IntArray, per_request: int) -> Ready:
-    """Passes of so many tokens as the branching decoder feeds them: several of each branch, packed."""
-    import torch
+def _steps(policy: LocalPolicy, prompt: IntArray, room: int, speculator: ModelSpeculator | None) -> Ready:
+    """Steps of a live decoder in which so many branches run: plain ones, or rounds at full length."""
+    law = Sampling(max_tokens=room, ignore_eos=True)
 
-    decoder = policy.decoder
-
-    def ready(tokens: int) -> Callable[[], object]:
-        rows = -(-tokens // per_request)
-        lengths = np.full(rows, per_request, dtype=np.int64)
-        lengths[-1] = tokens - per_request * (rows - 1)
-        folded = decoder.fold([prompt] * rows, [len(prompt)] * rows)
-        keep = np.full(rows, len(prompt), dtype=np.int64)
-        trace = np.zeros(rows, dtype=np.int64)
-        with torch.inference_mode():
-            wanted = Wanted(trace[:1], keep[:1] - 1)
-            forest, _, passes = decoder.read(folded, np.zeros(1, dtype=np.int64), np.array([rows]), wanted)
-            for _ in passes:
-                pass
-            batch = Batch(decoder.backbone, forest.seats, rows, 2 * per_request)
-            batch.reseat(np.arange(rows), trace, keep)
-            batch.said[:] = 1
-
-        def step() -> object:
-            with torch.inference_mode():
-                places, inside = batch.spread(lengths) if per_request > 1 else batch.step()
-                ids = torch.zeros_like(places)
-                logits = decoder.backbone.run(ids, places, inside)
-                return float(logits[0, 0])  # waits for an accelerator
-
-        return step
+    def ready(branches: int) -> Callable[[], object]:
+        drafter = None if speculator is None else speculator.fresh()
+        live = LiveDecoder(policy.decoder, width=branches, speculator=drafter)
+        for draw in range(branches):
+            live.submit(Ask(prompt, NoiseKey(0, 0, draw), law))
+        while live.waiting:
+            live.step()
+        return live.step
 
     return ready
 
@@ -182,13 +196,12 @@ def _drafted(speculator: Speculator, branches: Branches) -> Drafts:
     return found
 
 
-def speculator_of(policy: LocalPolicy, folder: Path) -> Speculator:
+def speculator_of(policy: LocalPolicy, folder: Path) -> ModelSpeculator:
     """The speculator of a parallel drafter on disk, to be profiled: without a schedule.
 
     Raises:
         BadInput: no drafter there, or one of another kind or target.
     """
     from ramify.operate.speculate.policy import open_drafter
-    from ramify.operate.speculate.speculator import ModelSpeculator
 
     return ModelSpeculator(open_drafter(folder, policy))

@@ -169,13 +169,17 @@ class _Figures:
 
 
 def _steps(rounds: Rounds, survival: Array) -> list[_Step]:
-    """The rounds of each pass, in the order of the passes."""
-    order = np.argsort(rounds.step, kind="stable")
-    cuts = np.flatnonzero(np.diff(rounds.step[order])) + 1
+    """The rounds of each pass, in the order of the log.
+
+    A pass writes its rounds together. Every run numbers its passes anew: equal numbers do not make a pass.
+    """
+    step, batch = np.diff(rounds.step) != 0, np.diff(rounds.tokens_in_batch) != 0
+    timed = np.diff(np.nan_to_num(rounds.seconds, nan=-1.0)) != 0
+    cuts = np.flatnonzero(step | batch | timed) + 1
     unscheduled = np.array([s is None for s in rounds.schedule], dtype=bool)
     # Without a schedule a block is cut only where there was no room for more.
     limits = np.where(unscheduled, rounds.drafted, rounds.block)
-    return [_Step(rows, survival[rows], limits[rows]) for rows in np.split(order, cuts)]
+    return [_Step(rows, survival[rows], limits[rows]) for rows in np.split(np.arange(len(rounds)), cuts)]
 
 
 def _choose(scheduler: PrefixScheduler, step: _Step, skip: bool) -> tuple[Lengths, bool]:

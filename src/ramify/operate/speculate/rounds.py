@@ -93,7 +93,7 @@ class Rounds:
             BadInput: no round, or blocks of several lengths.
         """
         if not rounds:
-            raise BadInput("there are no rounds", hint="record some while serving or benchmarking")
+            raise BadInput("there are no rounds", hint="ramify speculate bench --rounds FILE records some")
         sizes = {len(r.logits) for r in rounds}
         if len(sizes) > 1:
             raise BadInput(f"the rounds have blocks of {sorted(sizes)} drafts", hint="one drafter per log")
@@ -190,7 +190,14 @@ def read_rounds(path: Path) -> tuple[list[Round], int]:
                 torn += 1
                 continue
             for _, body in json_objects([line], str(path)):
-                found.append(from_json(Round, body, f"{path}:{number}"))
+                try:
+                    found.append(from_json(Round, body, f"{path}:{number}"))
+                except BadInput as error:
+                    raise BadInput(
+                        error.what,
+                        where=f"{path}:{number}",
+                        hint="ramify speculate bench --rounds writes such logs",
+                    ) from error
     return found, torn
 
 

@@ -34,8 +34,13 @@ class Scheduler(Protocol):
         """Whether this round should draft at all; asked before anything of the round is drawn."""
         ...
 
-    def plan(self, survival: Float[Array, "R g"], limits: Int[Array, "R"] | None = None) -> Lengths:
-        """Lengths [R], 0 .. g; ``limits`` are the most that each request has room for."""
+    def plan(
+        self, survival: Float[Array, "R g"], limits: Int[Array, "R"] | None = None, others: int = 0
+    ) -> Lengths:
+        """Lengths [R], 0 .. g; ``limits`` are the most that each request has room for.
+
+        ``others`` are requests of the same pass that say one token each, without drafts.
+        """
         ...
 
 
@@ -72,13 +77,15 @@ def ranked(survival: Float[Array, "R g"]) -> tuple[Int[np.ndarray, "n"], Float[n
     return np.asarray(order % len(survival)), np.asarray(flat[order])
 
 
-def path(values: Float[Array, "n"], requests: int, cost: StepCost) -> Float[np.ndarray, "n+1"]:
-    """Theta after 0, 1, ... n candidates were admitted in their order."""
-    tau = requests + np.concatenate([[0.0], np.cumsum(values)])
-    return np.asarray(tau * cost.sps(requests + np.arange(len(tau)), requests))
+def path(
+    values: Float[Array, "n"], requests: int, cost: StepCost, others: int = 0
+) -> Float[np.ndarray, "n+1"]:
+    """Theta after 0, 1, ... n candidates were admitted in their order; ``others`` say one token each."""
+    tau = requests + others + np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(tau * cost.sps(requests + others + np.arange(len(tau)), requests))
 
 
-def early_stop(survival: Float[Array, "R g"], cost: StepCost) -> Lengths:
+def early_stop(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -> Lengths:
     """Algorithm 1: admit drafts in descending survival until one more does not raise Theta.
 
     Exact in law for any table. Optimal where Theta rises to one peak and falls (no lengths are better).
@@ -87,7 +94,7 @@ def early_stop(survival: Float[Array, "R g"], cost: StepCost) -> Lengths:
         the draft's cost, a constant of the step that is added where the table knows it.
     """
     who, values = ranked(survival)
-    theta = path(values, len(survival), cost)
+    theta = path(values, len(survival), cost, others)
     rises = theta[1:] > theta[:-1]
     return _admit(who, len(rises) if rises.all() else int(rises.argmin()), len(survival))
 
@@ -98,13 +105,13 @@ def top_k(survival: Float[Array, "R g"], budget: int) -> Lengths:
     return _admit(who, min(budget, len(who)), len(survival))
 
 
-def global_search(survival: Float[Array, "R g"], cost: StepCost) -> Lengths:
+def global_search(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -> Lengths:
     """The best prefix of the ranking, looking past dips of Theta.
 
     Exact in law only where no survival depends on a token of this round.
     """
     who, values = ranked(survival)
-    return _admit(who, int(path(values, len(survival), cost).argmax()), len(survival))
+    return _admit(who, int(path(values, len(survival), cost, others).argmax()), len(survival))
 
 
 def exhaustive(survival: Float[Array, "R g"], cost: StepCost) -> Lengths:
@@ -225,8 +232,12 @@ class PrefixScheduler:
         self._plain = 0 if pays or self._plain >= self.retry else self._plain + 1
         return self._plain == 0
 
-    def plan(self, survival: Float[Array, "R g"], limits: Int[Array, "R"] | None = None) -> Lengths:
+    def plan(
+        self, survival: Float[Array, "R g"], limits: Int[Array, "R"] | None = None, others: int = 0
+    ) -> Lengths:
         """Lengths [R] of this step; what later steps need is remembered.
+
+        ``others`` are requests of the same pass that say one token each, without drafts.
 
         Raises:
             BadInput: survivals outside [0, 1], NaN, or rising along a block; a step outside the table.
@@ -244,12 +255,14 @@ class PrefixScheduler:
         if not within.any():
             return np.zeros(requests, dtype=np.int64)
         survival = np.where(within, survival, 0.0)
-        return top_k(survival, self.budget or 0) if self.mode == "top_k" else self._searched(survival)
+        if self.mode == "top_k":
+            return top_k(survival, self.budget or 0)
+        return self._searched(survival, others)
 
-    def _searched(self, survival: Array) -> Lengths:
+    def _searched(self, survival: Array, others: int) -> Lengths:
         """Lengths by a rule that looks at the table."""
         cost, (requests, block) = self._table(), survival.shape
-        most = self._covered(cost, requests, block)
+        most = self._covered(cost, requests, block, others)
         if most == 0:
             return np.zeros(requests, dtype=np.int64)
         if most < survival.size:  # so many of the likeliest at most: no token is read to know it
@@ -258,14 +271,14 @@ class PrefixScheduler:
         values = ranked(survival)[1]
         full = len(self._past) == self.staleness
         if self.mode == "context_only":
-            lengths = global_search(survival, cost)
+            lengths = global_search(survival, cost, others)
         elif self.mode == "early_stop" or (self.mode == "stale_topk" and not full):
-            lengths = early_stop(survival, cost)
+            lengths = early_stop(survival, cost, others)
         elif not full:
             lengths = (survival > 0).sum(axis=1)
         else:
             stale = self._scaled(*self._past[0], requests)[:most]
-            lengths = top_k(survival, int(path(stale, requests, cost).argmax()))
+            lengths = top_k(survival, int(path(stale, requests, cost, others).argmax()))
         self._past.append((requests, values))
         return lengths
 
@@ -274,24 +287,25 @@ class PrefixScheduler:
             raise BadInput(f"{self.mode} needs a step-cost table")
         return self.cost
 
-    def _room(self, requests: int) -> bool:
+    def _room(self, requests: int, others: int = 0) -> bool:
         """Whether the table holds steps of so many requests, where it is to be capped."""
         low, high = self._table().range
-        inside = low <= requests <= high and self._table().drafts_for(requests)
+        inside = low <= requests + others <= high and self._table().drafts_for(requests)
         return inside or self.beyond == "refuse"
 
-    def _covered(self, cost: StepCost, requests: int, block: int) -> int:
+    def _covered(self, cost: StepCost, requests: int, block: int, others: int) -> int:
         """How many drafts of a step the table covers."""
-        if cost.covers(requests, block):
+        if cost.covers(requests, block, others):
             return requests * block
         low, high = cost.range
+        fewest = requests + others
         if self.beyond == "refuse":
             raise BadInput(
-                f"{requests} requests with {block} drafts each need {requests} to {requests * (1 + block)} "
+                f"{requests} requests with {block} drafts each need {fewest} to {fewest + requests * block} "
                 f"tokens in a pass; the table covers {low} to {high}",
-                hint="profile larger shapes, or cap what is verified (beyond='cap')",
+                hint="profile larger shapes (ramify speculate profile --tokens, --requests), or beyond='cap'",
             )
-        return max(0, high - requests) if self._room(requests) else 0
+        return max(0, high - fewest) if self._room(requests, others) else 0
 
     @staticmethod
     def _scaled(before: int, values: Array, requests: int) -> Array:

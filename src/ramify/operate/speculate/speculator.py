@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final, get_args
 
 import numpy as np
@@ -17,6 +17,7 @@ from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.packed import PackedLinears
 from ramify.core.policy.decoder.speculator import Branches, Drafts, Settled
 from ramify.core.policy.inside import Layer
+from ramify.core.policy.noise import NoiseKey, stream_of
 from ramify.core.types import IntArray
 from ramify.operate.speculate.calibrate import SequentialTemperatureScaling
 from ramify.operate.speculate.chain import Block, Chain, Group, Noise, Rule, draw_chain, grouped
@@ -35,6 +36,8 @@ Listener: TypeAlias = Callable[[Sequence[Round]], None]
 RejectedListener: TypeAlias = Callable[[Sequence[Rejected]], None]
 
 RULES: Final[tuple[str, ...]] = get_args(Rule)
+CREDIT: Final = 4.0
+"""So many rounds in which all drafts were kept are believed of a drafter before its first."""
 PROBE: Final = 4
 """So many branches are drafted for to see whether drafting would pay again for a large batch."""
 _KNOWN = 1024
@@ -77,6 +80,10 @@ class ModelSpeculator:
     round drafts at all. ``eos`` are the ids that end an answer. ``on_rounds`` hears every round that was
     verified at full length, ``on_rejected`` what was verified and not said.
 
+    Under ``rejection`` with a scheduler a request's lengths depend on the drafts beside it, which must not be
+    drawn with its numbers: of living requests with equal noise each drafts with numbers of its own. Plain
+    steps keep the request's noise; draws whose law must be exact under shared noise want ``coupled``.
+
     Raises:
         BadInput: an unknown rule, no draft token, or a calibration of a shorter block.
         CannotDo: a schedule that would leak tokens of this confidence head.
@@ -107,6 +114,8 @@ class ModelSpeculator:
         self._context = DraftContext(draft)
         self._plain_chances = PlainChances()
         self._laws: dict[int, Sampling] = {}
+        self._keys: dict[int, tuple[NoiseKey, int]] = {}
+        self._twins: set[tuple[NoiseKey, int]] = set()
         self._known: dict[Sampling, Sampling] = {}
         self._settled: tuple[Drafts, Ints] | None = None
         self._refused = False
@@ -159,6 +168,8 @@ class ModelSpeculator:
         self._plain_chances.forget(tickets)
         for ticket in tickets.tolist():
             self._laws.pop(ticket, None)
+            if ticket in self._keys:
+                self._twins.discard(self._keys.pop(ticket))
 
     @torch.inference_mode()
     def draft(self, branches: Branches) -> Drafts | None:
@@ -168,7 +179,7 @@ class ModelSpeculator:
         limits = np.minimum(branches.room - 1, self.block)
         if not len(branches) or int(limits.max()) < 1:
             return None
-        if self.scheduler is not None and not self.scheduler.drafts(len(branches), self.tally.recent()):
+        if self.scheduler is not None and not self._pays(len(branches)):
             self._refused = True
             return None
         rows = None
@@ -217,6 +228,12 @@ class ModelSpeculator:
         self._settled = None
         self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept - 1), self.eos))
 
+    def _pays(self, requests: int) -> bool:
+        """Whether the schedule would draft, by the past alone. A first round that fails says little."""
+        assert self.scheduler is not None
+        recent = self.tally.recent(CREDIT) if self.tally.stats.rounds else None
+        return self.scheduler.drafts(requests, recent)
+
     # -- one round -------------------------------------------------------------------------------
 
     def _propose(self, branches: Branches, limits: Ints, rows: Ints | None, began: float) -> Drafts:
@@ -252,8 +269,7 @@ class ModelSpeculator:
                 noise = self._plain(branches, named, count)
                 part = Part(named, self._chain(branches, named, mine, noise), noise)
             else:
-                keys = [branches.noise[row] for row in rows]
-                chances = round_chances(keys, branches.said[rows], self.block)
+                chances = round_chances(self._keys_of(branches, rows), branches.said[rows], self.block)
                 noise = Noise(torch.from_numpy(chances.draft.copy()).to(block.base.device), gumbel=False)
                 part = Part(named, self._chain(branches, named, mine, noise), chances)
             found.append(part)
@@ -284,6 +300,24 @@ class ModelSpeculator:
             named = Group(group.settings, mine, len(mine) == len(branches))
             none = Chain(torch.zeros((len(mine), 0), dtype=torch.int64), None, None)
             found.append(Part(named, none, self._plain(branches, named, 0)))
+        return found
+
+    def _keys_of(self, branches: Branches, rows: Ints) -> list[NoiseKey]:
+        """What the rounds of each row are drawn with; where lengths are scheduled no two rows share it."""
+        if self.scheduler is None or getattr(self.scheduler, "mode", None) == "fixed":
+            return [branches.noise[row] for row in rows]
+        found = []
+        for row in rows.tolist():
+            ticket = int(branches.ticket[row])
+            if ticket not in self._keys:
+                key, number = branches.noise[row], 0
+                while (key, number) in self._twins:
+                    number += 1
+                self._keys[ticket] = key, number
+                self._twins.add((key, number))
+            key, number = self._keys[ticket]
+            own = key if number == 0 else replace(key, stream=stream_of("speculate twin", key.stream, number))
+            found.append(own)
         return found
 
     def _laws_of(self, branches: Branches, rows: Ints) -> list[Sampling]:
@@ -318,12 +352,15 @@ class ModelSpeculator:
         """How many drafts of each drafted row are verified."""
         if self.scheduler is None:
             return limits
+        others = len(branches) - len(rows)
         survival = self._survival(confidence, len(rows), int(limits.max()))
         for place, row in enumerate(rows.tolist()):
             sure = len(branches.settings[row].forced) - int(branches.said[row])
             if sure > 0:
                 survival[place, :sure] = 1.0
-        return np.minimum(self.scheduler.plan(survival, limits), limits)
+        lengths = np.minimum(self.scheduler.plan(survival, limits, others), limits)
+        # Without a confidence head a probe that verifies nothing could never learn that times have changed.
+        return limits if others and confidence is None and not lengths.any() else lengths
 
     def _survival(self, confidence: NDArray[np.float64] | None, rows: int, count: int) -> NDArray[np.float64]:
         """Chances [rows, count] that the first j drafts are all kept: the head's, or those of late."""

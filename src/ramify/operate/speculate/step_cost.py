@@ -101,10 +101,13 @@ class StepCost:
         """Steps per second."""
         return np.asarray(1.0 / self.step(tokens, requests))
 
-    def covers(self, requests: int, block: int) -> bool:
-        """Whether every step of so many requests with 0 to ``block`` drafts each can be looked up."""
+    def covers(self, requests: int, block: int, others: int = 0) -> bool:
+        """Whether every step of so many requests with 0 to ``block`` drafts each can be looked up.
+
+        ``others`` are requests beside them, of one token each.
+        """
         low, high = self.range
-        inside = low <= requests and requests * (1 + block) <= high
+        inside = low <= requests + others and requests * (1 + block) + others <= high
         return inside and self.drafts_for(requests)
 
     def drafts_for(self, requests: int) -> bool:
@@ -147,7 +150,12 @@ class StepCost:
     @classmethod
     def load(cls, path: Path) -> StepCost:
         """Read a table. Raises BadInput as :meth:`from_json`."""
-        return cls.from_json(read_json(path))
+        try:
+            return cls.from_json(read_json(path))
+        except BadInput as error:
+            raise BadInput(
+                error.what, where=error.where or str(path), hint="ramify speculate profile --out writes one"
+            ) from error
 
 
 def shapes(most: int) -> list[int]:

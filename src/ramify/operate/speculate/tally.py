@@ -100,12 +100,13 @@ class Tally:
         self._kept += seen[1]
         self._lately = DECAY * self._lately + seen
 
-    def recent(self) -> Float[np.ndarray, "g"] | None:
+    def recent(self, credit: float = 0.0) -> Float[np.ndarray, "g"] | None:
         """How often the first j drafts survived lately; None before the first round.
 
-        A position that was not reached lately is taken to be as good as the one before it.
+        A position that was not reached lately is taken to be as good as the one before it. ``credit``: so
+        many rounds in which every draft survived stand before the first; they fade as all rounds do.
         """
-        reached, kept = self._lately
+        reached, kept = self._lately + credit * DECAY ** self._counts["passes"]
         if reached[0] < 1e-6:
             return None
         known = reached > 1e-6

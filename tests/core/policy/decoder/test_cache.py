@@ -3,9 +3,13 @@
 import numpy as np
 import torch
 
+from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.cache import BlockCache
+from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.plan import BLOCK
+from ramify.core.policy.decoder.session import NEVER
 from ramify.core.policy.decoder.stack import KvShape, LayerShape, Stack
+from ramify.core.policy.noise import NoiseKey
 
 SHAPE = KvShape((LayerShape(1, 1, 2, 3),), torch.float32, torch.device("cpu"))
 TOKENS = np.arange(3 * BLOCK, dtype=np.int32)
@@ -58,3 +62,24 @@ def test_what_cannot_fit_is_not_kept():
     cache = BlockCache(8)
     cache.remember(TOKENS, None, filled(), 0)
     assert cache.bytes == 0
+
+
+def test_prompts_that_begin_alike_and_come_one_by_one_keep_their_ends_only(built):
+    """Each of ten prompts of 4 + 1 blocks shares the first four."""
+    backbone = built("llama")[1]
+    decoder = BranchDecoder(backbone)
+    rng = np.random.default_rng(0)
+    head = rng.integers(0, 90, 4 * BLOCK)
+    prompts = [np.concatenate([head, rng.integers(0, 90, BLOCK + 3)]).astype(np.int32) for _ in range(10)]
+    law, key = Sampling(max_tokens=4), [NoiseKey(0, 0, 0)]
+
+    def said(decoder, prompt):
+        (item,) = decoder.sample([prompt], key, law, NEVER)
+        return item.tokens.tobytes(), item.logprobs.tobytes()
+
+    first = [said(decoder, prompt) for prompt in prompts]
+    assert decoder.cache.bytes <= (4 + 2 + 10) * BLOCK * backbone.shape.bytes_per_token
+    hits = decoder.cache.hits
+    assert [said(decoder, prompt) for prompt in prompts] == first
+    assert decoder.cache.hits - hits == 10 * 5
+    assert said(BranchDecoder(backbone), prompts[7]) == first[7]

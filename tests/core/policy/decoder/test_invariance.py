@@ -47,7 +47,8 @@ def test_bits_do_not_depend_on_the_batch(built, name):
     assert_same(draw(BranchDecoder(backbone), shuffled), whole)
     assert_same(draw(BranchDecoder(backbone, max_branches=9), every), whole)  # joins and leaves
     assert_same(draw(BranchDecoder(backbone, memory=1 << 20), every), whole)  # several sessions
-    for i in every:
+    # Each prefix is drawn alone with every third architecture.
+    for i in every[models.ARCHITECTURES.index(name) % 3 :: 3]:
         assert_same(draw(BranchDecoder(backbone), [i], draws=1), whole)
 
 
@@ -77,7 +78,7 @@ def test_every_law_is_invariant(built, settings):
 
 def digest():
     backbone = Backbone(models.make("gemma2"))
-    whole = draw(BranchDecoder(backbone), range(len(PREFIXES)))
+    whole = draw(BranchDecoder(backbone), [1, 3, 5, 6, 8, 10, 11], draws=2)
     return hashlib.sha256(repr(sorted(whole.items())).encode()).hexdigest()
 
 

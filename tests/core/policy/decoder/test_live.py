@@ -305,3 +305,44 @@ def test_memory_bounds_what_runs_at_once(backbone):
 def test_widths_and_chunks_must_be_positive(backbone):
     with pytest.raises(BadInput, match="at least 1"):
         LiveDecoder(BranchDecoder(backbone), width=0)
+
+
+def test_after_a_step_that_failed_it_can_be_cleared_and_goes_on(backbone, monkeypatch):
+    (fresh,) = drive(LiveDecoder(BranchDecoder(backbone)), [simple(9)]).values()
+    oracle = Oracle({9: joined(fresh, "tokens")})
+    live = LiveDecoder(BranchDecoder(backbone), width=4, speculator=oracle)
+    for i in range(6):
+        live.submit(simple(i))
+    live.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(oracle, "draft", lambda branches: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            live.step()
+    assert oracle.present
+    live.clear()
+    assert not oracle.present
+    assert (live.idle, live.running, live.waiting) == (True, 0, 0)
+    assert live.bytes == LiveDecoder(live.decoder, width=4).bytes
+    (again,) = drive(live, [simple(9)]).values()
+    for name in ("tokens", "logprobs"):
+        assert joined(again, name).tobytes() == joined(fresh, name).tobytes()
+
+
+def test_a_long_beginning_is_held_once_by_prompts_that_come_one_by_one(backbone):
+    rng = np.random.default_rng(3)
+    head = rng.integers(0, 90, 300)
+    prompts = [np.concatenate([head, rng.integers(0, 90, 20 + i)]).astype(np.int32) for i in range(12)]
+    law, noise = Sampling(max_tokens=40), [NoiseKey(1, 2, i) for i in range(12)]
+    truth = {item.index: item for item in BranchDecoder(backbone).sample(prompts, noise, law, NEVER)}
+    live, said, tickets = LiveDecoder(BranchDecoder(backbone), width=12), {}, {}
+    while len(tickets) < 12 or not live.idle:
+        if len(tickets) < 12:
+            i = len(tickets)
+            tickets[live.submit(Ask(prompts[i], noise[i], law))] = i
+        for item in live.step():
+            said.setdefault(tickets[item.ticket], []).append(item)
+        # The first one whole, the trunk, and of every other one its end, in a stack with room for as many.
+        blocks = live.prompts.shelves.bytes / backbone.shape.bytes_per_token / 64
+        assert blocks <= 8 + 4 + 2 * 2 * 12
+    for i, parts in said.items():
+        assert_says(parts, truth[i])

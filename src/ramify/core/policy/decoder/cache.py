@@ -70,7 +70,11 @@ class BlockCache:
         return loaded
 
     def remember(self, tokens: IntArray, trunk: Stack | None, leaf: Stack, item: int) -> None:
-        """Index the complete blocks of a trace whose beginning may lie in a trunk (run 0)."""
+        """Index the complete blocks of a trace whose beginning may lie in a trunk (run 0).
+
+        Where few blocks at the end of a run are new, only they are kept, and not the run.
+        """
+        leaf, item = self._compact(tokens, leaf, item)
         parent = 0
         for at in range(0, len(tokens) - BLOCK + 1, BLOCK):
             key = (parent, tokens[at : at + BLOCK].tobytes())
@@ -84,6 +88,23 @@ class BlockCache:
                 self._index[key] = block
                 self._held.setdefault(id(stack), _Held(stack)).keys.append(key)
             parent = block.id
+
+    def _compact(self, tokens: IntArray, leaf: Stack, item: int) -> tuple[Stack, int]:
+        """A run, or a copy of its end where the blocks before it are known."""
+        parent, at = 0, 0
+        if not self.limit:
+            return leaf, item
+        while at + BLOCK <= len(tokens):
+            block = self._index.get((parent, tokens[at : at + BLOCK].tobytes()))
+            if block is None:
+                break
+            parent, at = block.id, at + BLOCK
+        fresh = (len(tokens) - at) // BLOCK * BLOCK
+        if id(leaf) in self._held or fresh == 0 or at < leaf.start or 2 * fresh > leaf.length:
+            return leaf, item
+        end = Stack(leaf.shape, 1, at, fresh)
+        end.copy_block(0, 0, leaf, item, at - leaf.start, fresh)
+        return end, 0
 
     def trim(self) -> None:
         """Drop the stacks that were not used for longest until the rest fits."""

@@ -76,7 +76,7 @@ class Prompts:
     def __init__(self, decoder: BranchDecoder, layers: tuple[int, ...], window: int) -> None:
         self.decoder, self.layers = decoder, layers
         self.window = max(window, 1) if layers else 1
-        self.shelves = Shelves(decoder.backbone.shape)
+        self.shelves = Shelves(decoder.backbone.shape, share=not decoder.by_request)
         self.computed = 0
         self._known: dict[bytes, Prompt] = {}
         self._users: dict[int, int] = {}
@@ -150,7 +150,7 @@ class Prompts:
                 runs[owner] = self._next
                 self._users[self._next] = 0
                 whole = reading.forest.tokens[owner]
-                self.shelves.put(self._next, reading.forest.seats[owner], len(whole))
+                self.shelves.put(self._next, reading.forest.seats[owner], whole)
                 self._next += 1
             opening = reading.logits[int(pairs[-1])]
             none = opening.new_zeros((0, 0, 0))

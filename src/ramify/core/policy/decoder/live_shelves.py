@@ -5,27 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from ramify.core.policy.decoder.plan import BLOCK, align
+from ramify.core.policy.decoder.plan import BLOCK, align, shared
 from ramify.core.policy.decoder.prefill import Seat
 from ramify.core.policy.decoder.stack import KvShape, Stack
+from ramify.core.types import IntArray
+
+_WORTH = 2 * BLOCK
+"""Tokens that two prompts must share at least, to be held once for both."""
 
 
 @dataclass(slots=True)
 class _Shelf:
-    """Runs of about equal length that continue one trunk; ``owners`` names them, None is a gap."""
+    """Runs of about equal length that continue one trunk; ``owners`` names them, None is a gap.
+
+    ``head`` are the trunk's tokens.
+    """
 
     stack: Stack
     trunk: Stack | None
+    head: IntArray
     owners: list[int | None] = field(default_factory=list)
     view: Stack | None = None
 
 
 @final
 class Shelves:
-    """Runs by number. A stack has room for twice what it holds, so that requests may come one by one."""
+    """Runs by number. A stack has room for twice what it holds, so that requests may come one by one.
 
-    def __init__(self, shape: KvShape) -> None:
+    With ``share`` prompts that begin alike continue one trunk, also where they come one by one; what is
+    computed of them must depend on their tokens alone.
+    """
+
+    def __init__(self, shape: KvShape, share: bool = False) -> None:
         self.shape = shape
+        self.share = share
+        self._tokens: dict[int, IntArray] = {}
         self._shelves: dict[tuple[int, int, int], _Shelf] = {}
         self._where: dict[int, tuple[int, int, int]] = {}
 
@@ -35,15 +49,17 @@ class Shelves:
         trunks = {id(s.trunk): s.trunk.bytes for s in self._shelves.values() if s.trunk is not None}
         return sum(s.stack.bytes for s in self._shelves.values()) + sum(trunks.values())
 
-    def put(self, number: int, seat: Seat, length: int) -> None:
-        """Copy a run of a filled stack; ``length`` is how many tokens it and its trunk hold."""
-        start = seat.leaf.start
-        filled = min(align(max(length - start, 0)), seat.leaf.length)
+    def put(self, number: int, seat: Seat, tokens: IntArray) -> None:
+        """Copy a run of a filled stack; ``tokens`` are those that it and its trunk hold."""
+        trunk, start = self._trunk(seat, tokens)
+        skipped = start - seat.leaf.start
+        filled = min(align(max(len(tokens) - start, 0)), seat.leaf.length - skipped)
         room = 1 << (max(filled, BLOCK) - 1).bit_length()
-        name = (0 if seat.trunk is None else id(seat.trunk), start, room)
+        name = (0 if trunk is None else id(trunk), start, room)
         shelf = self._shelves.get(name)
         if shelf is None:
-            shelf = self._shelves[name] = _Shelf(Stack(self.shape, 1, start, room), seat.trunk)
+            fresh = Stack(self.shape, 1, start, room)
+            shelf = self._shelves[name] = _Shelf(fresh, trunk, tokens[:start])
         if None in shelf.owners:
             item = shelf.owners.index(None)
             shelf.owners[item] = number
@@ -53,13 +69,36 @@ class Shelves:
             shelf.view = None
             if item >= shelf.stack.count:
                 self._resize(shelf, 2 * shelf.stack.count)
-        shelf.stack.copy_block(item, 0, seat.leaf, seat.item, 0, filled)
+        shelf.stack.copy_block(item, 0, seat.leaf, seat.item, skipped, filled)
         # What lay here before may not be finite, and 0 * NaN is NaN.
         shelf.stack.clear(item, filled)
         self._where[number] = name
+        self._tokens[number] = tokens
+
+    def _trunk(self, seat: Seat, tokens: IntArray) -> tuple[Stack | None, int]:
+        """The trunk that a run continues, and its length: its own, one that is here, or a new one."""
+        best, length = seat.trunk, seat.leaf.start
+        if not self.share:
+            return best, length
+        for shelf in self._shelves.values():
+            size = len(shelf.head)
+            if length <= size < len(tokens) and size and shared(shelf.head, tokens) == size:
+                best, length = shelf.trunk, size
+        # The last token is the run's own, so that no run is empty.
+        alike = max((shared(other, tokens) for other in self._tokens.values()), default=0)
+        alike = min(alike, len(tokens) - 1) // BLOCK * BLOCK
+        if alike < max(_WORTH, 2 * length):
+            return best, length
+        trunk = Stack(self.shape, 1, 0, alike)
+        own = seat.leaf.start
+        if seat.trunk is not None:
+            trunk.copy_block(0, 0, seat.trunk, 0, 0, own)
+        trunk.copy_block(0, own, seat.leaf, seat.item, 0, alike - own)
+        return trunk, alike
 
     def drop(self, number: int) -> None:
         """Nobody needs this run any more; its memory is used again or given back by :meth:`tidy`."""
+        del self._tokens[number]
         owners = self._shelves[self._where.pop(number)].owners
         owners[owners.index(number)] = None
 

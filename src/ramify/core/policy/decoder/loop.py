@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What each request [n] has of its own: the most tokens it may say, 1 or more, and what not to begin with.
+    """What each request [n] has of its own: the most tokens it may say (1 or more), what not to begin with.
 
     ``without``: the token that its first free one must not be, -1: any.
     """
