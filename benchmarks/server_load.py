@@ -6,8 +6,8 @@ ask at the same time, greedy, for the same number of tokens; servers take turns.
 the policy's own continuation. On Ramify's servers a further round draws with seeds at temperature 1, and each
 answer must be the policy's draw under that seed.
 
-`transformers serve` runs with continuous batching (with the settings that `benchmarks/decode_speed.py` found
-to be its best) and without; without, it answers one request after another, so it is asked only with few
+`transformers serve` runs with continuous batching (with the settings that `benchmarks/decode_speed.py` takes
+in its quick form) and without; without, it answers one request after another, so it is asked only with few
 clients.
 """
 
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter answers, fewer rounds; under 50 s")
     options = parser.parse_args()
     quick = options.quick
-    count = 24 if quick else 64
+    count = 16 if quick else 64
     with threads(2), tempfile.TemporaryDirectory() as scratch:
         policy = target()
         draft = drafter(policy, "dspark")
@@ -257,7 +257,7 @@ def main() -> None:
         ).save(cost)  # fmt: skip
         with servers(path(TARGET), drafter_folder(policy, "dspark"), cost, quick) as found:
             print(f"servers: {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
-            measured = measure(found, asked, count, 2 if quick else 5, quick)
+            measured = measure(found, asked, count, 1 if quick else 5, quick)
             drawn = {s.name: crowd(s, asked[:32], count, seeded=True) for s in found if s.ours}
         greedy = expected(policy, asked, count, seeded=False)
         seeded = expected(policy, asked[:32], count, seeded=True)

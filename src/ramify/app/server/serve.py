@@ -15,6 +15,7 @@ from ramify.app.server.build import Model, create_app, with_address
 from ramify.app.server.heads import Bounded
 from ramify.app.server.settings import ServerSettings
 from ramify.core.errors import CannotDo, MissingExtra
+from ramify.core.policy.workers import release_workers
 
 if TYPE_CHECKING:
     import uvicorn
@@ -92,6 +93,7 @@ def _server(models: Mapping[str, Model], settings: ServerSettings, level: str) -
         limit_concurrency=settings.connections,
         timeout_graceful_shutdown=math.ceil(settings.drain_s),
     )
+    release_workers()  # the models were read in this thread, and the engines' threads are to run them
     return uvicorn.Server(config)
 
 

@@ -102,7 +102,8 @@ class SpeculativeDecoder:
     def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
         """One continuation per request, yielded as they finish.
 
-        Under the coupled rule and at temperature 0 the tokens are those of ``target.sample``.
+        Under the coupled rule and at temperature 0 the tokens are those of ``target.sample``. Where the
+        schedule would not draft for so many, the target's own batch decoder works them off.
 
         Raises:
             BadInput: as :meth:`LocalPolicy.sample`.
@@ -111,6 +112,9 @@ class SpeculativeDecoder:
         owner: dict[int, int] = {}
         speculator = self._speculator.fresh(self._listen(owner, requests))
         width = min(self.width, max(len(asks), 1))
+        if asks and not speculator.pays(width):
+            yield from self.target.sample(requests, settings)
+            return
         live = LiveDecoder(self.target.decoder, width=width, speculator=speculator)
         for index, ask in enumerate(asks):
             owner[live.submit(ask)] = index

@@ -12,6 +12,7 @@ import numpy as np
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.live import Ask, LiveDecoder
+from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.speculator import Branches, Drafts, Speculator
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
@@ -146,10 +147,13 @@ def _about(policy: LocalPolicy, context: int, repeats: int) -> dict[str, Any]:
 def _steps(policy: LocalPolicy, prompt: IntArray, room: int, speculator: ModelSpeculator | None) -> Ready:
     """Steps of a live decoder in which so many branches run: plain ones, or rounds at full length."""
     law = Sampling(max_tokens=room, ignore_eos=True)
+    own = policy.decoder
 
     def ready(branches: int) -> Callable[[], object]:
         drafter = None if speculator is None else speculator.fresh()
-        live = LiveDecoder(policy.decoder, width=branches, speculator=drafter)
+        # A round feeds more tokens than a batch has branches, so as many branches must be let in to time it.
+        decoder = BranchDecoder(own.backbone, own.memory, branches, own.edits)
+        live = LiveDecoder(decoder, width=branches, speculator=drafter)
         for draw in range(branches):
             live.submit(Ask(prompt, NoiseKey(0, 0, draw), law))
         while live.waiting:

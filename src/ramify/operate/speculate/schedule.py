@@ -211,7 +211,8 @@ class PrefixScheduler:
         """Whether drafting pays, from the past alone: the best step with drafts against a plain one.
 
         ``recent`` [g] is how often the first j drafts survived lately, in place of the last confidences.
-        True where there is no past yet. Counts its own refusals: ask once a round.
+        True where there is no past yet. Counts its own refusals: ask once a round. Where not even drafts that
+        are all kept would pay, nothing is tried.
 
         Raises:
             BadInput: more requests than the table covers, where it is not to be capped.
@@ -228,6 +229,8 @@ class PrefixScheduler:
             return True
         values = values[: self.cost.range[1] - requests]
         plain = requests / float(self.cost.verify(np.array([requests]))[0])
+        if path(np.ones(len(values)), requests, self.cost).max() <= plain:
+            return False
         pays = bool(path(values, requests, self.cost).max() > plain)
         self._plain = 0 if pays or self._plain >= self.retry else self._plain + 1
         return self._plain == 0

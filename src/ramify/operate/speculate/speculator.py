@@ -39,7 +39,7 @@ RULES: Final[tuple[str, ...]] = get_args(Rule)
 CREDIT: Final = 4.0
 """So many rounds in which all drafts were kept are believed of a drafter before its first."""
 PROBE: Final = 4
-"""So many branches are drafted for to see whether drafting would pay again for a large batch."""
+"""So many branches are drafted for to see whether drafting pays for a large batch, first or again."""
 _KNOWN = 1024
 
 
@@ -179,11 +179,12 @@ class ModelSpeculator:
         limits = np.minimum(branches.room - 1, self.block)
         if not len(branches) or int(limits.max()) < 1:
             return None
-        if self.scheduler is not None and not self._pays(len(branches)):
+        if not self.pays(len(branches)):
             self._refused = True
             return None
         rows = None
-        if self._refused and len(branches) > PROBE:
+        unknown = self.scheduler is not None and not self.tally.seen
+        if (self._refused or unknown) and len(branches) > PROBE:
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
         self._refused = False
         drafts = self._propose(branches, limits, rows, began)
@@ -228,11 +229,12 @@ class ModelSpeculator:
         self._settled = None
         self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept - 1), self.eos))
 
-    def _pays(self, requests: int) -> bool:
-        """Whether the schedule would draft, by the past alone. A first round that fails says little."""
-        assert self.scheduler is not None
-        recent = self.tally.recent(CREDIT) if self.tally.stats.rounds else None
-        return self.scheduler.drafts(requests, recent)
+    def pays(self, requests: int) -> bool:
+        """Whether the schedule would draft for so many, by the past alone; ask once a round.
+
+        Before the first rounds, drafts are believed to be kept.
+        """
+        return self.scheduler is None or self.scheduler.drafts(requests, self.tally.recent(CREDIT))
 
     # -- one round -------------------------------------------------------------------------------
 

@@ -67,14 +67,20 @@ class Tally:
 
     def __init__(self, g: int) -> None:
         self.g = g
+        self._lately = np.zeros((2, g))
+        self._passes = 0
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin to count anew. How drafts fared lately stays known."""
         self._counts = dict.fromkeys(("rounds", "passes", "plain", "drafted", "verified", "accepted"), 0)
         self._reached = np.zeros(self.g, dtype=np.int64)
         self._kept = np.zeros(self.g, dtype=np.int64)
-        self._lately = np.zeros((2, self.g))
+
+    @property
+    def seen(self) -> bool:
+        """Whether any round was counted yet, before a reset too."""
+        return self._passes > 0
 
     def plain(self) -> None:
         """A step without drafts."""
@@ -92,6 +98,7 @@ class Tally:
         counts = self._counts
         counts["rounds"] += len(lengths)
         counts["passes"] += 1
+        self._passes += 1
         counts["drafted"] += drafted
         counts["verified"] += int(lengths.sum())
         counts["accepted"] += int(accepted.sum())
@@ -106,7 +113,7 @@ class Tally:
         A position that was not reached lately is taken to be as good as the one before it. ``credit``: so
         many rounds in which every draft survived stand before the first; they fade as all rounds do.
         """
-        reached, kept = self._lately + credit * DECAY ** self._counts["passes"]
+        reached, kept = self._lately + credit * DECAY**self._passes
         if reached[0] < 1e-6:
             return None
         known = reached > 1e-6
