@@ -7,9 +7,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from ramify.app.server.api_chat import ChatRequest, NamedTool
 from ramify.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
 from ramify.app.server.desk import Call, Desk, Running
@@ -19,6 +16,7 @@ from ramify.app.server.refuse import BadParameter
 from ramify.app.server.served import Asked, Delta, Served, speaks_tokens
 from ramify.app.server.stream import DONE, EventStream, Head, json_answer
 from ramify.app.server.turn import Turn
+from ramify.app.server.web import Request, Response
 from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Sampling
 from ramify.core.types import Json, Message

@@ -9,9 +9,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from ramify.app.server.api_completions import CompletionRequest
 from ramify.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
 from ramify.app.server.desk import Call, Desk, Running
@@ -19,6 +16,7 @@ from ramify.app.server.logprobs import Spell, by_id, completion_logprobs
 from ramify.app.server.refuse import BadParameter
 from ramify.app.server.served import Asked, Delta, TokenServed
 from ramify.app.server.stream import DONE, EventStream, Head, json_answer
+from ramify.app.server.web import Request, Response
 from ramify.core.types import IntArray, Json, token_array
 
 if TYPE_CHECKING:

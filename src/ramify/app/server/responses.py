@@ -8,9 +8,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from ramify.app.server.api import SamplingBody
 from ramify.app.server.api_responses import ResponseRequest
 from ramify.app.server.asking import refuse_unsupported, settings_of, told
@@ -22,6 +19,7 @@ from ramify.app.server.response_items import call_items, messages_of, text_item,
 from ramify.app.server.served import Asked, Delta, Served, speaks_tokens
 from ramify.app.server.stream import EventStream, json_answer
 from ramify.app.server.turn import Turn
+from ramify.app.server.web import Request, Response
 from ramify.core.policy.base import Sampling
 from ramify.core.types import Json, Message
 

@@ -8,12 +8,6 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-
 from ramify.app.server.api import ErrorBody, Health, ModelList, ModelRow
 from ramify.app.server.api_chat import ChatCompletion, ChatRequest
 from ramify.app.server.api_completions import Completion, CompletionRequest
@@ -31,6 +25,7 @@ from ramify.app.server.responses import respond
 from ramify.app.server.served import Served
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
+from ramify.app.server.web import FastAPI, HTTPException, Request, RequestValidationError, Response
 from ramify.core.errors import UserError
 
 _ERRORS: dict[int | str, dict[str, Any]] = {

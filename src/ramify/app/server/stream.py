@@ -7,10 +7,9 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
-from starlette.responses import Response
-
 from ramify.app.server.refusal import error_event
 from ramify.app.server.refuse import status_and_body
+from ramify.app.server.web import Response
 from ramify.core.errors import UserError
 
 if TYPE_CHECKING:
