@@ -1,4 +1,4 @@
-"""Checkpoints from which training goes on bit for bit, and a Ctrl-C that waits for the step's end."""
+"""Checkpoints from which training goes on bit for bit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import hashlib
 import json
 import pickle
 import shutil
-import signal
 import tempfile
-import threading
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -115,35 +112,6 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
             hint="remove it; training goes on from the one before",
         )
     return log
-
-
-@final
-class Interrupt:
-    """While open, Ctrl-C only sets ``asked``, so that no step is left half done; a second one stops at once.
-
-    Signals reach the main thread only; elsewhere this does nothing.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: Any = None
-        self._here = threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> Self:
-        if self._here:
-            self._before = signal.signal(signal.SIGINT, self._hear)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._here:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
 
 
 def _all(folder: Path) -> list[Path]:

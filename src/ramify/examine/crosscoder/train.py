@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ramify.core.errors import BadInput
+from ramify.core.run.interrupt import Interrupt
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json
 from ramify.examine.crosscoder import checkpoint
@@ -213,7 +214,7 @@ def train(
         model.set_normalizer(fit_normalizer(source.chunk(i) for i in range(len(source.sizes))))
     penalty = partition_penalty(model, plan, plan.batch)
     first, seconds = state.step, 0.0
-    with checkpoint.Interrupt() as stop:
+    with Interrupt() as stop:
         began = time.perf_counter()
         for z in batches(model, source, plan, state.step):
             row = _step(model, z, plan, state, penalty)

@@ -231,7 +231,7 @@ class LateStates:
         self._gone.update(tickets.tolist())
         if len(self._gone) >= _SWEEP:
             self._chunks = deque(c for c in self._chunks if not self._gone.issuperset(c.tickets.tolist()))
-            self._gone.clear()
+            self._gone &= {t for c in self._chunks for t in c.tickets.tolist()}
 
     def clear(self) -> None:
         """Forget everything."""
