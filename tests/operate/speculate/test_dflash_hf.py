@@ -46,7 +46,13 @@ def draft(target):
     said = answers(target, prompts, GREEDY).examples
     config = draft_config(target, "dflash", block=4, layers=1, mask_token=MASK)
     plan = DraftTraining(
-        steps=60, batch=24, rows=24, anchors=8, learning_rate=1e-2, terms=LossWeights(1, 0, 0), held_out=0
+        steps=60,
+        batch=24,
+        rows=24,
+        anchors=8,
+        learning_rate=1e-2,
+        terms=LossWeights(1.0, 0.0, 0.0),
+        held_out=0,
     )
     return train_draft(target, said, config, plan).draft
 
