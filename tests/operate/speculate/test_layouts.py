@@ -194,8 +194,9 @@ def test_what_cannot_be_mapped_is_refused_by_name(target, folder, fields, error,
 
 
 def test_an_unknown_field_can_be_passed_over(target, folder):
+    known = import_draft(folder, target).config
     change(folder, num_gpus=8)
-    import_draft(folder, target, ignore=["num_gpus"])
+    assert import_draft(folder, target, ignore=["num_gpus"]).config == known
 
 
 SPECULATORS = [
