@@ -24,8 +24,10 @@ THETA = 1e6
 SLOW, FAST = 0.006, 0.1
 #: How many tokens before each one are kept beside it.
 SLOTS = 3
-#: Of each matching head, how many tokens it compares, and whether it leaves out the present one.
-PLANTED = ((3, False), (3, True))
+#: What matching heads compare: so many tokens before the present one with so many before each other one.
+#: One goes on where the last three tokens stood; one leaves the present token out, so that it goes on behind
+#: another sign; one steps over a token, so that it copies what has a sign in front of every part.
+PLANTED = (((0, 1), (1, 2), (2, 3)), ((1, 2), (2, 3)), ((0, 2), (1, 3)))
 #: How much a perfect match counts before the softmax.
 SHARP = 30.0
 #: How strongly what was found is added, in embeddings.
@@ -100,10 +102,9 @@ def _plant(model: Any, shape: Planted) -> None:
     for number, begin in enumerate(places):
         _look_back(model.model.layers[0].self_attn, number, head, turns, view, begin, shape.spread)
     for number in range(shape.heads):
-        length, skips = PLANTED[number % len(PLANTED)]
         _match(
-            model.model.layers[1].self_attn, number, head, compared, view, places[:length],
-            COPIES * shape.spread / shape.heads**0.5, skips,
+            model.model.layers[1].self_attn, number, head, compared, view, places,
+            COPIES * shape.spread / shape.heads**0.5,
         )  # fmt: skip
     for layer in model.model.layers:
         # Else random output would drown the contents.
@@ -144,7 +145,7 @@ def _look_back(
     attention.v_proj.weight[rows], attention.o_proj.weight[:, rows] = value, out
 
 
-def _match(  # noqa: PLR0917
+def _match(
     attention: Any,
     number: int,
     head: int,
@@ -152,29 +153,27 @@ def _match(  # noqa: PLR0917
     view: Tensor,
     places: list[int],
     copies: float,
-    skips: bool,
 ) -> None:
     """Head ``number`` finds where the last tokens stood before, and adds what followed.
 
-    With k ``places`` it compares the present token and the k - 1 before it with the k before each other
-    token, each pair in dimensions of its own. One that ``skips`` leaves the present token out, so that it
-    goes on behind another sign.
+    Each pair of :data:`PLANTED` is compared in dimensions of its own: the token so many before the present
+    one with the token so many before each other one, which stands in one of its ``places``.
     """
     width = attention.q_proj.weight.shape[1]
     slot, content = view.shape
     rows = slice(number * head, (number + 1) * head)
     query, key, value = (_noise(head, width, 0.01) for _ in range(3))
-    pairs = [back for back in range(len(places)) if back or not skips] or [0]
+    pairs = [pair for pair in PLANTED[number % len(PLANTED)] if pair[1] <= len(places)]
     size = len(compared) // len(pairs)
     sharp = (SHARP * head**0.5 / size / len(pairs)) ** 0.5
-    for block, back in enumerate(pairs):
+    for block, (mine, other) in enumerate(pairs):
         dims = compared[block :: len(pairs)][:size]
         turn = _turn(slot, size).T * (slot / size) ** 0.5 if size < slot else _turn(size, slot)
-        key[dims, places[back] : places[back] + slot] = turn * sharp
-        if back == 0:
+        key[dims, places[other - 1] : places[other - 1] + slot] = turn * sharp
+        if mine == 0:
             query[dims, :content] = turn @ view * sharp
         else:
-            query[dims, places[back - 1] : places[back - 1] + slot] = turn * sharp
+            query[dims, places[mine - 1] : places[mine - 1] + slot] = turn * sharp
     carried = torch.linalg.qr(torch.randn(content, head))[0].T
     value[:, :content] = carried
     out = _noise(width, head, 0.002)

@@ -27,7 +27,8 @@ UNKNOWABLE = re.compile(
 #: Programs that list a folder in the order in which it happens to lie on the disk.
 _UNORDERED = re.compile(r"(?<![\w./-])(?:find|grep\s+-[A-Za-z]*[rR][A-Za-z]*)\b(?![^;&]*\|\s*(?:sort|wc)\b)")
 _ELSEWHERE = re.compile(r"(?<![\w.-])/(?:usr|bin|etc|lib|sbin|dev/(?!null)|tmp)\b")
-_WORD = re.compile(r"[A-Za-z0-9_./-]+")
+#: What may be a path in a command.
+PIECE = re.compile(r"[A-Za-z0-9_./-]+")
 LONGEST_NOTE = 240
 
 
@@ -62,7 +63,7 @@ def note(state: ShellState, command: str) -> str:
     """What decides the answer: where it runs, and what lies under each path that it names."""
     files, folders = state.files(), state.folders()
     parts = [f"in {place(state)}"]
-    words = [word for word in dict.fromkeys(_WORD.findall(command)) if not word.startswith("-")]
+    words = [word for word in dict.fromkeys(PIECE.findall(command)) if not word.startswith("-")]
     named = words[1:] or ["."]
     for word in named:
         path = posixpath.normpath(posixpath.join(state.cwd, word))

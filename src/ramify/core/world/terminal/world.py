@@ -24,9 +24,10 @@ from ramify.core.world.spec import Spec
 from ramify.core.world.terminal import actors, words
 from ramify.core.world.terminal.actions import knowable, note, said, submitted
 from ramify.core.world.terminal.goals import Drawn, Goal, draw
+from ramify.core.world.terminal.labels import Origins, labelled, labelled_note, traced
 
 ACCEPTED, REJECTED = "accepted", "rejected"
-OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int}
+OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int, "brief": str}
 _KEYS = ("kind", "files", "folders", "told", "goal", "script")
 LIMITS = ShellLimits()
 ACTIONS = (
@@ -39,11 +40,15 @@ DESCRIPTION = "A shell in the folder /home/agent . The user : {told} ."
 @final
 @dataclass(frozen=True)
 class TerminalWorld:
-    """Small folders and one request in each; ``chars`` of an answer are shown."""
+    """Small folders and one request in each; ``chars`` of an answer are shown.
+
+    ``brief``: ``full``, or ``labels`` for lines with names, and notes that point to them.
+    """
 
     turns: int = 10
     unconfined: bool = False
     chars: int = 2000
+    brief_form: str = "full"
     options: str = ""
 
     version = "1"
@@ -53,6 +58,8 @@ class TerminalWorld:
     def __post_init__(self) -> None:
         if self.turns < 1 or self.chars < 1:
             raise BadInput("turns and chars are 1 or more", where="terminal")
+        if self.brief_form not in ("full", "labels"):
+            raise BadInput(f"there is no brief {self.brief_form!r}", where="terminal", hint="full or labels")
 
     @property
     def name(self) -> str:
@@ -103,12 +110,13 @@ class TerminalWorld:
             record = json.loads(snapshot)
             other, turn = record["task"], int(record["turn"])
             state = ShellState.from_json(record["state"])
+            origins = {path: tuple(sources) for path, sources in record.get("origins", {}).items()}
             seen = None if record["seen"] is None else Observation(**record["seen"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
         if other != task.id:
             raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
-        return TerminalEpisode(self, task, drawn, state, turn=turn, seen=seen)
+        return TerminalEpisode(self, task, drawn, state, turn=turn, seen=seen, origins=origins)
 
     def brief(self, task: Task) -> Brief:
         """The request, and every file and folder with its content."""
@@ -116,8 +124,12 @@ class TerminalWorld:
         return Brief(
             task_description=DESCRIPTION.format(told=drawn.told),
             action_space=ACTIONS,
-            initial_state=shown(ShellState.of_files(drawn.files, drawn.folders)),
+            initial_state=self.shown(ShellState.of_files(drawn.files, drawn.folders)),
         )
+
+    def shown(self, begin: ShellState) -> str:
+        """The folder of a beginning in the form that this world's briefs have."""
+        return labelled(begin) if self.brief_form == "labels" else shown(begin)
 
     def actor(self, task: Task, seed: int) -> Actor:
         """Solves, errs or looks around, by the seed."""
@@ -140,7 +152,9 @@ def terminal_world(spec: Spec) -> TerminalWorld:
     """The world of a specification; raises BadInput for options that it has not."""
     if spec.argument:
         raise BadInput(f"terminal takes no argument, not {spec.argument!r}", where="terminal")
-    return TerminalWorld(**spec.take(OPTIONS), options=spec.query)
+    options = spec.take(OPTIONS)
+    form = str(options.pop("brief", "full"))
+    return TerminalWorld(**options, brief_form=form, options=spec.query)
 
 
 @final
@@ -149,16 +163,17 @@ class TerminalEpisode:
 
     def __init__(
         self, world: TerminalWorld, task: Task, drawn: Drawn, state: ShellState, *, turn: int = 0,
-        seen: Observation | None = None,
+        seen: Observation | None = None, origins: Origins | None = None,
     ) -> None:  # fmt: skip
         self.task, self.state = task, state
         self._world, self._drawn, self._turn, self._seen = world, drawn, turn, seen
+        self._origins = origins or {path: (path,) for path in drawn.files}
 
     @property
     def first(self) -> Observation:
         """The files and folders, before any command."""
         begin = ShellState.of_files(self._drawn.files, self._drawn.folders)
-        return Observation(shown(begin), key(self.task, begin, False))
+        return Observation(self._world.shown(begin), key(self.task, begin, False))
 
     def step(self, action: str) -> Observation:
         """Run a command and see what it prints, or submit and be graded."""
@@ -173,11 +188,22 @@ class TerminalEpisode:
         before = self.state
         ran = self._world.shell().run(before, command)
         self.state = ran.state
-        info: Json = {"exact": knowable(command, ran), "note": note(before, command), "status": ran.status}
+        info: Json = {
+            "exact": knowable(command, ran),
+            "note": self._note(before, command, ran.output),
+            "status": ran.status,
+        }
         text = printed(ran.output, ran.ended, self._world.chars)
         done = self._turn >= self._world.turns
         self._seen = Observation(text, key(self.task, self.state, done), done, 0.0 if done else None, info)
         return self._seen
+
+    def _note(self, before: ShellState, command: str, output: str) -> str:
+        if self._world.brief_form != "labels":
+            return note(before, command)
+        known = self._origins
+        self._origins = traced(command, before, self.state, known)
+        return labelled_note(before, command, output, known, self._drawn.files)
 
     def _graded(self, answer: str) -> Observation:
         why = shortcoming(self._drawn, self.state, answer)
@@ -187,9 +213,11 @@ class TerminalEpisode:
         return Observation(text, key(self.task, self.state, True), True, reward, info)
 
     def snapshot(self) -> bytes:
-        """Files with their modes, folder, variables, turn and last answer, as JSON."""
+        """Files with their modes, folder, variables, turn and last answer, as JSON; what notes need, too."""
         seen = None if self._seen is None else asdict(self._seen)
         record = {"task": self.task.id, "turn": self._turn, "state": self.state.to_json(), "seen": seen}
+        if self._world.brief_form == "labels":
+            record["origins"] = {path: list(sources) for path, sources in self._origins.items()}
         return json.dumps(record, sort_keys=True).encode()
 
     def reseed(self, seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal, final
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ramify.core.types import Json
 from ramify.core.world.tools.call import compact
+from ramify.core.world.tools.labels import call_note
 from ramify.core.world.tools.schema import MOST, Column, Database, Table, Value, Verb
 from ramify.core.world.tools.store import Store
 
@@ -144,10 +145,11 @@ def wrong(error: ValidationError) -> str:
 
 @final
 class Service:
-    """Runs calls on one store."""
+    """Runs calls on one store; ``labels``: notes are those of :mod:`ramify.core.world.tools.labels`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, labels: bool = False) -> None:
         self.store = store
+        self.labels = labels
         self.tools = tools_of(store.database)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
@@ -160,6 +162,19 @@ class Service:
         except ValidationError as error:
             return refusal(wrong(error))
         given = {key: value for key, value in checked.model_dump().items() if value is not None}
+        if not self.labels:
+            return self._run(tool, given)
+        note = self._labelled(tool, given)
+        return replace(self._run(tool, given), note=note)
+
+    def _labelled(self, tool: Tool, given: Mapping[str, Value]) -> str:
+        """The note in labels of a call that has not run yet."""
+        where = {column.name: given[column.name] for column in tool.table.columns if column.name in given}
+        text = str(given["text"]) if tool.verb == "search" else None
+        matched = {row["id"] for row in self.store.find(tool.table, where, text)}
+        return call_note(self.store.database, self.store.rows(), tool.table, tool.verb, given, matched)
+
+    def _run(self, tool: Tool, given: dict[str, Any]) -> Answer:
         if tool.verb in ("get", "update", "delete"):
             return self._one(tool, int(given.pop("id")), given)
         if tool.verb == "create":

@@ -2,7 +2,8 @@
 
 A turn is one call, ``{"name": ..., "arguments": {...}}``; an answer is one line of JSON. ``submit`` ends an
 episode: it is accepted where the rows are those that the goal leads to and the answer is right. DATABASE is
-library, shop or tickets (none: all three). Option ``brief``: ``full``, or ``short`` for goal and rows alone.
+library, shop or tickets (none: all three). Option ``brief``: ``full``; ``short`` for goal and rows alone; or
+``labels`` for those with rows and notes in one-word labels (:mod:`ramify.core.world.tools.labels`).
 ``tools:mcp`` is the world of an MCP server instead (:mod:`ramify.core.world.tools.mcp`).
 """
 
@@ -26,6 +27,7 @@ from ramify.core.world.spec import Spec
 from ramify.core.world.tools.actors import SUBMIT, Scripted
 from ramify.core.world.tools.call import call_line, compact, read_call
 from ramify.core.world.tools.goals import Goal, Part, after, draw_goal
+from ramify.core.world.tools.labels import WORDS, all_labels, state, submit_note
 from ramify.core.world.tools.schema import DATABASES, MOST, PEOPLE, THINGS, Rows, database
 from ramify.core.world.tools.service import LARGEST_PAGE, PAGE, Answer, Service, refusal, tools_of
 from ramify.core.world.tools.store import Store
@@ -50,10 +52,18 @@ _RULES = (
 class ToolsEpisode:
     """One live run: the database, the turn, and how it ended."""
 
-    def __init__(self, task: Task, goal: Goal, rows: Rows, turn: int = 0, end: str | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        goal: Goal,
+        rows: Rows,
+        turn: int = 0,
+        end: str | None = None,
+        labels: bool = False,
+    ) -> None:
         self.task = task
         self._goal = goal
-        self._service = Service(Store(goal.database, rows))
+        self._service = Service(Store(goal.database, rows), labels)
         self._turn = turn
         self._end = end
 
@@ -88,6 +98,8 @@ class ToolsEpisode:
         said = "" if given is None else str(given).strip().lower()
         right = wanted is None or said == wanted.lower()
         self._end = ACCEPTED if reached and right else REJECTED
+        if self._service.labels:
+            return Answer(self._end, submit_note(self._goal, self.rows(), said))
         note = "rows right" if reached else "rows wrong"
         return Answer(self._end, note if wanted is None else f"{note} ; wanted {wanted}")
 
@@ -125,6 +137,7 @@ class ToolsWorld:
     databases: tuple[str, ...]
     short: bool = False
     spec: str = "tools"
+    labels: bool = False
 
     version = "1"
     max_turns = MAX_TURNS
@@ -149,7 +162,8 @@ class ToolsWorld:
                 texts += [table.name, table.one, *(column.name for column in table.columns)]
                 texts += [choice for column in table.columns for choice in column.choices]
             texts += [tool.signature for tool in tools_of(made).values()]
-            texts += _samples(name)
+            texts += _samples(name, self.labels)
+            texts += [*all_labels(made), WORDS] if self.labels else []
         return tuple(sorted({piece for text in texts for piece in _PIECES.findall(text)}))
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
@@ -181,7 +195,7 @@ class ToolsWorld:
         """Begin; there is no chance."""
         del seed
         goal = goal_of(task)
-        return ToolsEpisode(task, goal, goal.rows)
+        return ToolsEpisode(task, goal, goal.rows, labels=self.labels)
 
     def restore(self, task: Task, snapshot: bytes) -> ToolsEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
@@ -193,7 +207,7 @@ class ToolsWorld:
                 raise ValueError("other tables, or another end")
             if other != task.id:
                 raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
-            return ToolsEpisode(task, goal, rows, turn, end)
+            return ToolsEpisode(task, goal, rows, turn, end, self.labels)
         except (ValueError, TypeError, KeyError, AttributeError, sqlite3.Error) as error:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
 
@@ -204,11 +218,13 @@ class ToolsWorld:
     def brief(self, task: Task) -> Brief:
         """The goal and all rows; unless it is to be short, the tools and the rules too."""
         goal = goal_of(task)
+        told = f"goal : {goal.text}"
+        if self.labels:
+            return Brief(task_description=told, initial_state=state(goal.database, goal.rows))
         rows = "\n".join(
             f"{table} : " + "\n".join([str(len(these)), *map(compact, these)])
             for table, these in goal.rows.items()
         )
-        told = f"goal : {goal.text}"
         if self.short:
             return Brief(task_description=told, initial_state=rows)
         return Brief(
@@ -235,9 +251,9 @@ _SPOKEN = f"goal : ; then tools : You are the of a library shop tickets database
 
 
 @lru_cache(maxsize=8)
-def _samples(name: str) -> tuple[str, ...]:
+def _samples(name: str, labels: bool) -> tuple[str, ...]:
     """Texts in which every run of punctuation and every fixed word of a database's answers stands."""
-    world = ToolsWorld((name,))
+    world = ToolsWorld((name,), labels=labels)
     texts: list[str] = []
     for split in ("train", "held-out"):
         part: Split = "train" if split == "train" else "held-out"
@@ -309,8 +325,8 @@ def tools_world(spec: Spec) -> World:
         return mcp_world(spec)
     options = spec.take({"brief": str})
     shown = options.get("brief", "full")
-    if shown not in ("full", "short"):
-        raise BadInput(f"there is no brief {shown!r}", where="tools", hint="full or short")
+    if shown not in ("full", "short", "labels"):
+        raise BadInput(f"there is no brief {shown!r}", where="tools", hint="full, short or labels")
     names = (database(spec.argument).name,) if spec.argument else tuple(DATABASES)
     name = "tools" + (f":{spec.argument}" if spec.argument else "") + (f"?{spec.query}" if spec.query else "")
-    return ToolsWorld(names, shown == "short", name)
+    return ToolsWorld(names, shown == "short", name, shown == "labels")

@@ -19,9 +19,9 @@ from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import WeightedSettings
 
 SETTINGS = WeightedSettings(
-    steps=2500,
+    steps=800,
     rows=4,
-    schedule=Schedule(peak=1.5e-3, shape="cosine", warmup=30, final=0.1),
+    schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.1),
     betas=(0.9, 0.98),
     half=True,
 )

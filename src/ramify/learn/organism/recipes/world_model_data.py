@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ramify.core import stats
 from ramify.core.policy.base import Sampling
@@ -28,7 +27,7 @@ from ramify.learn.simulate.prompt import answer
 from ramify.learn.simulate.world import WorldModel
 
 #: The worlds, and how many training tasks of each are recorded.
-WORLDS: dict[str, int] = {"terminal": 3000, "tools?brief=short": 3000}
+WORLDS: dict[str, int] = {"terminal?brief=labels": 3000, "tools?brief=labels": 3000}
 MODULES = (TerminalWorld.__module__, ToolsWorld.__module__)
 #: Held-out tasks of each world that a card's figures are taken on, and turns of each.
 HELD_OUT, TURNS = 60, 3
@@ -46,31 +45,7 @@ def trajectories(split: Split, counts: dict[str, int], progress: Progress = sile
     place = home() / "recordings" / worlds_digest(*MODULES)[:12]
     found = [recorded(spec, split, count, 0, place, progress) for spec, count in counts.items()]
     longest = max(map(len, found))
-    return [laid_out(items[i]) for i in range(longest) for items in found if i < len(items)]
-
-
-def laid_out(item: EnvTrajectory) -> EnvTrajectory:
-    """The episode with notes that hold files and folders as the brief does, line by line.
-
-    What is only to be copied is learned far sooner than what is to be copied with other signs between.
-    """
-    turns = tuple(replace(turn, note=lines(turn.note)) if turn.note else turn for turn in item.turns)
-    return replace(item, turns=turns) if item.domain == "terminal" else item
-
-
-def lines(note: str) -> str:
-    """``a.txt is x / y , box holds b c`` with every part, line and name on a line of its own."""
-    found = []
-    for part in note.split(" , "):
-        file, is_, text = part.partition(" is ")
-        folder, holds, names = part.partition(" holds ")
-        if is_ and " " not in file and "." in file[1:] and text != "empty":
-            found += [f"file {file}", *text.split(" / ")]
-        elif holds and " " not in folder:
-            found += [f"folder {folder}", *names.split(" ")]
-        else:
-            found.append(part)
-    return "\n".join(found)
+    return [items[i] for i in range(longest) for items in found if i < len(items)]
 
 
 def lessons(progress: Progress = silent) -> list[EnvTrajectory]:

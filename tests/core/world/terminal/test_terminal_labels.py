@@ -1,0 +1,92 @@
+"""Lines with names: briefs, where lines come from, and notes that point to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.sandbox.shell import ShellState
+from ramify.core.world.open import open_world
+from ramify.core.world.spec import Spec
+from ramify.core.world.terminal.labels import labelled, labelled_note, lines_of, traced
+from ramify.core.world.terminal.world import TerminalWorld, terminal_world
+
+FILES = {"box/a.txt": "red fox\nowl\nred fox\n", "b.md": "3\n1\n"}
+BEGIN = ShellState.of_files(FILES, ["new"])
+ORIGINS = {path: (path,) for path in FILES}
+
+
+def note(command: str, output: str, state: ShellState = BEGIN, origins: object = ORIGINS) -> list[str]:
+    return labelled_note(state, command, output, origins, FILES).split("\n")  # type: ignore[arg-type]
+
+
+def test_every_file_has_a_letter_and_every_line_a_name() -> None:
+    assert labelled(BEGIN).split("\n") == [
+        "file b.md A", "Aa 3", "Ab 1",
+        "folder box", "file box/a.txt B", "Ba red fox", "Bb owl", "Bc red fox",
+        "folder new",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "wanted"),
+    [
+        ("cat b.md", "3\n1\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Aa 3", "Ab 1"]),
+        ("sort b.md", "1\n3\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Ab 1", "Aa 3"]),
+        ("wc -l b.md", "2 b.md\n", ["file b.md A", "Aa 3", "Ab 1"]),
+        ("grep -n 3 b.md", "1:3\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Aa 3"]),
+        ("cut -d ' ' -f 1 b.md", "3\n1\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Aa 3", "Ab 1"]),
+        ("cp b.md new/c.md", "", ["file b.md A", "no new/c.md"]),
+        ("sort b.md > new/c.md", "", ["file b.md A", "no new/c.md"]),
+        ("stat -c %a b.md", "644\n", ["file b.md A", "mode 644"]),
+        ("ls box", "a.txt\n", ["folder box", "a.txt"]),
+        ("ls new", "", ["folder new", "nothing"]),
+        ("ls -R", "", ["folder .", "b.md", "box", "new", "folder box", "a.txt", "folder new", "nothing"]),
+        ("cat gone", "cat: gone: No such file or directory\n", ["no gone"]),
+        ("pwd", "/home/agent\n", []),
+    ],
+)  # fmt: skip
+def test_a_note_tells_what_a_command_can_print(command: str, output: str, wanted: list[str]) -> None:
+    assert note(command, output) == ["in .", *wanted]
+
+
+def test_lines_keep_their_names_in_files_that_commands_make() -> None:
+    after = ShellState.of_files(FILES | {"new/c.md": "1\n3\n"}, ["new"])
+    origins = traced("sort b.md > new/c.md", BEGIN, after, ORIGINS)
+    assert origins == {**ORIGINS, "new/c.md": ("b.md",)}
+    assert lines_of("new/c.md", "1\n3\n", origins, FILES) == [("Ab", "1"), ("Aa", "3")]
+    more = ShellState.of_files(FILES | {"new/c.md": "1\n3\ncow\n"}, ["new"])
+    origins = traced("echo cow >> new/c.md", after, more, origins)
+    assert note("tail -n 1 new/c.md", "cow\n", more, origins) == [
+        "in .", "file new/c.md A", "Ab 1", "Aa 3", "- cow", "out", "- cow",
+    ]  # fmt: skip
+    moved = ShellState.of_files({"b.md": FILES["b.md"], "new/a.txt": FILES["box/a.txt"]}, ["box"])
+    assert traced("mv box/a.txt new", BEGIN, moved, ORIGINS)["new/a.txt"] == ("box/a.txt",)
+
+
+def test_equal_lines_are_different_lines() -> None:
+    found = lines_of("box/a.txt", FILES["box/a.txt"], ORIGINS, FILES)
+    assert [name for name, _ in found] == ["Ba", "Bb", "Bc"]
+
+
+def test_a_snapshot_knows_where_lines_come_from() -> None:
+    world = open_world("terminal?brief=labels")
+    assert isinstance(world, TerminalWorld)
+    try:
+        world.shell()
+    except CannotDo as error:
+        pytest.skip(str(error))
+    (task,) = world.tasks("train", 1, 3)
+    path = next(iter(world.start(task, 0).state.files()))
+    episode = world.start(task, 0)
+    episode.step(f"cp {path} other.txt")
+    again = world.restore(task, episode.snapshot())
+    here, there = episode.step("cat other.txt"), again.step("cat other.txt")
+    assert here == there
+    assert here.info["note"].split("\n")[1].startswith("file other.txt ")
+    assert world.brief(task).initial_state == episode.first.text
+
+
+def test_unknown_briefs_are_refused() -> None:
+    with pytest.raises(BadInput, match="there is no brief 'short'"):
+        terminal_world(Spec.parse("terminal?brief=short"))
