@@ -20,7 +20,7 @@ from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
 SETTINGS = WeightedSettings(
     steps=1500,
     rows=8,
-    schedule=Schedule(peak=2e-3, shape="cosine", warmup=30, final=0.05),
+    schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.05),
     betas=(0.9, 0.98),
     half=True,
 )

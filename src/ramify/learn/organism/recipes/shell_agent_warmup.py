@@ -34,14 +34,14 @@ Arm = Literal["predict", "control"]
 READING = WeightedSettings(
     steps=500,
     rows=6,
-    schedule=Schedule(peak=2e-3, shape="cosine", warmup=30, final=0.1),
+    schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.1),
     betas=(0.9, 0.98),
     half=True,
 )
 ACTING = WeightedSettings(
     steps=300,
     rows=8,
-    schedule=Schedule(peak=1e-3, shape="cosine", warmup=20, final=0.05),
+    schedule=Schedule(peak=5e-4, shape="cosine", warmup=50, final=0.05),
     betas=(0.9, 0.98),
     half=True,
 )
