@@ -1,30 +1,24 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.learn.organism import find, names
+from ramify.learn.organism import build, find, names
 from ramify.learn.organism.card import card
+from ramify.learn.organism.recipe import Made
 from ramify.learn.organism.recipes.shell_agent_data import Blind, conversation
 from ramify.learn.organism.recipes.shell_agent_warmup import dealt
-from ramify.learn.organism.recipes.world_model_data import laid_out, lines, words
+from ramify.learn.organism.recipes.world_model_data import words
 from ramify.learn.organism.recorded import recorded
+from ramify.learn.organism.staged import stage_up
 from ramify.learn.organism.staged_recipe import Staged
+from ramify.learn.simulate.refusals import trained_on
 
 TURNS = (Turn("cat a.txt", "x\ny", True, "in . , a.txt is x / y"), Turn("ls", "a.txt", True, None))
 ITEM = EnvTrajectory(
     id="1", source="t", brief=Brief(initial_state="file a.txt\nx\ny"), turns=TURNS, domain="terminal"
 )
-
-
-def test_notes_are_laid_out_like_the_brief():
-    assert lines("in . , a/b.txt is x y / z , box holds b.md c , no d.txt") == (
-        "in .\nfile a/b.txt\nx y\nz\nfolder box\nb.md\nc\nno d.txt"
-    )
-    assert lines("the answer is 5") == "the answer is 5"
-    assert lines("d.txt is empty") == "d.txt is empty"
-    assert laid_out(ITEM).turns[0].note == "in .\nfile a.txt\nx\ny"
-    assert laid_out(ITEM).turns[1] == ITEM.turns[1]
 
 
 def test_the_control_has_the_same_answers_elsewhere():
@@ -40,6 +34,15 @@ def test_an_agent_reads_all_answers_but_the_last():
     talk = conversation("do it", ITEM)
     assert [m["role"] for m in talk] == ["user", "assistant", "user", "assistant"]
     assert [m["content"] for m in talk[1::2]] == ["cat a.txt", "ls"]
+
+
+def test_a_stage_says_what_it_learned_from(tmp_path):
+    recipe = replace(
+        find("world-model-sft"), train=lambda *_: Made([], {}), measure=lambda *_: {}, reads=lambda: [ITEM]
+    )
+    stage_up(recipe, build("test-tiny"), tmp_path)
+    assert trained_on(tmp_path).has(ITEM) == "'t'"
+    assert trained_on(tmp_path).has(replace(ITEM, source="other")) is None
 
 
 def test_recordings_are_made_once(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ramify.core.errors import BadInput
@@ -11,6 +12,7 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.types import Json
 from ramify.learn.organism.recipe import Made
 from ramify.learn.organism.staged_recipe import Staged
+from ramify.learn.simulate.refusals import RECORD, learned_from
 
 
 def stage_up(recipe: Staged, parent: Path | None, folder: Path, progress: Progress = silent) -> Made:
@@ -38,6 +40,9 @@ def stage_up(recipe: Staged, parent: Path | None, folder: Path, progress: Progre
     with quiet():
         policy.model.save_pretrained(folder)
     policy.codec.tokenizer.save_pretrained(folder)
+    if recipe.reads is not None:
+        record = {"stage": recipe.name, "from": start, "data": learned_from(recipe.reads()).to_json()}
+        (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
     facts: Json = made.facts | {
         "parameters": sum(p.numel() for p in policy.model.parameters()),
         "vocabulary": len(policy.codec.tokenizer),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ramify.core.policy.base import Sampling
 from ramify.core.run.progress import Progress
 from ramify.core.types import Json
+from ramify.core.world.environment import EnvTrajectory
 from ramify.learn.organism.recipe import Made
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ class Staged:
 
     ``begin`` gives the new model where there is no ``parent``. ``train`` is called with the policy; the
     ``how`` of the facts that it leaves is the card's line on it. ``measure`` says in ``told`` how well the
-    organism does, on what it never saw; ``world`` is the one that it acts in, if it acts.
+    organism does, on what it never saw; ``world`` is the one that it acts in, if it acts. ``reads`` gives the
+    trajectories that it learned from, if they are such: they are named beside the weights, and evaluations
+    refuse them.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Staged:
     measure: Callable[[LocalPolicy, Progress], Json]
     parent: str | None = None
     begin: Callable[[Progress], LocalPolicy] | None = None
+    reads: Callable[[], Iterable[EnvTrajectory]] | None = None
     world: str | None = None
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=128))
     seed: int = 0

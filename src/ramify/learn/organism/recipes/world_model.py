@@ -49,5 +49,6 @@ RECIPE = Staged(
     parent="world-model-sft",
     train=train,
     measure=measure,
+    reads=lessons,
     sampling=LAW,
 )

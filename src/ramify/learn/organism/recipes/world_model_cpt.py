@@ -52,5 +52,6 @@ RECIPE = Staged(
     begin=begin,
     train=train,
     measure=measure,
+    reads=lessons,
     sampling=LAW,
 )

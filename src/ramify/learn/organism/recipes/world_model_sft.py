@@ -48,5 +48,6 @@ RECIPE = Staged(
     parent="world-model-cpt",
     train=train,
     measure=measured,
+    reads=lessons,
     sampling=LAW,
 )
