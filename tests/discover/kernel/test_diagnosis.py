@@ -1,0 +1,130 @@
+"""Findings, signals, classes and the tools that run on them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.core.errors import BadInput
+from ramify.discover.kernel import tool as tools
+from ramify.discover.kernel.finding import Finding, by_severity
+from ramify.discover.kernel.reward import reward
+from ramify.discover.kernel.roofline import (
+    Ceilings,
+    Work,
+    by_measurement,
+    by_theory,
+    classify,
+    roof,
+)  # fmt: skip
+from ramify.discover.kernel.signals import Signals
+from ramify.discover.kernel.tool import micro_tool, registered, run_tools
+
+MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "_REGISTERED", {})
+
+
+@given(st.floats(0.001, 1e4), st.floats(0.001, 1e4))
+def test_reward_rises_with_speed_and_right_beats_wrong(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert 0 == reward(None) < reward(low) <= reward(high) <= 1
+
+
+def test_reward_is_what_it_says() -> None:
+    assert reward(1.0) == pytest.approx(math.log(2) / math.log(101))
+    assert reward(100.0) == reward(1000.0) == 1
+    with pytest.raises(BadInput, match="speed-up of 0"):
+        reward(0.0)
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes_", "bound"),
+    [(2 * 512**3, 12 * 512**2, "compute"), (2e6, 12e6, "memory"), (4e6, 1e6, "mixed"), (0, 1e6, "memory")],
+)
+def test_theory_compares_intensity_with_the_ridge(flops: float, bytes_: float, bound: str) -> None:
+    assert MACHINE.ridge == 4
+    assert by_theory(Work(flops, bytes_), MACHINE) == bound
+
+
+def test_measurement_and_arbitration() -> None:
+    assert by_measurement(0.9, 0.2) == "compute"
+    assert by_measurement(0.2, 0.9) == "memory"
+    assert by_measurement(0.6, 0.5) == "mixed"
+    assert by_measurement(0.1, 0.2) == "latency"
+    assert (classify("compute", "compute").bound, classify("compute", "compute").confidence) == (
+        "compute",
+        "high",
+    )
+    both = classify("compute", "memory")
+    assert (both.bound, both.confidence) == ("compute", "low")
+    assert classify(None, "latency").bound == "latency"
+    with pytest.raises(BadInput, match="neither work nor counters"):
+        classify(None, None)
+
+
+def test_the_roof_is_the_larger_time() -> None:
+    assert roof(Work(48e9, 6e9), MACHINE) == 1.0
+    assert roof(Work(1.0, 24e9), MACHINE) == 2.0
+    with pytest.raises(BadInput, match="noise"):
+        Ceilings(1.0, 1.0, noise=0.9)
+
+
+def finding(name: str, severity: str = "warn", gain: tuple[float, float] | None = None) -> Finding:
+    return Finding(
+        tool=name, category="memory", severity=severity, cause="It waits.", action="Block the loop.",
+        expected_gain=gain,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_a_finding_is_a_sentence_and_the_gravest_comes_first() -> None:
+    assert finding("a").sentence == "It waits. Block the loop."
+    assert finding("a", gain=(2, 4)).sentence.endswith("Expected: 2 to 4 times as fast.")
+    order = by_severity([finding("a"), finding("b", "critical"), finding("c", gain=(1, 3))])
+    assert [one.tool for one in order] == ["b", "c", "a"]
+    with pytest.raises(BadInput, match="cause and an action"):
+        Finding(tool="x", category="memory", severity="info", cause="", action="y")
+    with pytest.raises(BadInput, match="expected gain"):
+        finding("x", gain=(3, 2))
+
+
+def test_what_was_not_measured_is_absent_and_not_zero() -> None:
+    signals = Signals({"cachegrind": {"d1_read_misses": 0.0}}, absent={"counters": "not in this machine"})
+    assert signals.get("cachegrind", "d1_read_misses") == 0.0
+    assert signals.get("counters", "cycles") is None
+    assert signals.all("cachegrind", "d1_read_misses", "reads") is None
+    more = signals | Signals({"counters": {"cycles": 5.0}}, {"counters": ("5 cycles",)})
+    assert more.get("counters", "cycles") == 5.0
+    assert more.absent == {}
+    with pytest.raises(BadInput, match="twice"):
+        signals | signals
+    with pytest.raises(BadInput, match="not finite"):
+        Signals({"mca": {"cycles": math.nan}})
+
+
+def test_all_tools_of_a_class_run_and_blind_ones_say_why() -> None:
+    @micro_tool(source="cachegrind", category="memory", bounds=("memory",))
+    def strided_access(signals: Signals) -> Finding | None:
+        misses = signals.get("cachegrind", "misses")
+        return finding("StridedAccess") if misses and misses > 0.1 else None
+
+    @micro_tool(source=("counters", "perf"), category="latency")
+    def page_touch(signals: Signals) -> Finding | None:
+        return finding("PageTouch")
+
+    @micro_tool(source="mca", category="compute", bounds=("compute",))
+    def port_pressure(signals: Signals) -> Finding | None:
+        raise AssertionError("not for this class")
+
+    signals = Signals({"cachegrind": {"misses": 0.5}, "mca": {"x": 1.0}}, absent={"perf": "no permission"})
+    found = run_tools(registered().values(), signals, classify("memory", None))
+    assert [one.tool for one in found.findings] == ["StridedAccess"]
+    assert found.ran == ("StridedAccess",)
+    assert found.blind == {"PageTouch": "counters: not measured; perf: no permission"}
+    assert set(registered()) == {"StridedAccess", "PageTouch", "PortPressure"}
