@@ -1,14 +1,16 @@
 """Chosen lines, each broken on purpose: a named test must notice.
 
-A mutation is applied to a copy of the package, never in place, and the named test runs against the copy in a
-process of its own. A mutation whose line is gone fails too: name its successor.
+A mutation is applied to a copy of the package, never in place, and taken back after; the named test runs
+against the copy in a process of its own. A mutation whose line is gone fails too: name its successor.
 """
 
+import compileall
 import json
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -186,10 +188,15 @@ MUTATIONS = [
 # Every run needs a process that has not seen the package. One that has read the libraries already is forked
 # for each: reading them takes longer than most of the tests.
 SERVER = """
-import json, os, sys
-import numpy, openai, pandas, pytest, networkx, pydantic
+import gc, json, os, sys
+from importlib.metadata import entry_points
+import beartype, hypothesis, jaxtyping, numpy, openai, pandas, pytest, networkx, pydantic
 import scipy.stats, sklearn.linear_model, torch, transformers, typer
+import transformers.models.llama.modeling_llama
+for plugin in entry_points(group="pytest11"):
+    plugin.load()
 assert not any(name.partition(".")[0] == "ramify" for name in sys.modules)
+gc.freeze()  # the collector of a fork need not touch, so copy, what is shared
 for line in sys.stdin:
     source, log, arguments = json.loads(line)
     child = os.fork()
@@ -210,7 +217,7 @@ for line in sys.stdin:
 def server():
     """A process that runs tests in forks of itself."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("COV", "PYTEST"))}
-    env |= {"PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"PYTHONDONTWRITEBYTECODE": "1"}  # what is compiled of a broken line must not outlive it
     command = [sys.executable, "-c", SERVER]
     with subprocess.Popen(
         command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -219,11 +226,28 @@ def server():
         process.stdin.close()
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """A copy of the package."""
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path / "src/ramify"
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the package, with what is compiled of it: compiling takes longer than most of the tests."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "src", folder / "src")
+    compileall.compile_dir(folder / "src", quiet=2)
+    return folder / "src/ramify"
+
+
+@contextmanager
+def broken(file, mutation):
+    """The file with its mutation, and a time of its own, so that nothing compiled before stands for it."""
+    source, times = file.read_bytes(), file.stat()
+    text = source.decode()
+    assert text.count(mutation.text) == 1, f"{mutation.text!r} does not stand in {mutation.file} just once"
+    try:
+        file.write_text(text.replace(mutation.text, mutation.becomes))
+        os.utime(file, (times.st_atime, times.st_mtime + 10))
+        yield
+    finally:
+        file.write_bytes(source)
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def run_tests(server, package, *tests):
@@ -249,10 +273,7 @@ def test_the_copy_is_what_is_tested_and_passes_unbroken(server, copy):
     "mutation", MUTATIONS, ids=[f"{m.file}-{m.test.rpartition(':')[2]}" for m in MUTATIONS]
 )
 def test_a_broken_line_is_noticed(mutation, server, copy):
-    file = copy / mutation.file
-    source = file.read_text()
-    assert source.count(mutation.text) == 1, f"{mutation.text!r} does not stand in {mutation.file} just once"
-    file.write_text(source.replace(mutation.text, mutation.becomes))
-    code, said = run_tests(server, copy, mutation.test)
+    with broken(copy / mutation.file, mutation):
+        code, said = run_tests(server, copy, mutation.test)
     assert code == 1, f"not noticed:\n{said}"
     assert " failed" in said, said

@@ -7,6 +7,10 @@ the next); the others show output. A comment on the line above a block changes w
     <!-- skip: reason -->   not run; the reason is printed
     <!-- exit: N -->        the block's last command ends with status N (all others with 0)
     <!-- match -->          the output shown is the output got; "..." stands for anything
+
+Every page and every ``ramify`` of a console block is a process of its own, forked from one that has read the
+large libraries (tools/warm.py). Pages and commands have one such process each, so their hash seeds differ.
+With ``--cold`` each process starts from nothing, which takes twice as long.
 """
 
 from __future__ import annotations
@@ -21,10 +25,14 @@ import tempfile
 import textwrap
 import time
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 300  # seconds a page may take
@@ -190,7 +198,36 @@ class Outcome:
     skipped: list[str] = field(default_factory=list)
 
 
-def run_page(page: Path, limit: float) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How processes start: what stands before a script of Python, and where commands are looked for first."""
+
+    launch: tuple[str, ...] = (sys.executable,)
+    commands: tuple[Path, ...] = (Path(sys.executable).parent,)
+
+
+def environment(commands: tuple[Path, ...]) -> dict[str, str]:
+    """What a page finds in its environment."""
+    env = dict(os.environ, PATH=os.pathsep.join([*map(str, commands), os.environ.get("PATH", "")]))
+    return env | {"HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def warm() -> Iterator[Start]:
+    """Pages and ``ramify`` commands each forked from a process that has read the libraries."""
+    cold = Start()
+    with ExitStack() as stack:
+        folders = [
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ramify-warm-"))) for _ in "12"
+        ]
+        page, command = (stack.enter_context(Warm(folder, environment(cold.commands))) for folder in folders)
+        shelf = folders[1] / "bin"
+        shelf.mkdir()
+        command.command(cold.commands[0] / "ramify", shelf / "ramify")
+        yield Start(tuple(page.launch()), (shelf, *cold.commands))
+
+
+def run_page(page: Path, limit: float, start: Start = Start()) -> Outcome:
     """Run a page in a process and a scratch folder of its own, under a time limit."""
     name = str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else str(page)
     found = blocks(page.read_text())
@@ -199,13 +236,11 @@ def run_page(page: Path, limit: float) -> Outcome:
     outcome = Outcome(name, 0, 0.0, "", len(found) - len(skipped), skipped)
     if not outcome.ran:
         return outcome
-    env = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    env |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
     with tempfile.TemporaryDirectory(prefix="ramify-docs-") as folder:
         child = subprocess.Popen(
-            [sys.executable, __file__, "--in-place", str(page)],
+            [*start.launch, __file__, "--in-place", str(page)],
             cwd=folder,
-            env=env,
+            env=environment(start.commands),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -235,6 +270,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="PAGE", help="part of a page's path")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a page may take")
     parser.add_argument("--jobs", type=int, default=2, help="pages at once")
+    parser.add_argument("--cold", action="store_true", help="every process reads the libraries itself")
     parser.add_argument("--in-place", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.in_place:
@@ -243,8 +279,13 @@ def main() -> int:
     if not chosen:
         print(f"no page has {' or '.join(args.only)} in its path")
         return 2
-    with ThreadPoolExecutor(args.jobs) as pool:
-        outcomes = list(pool.map(lambda page: run_page(page, args.limit), chosen))
+    # The pages with most to run first, so that at the end no worker waits for a long one.
+    longest = sorted(chosen, key=lambda page: -sum(len(block.body) for block in blocks(page.read_text())))
+    with nullcontext(Start()) if args.cold else warm() as start, ThreadPoolExecutor(args.jobs) as pool:
+        ran = dict(
+            zip(longest, pool.map(lambda page: run_page(page, args.limit, start), longest), strict=True)
+        )
+    outcomes = [ran[page] for page in chosen]
     for outcome in outcomes:
         for reason in outcome.skipped:
             print(f"  skipped {reason}")

@@ -130,13 +130,21 @@ class EvalPlan:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """Evaluations, the model's first; each other one minus the model's; what could not be read or written."""
+    """Evaluations, the model's first; each other one minus the model's; what could not be read or written.
+
+    ``stopped``: Ctrl-C came before all were done.
+    """
 
     first: Evaluation
     others: list[Evaluation] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     scores: int = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended one of them; those behind it are missing."""
+        return _stopped(self.first, self.others)
 
 
 def run_eval(plan: EvalPlan, progress: Progress = silent) -> EvalResult:
@@ -168,13 +176,21 @@ def run_eval(plan: EvalPlan, progress: Progress = silent) -> EvalResult:
         scores = 0 if tree is None else write_scores(tree, first, nodes, plan.seed)
         others: list[Evaluation] = []
         for spec in plan.against:
-            others.append(run(*open_simulator(spec, think=plan.think, progress=progress), True))
-        others += [run(rival, None, True) for rival in rivals]
+            if not _stopped(first, others):
+                others.append(run(*open_simulator(spec, think=plan.think, progress=progress), True))
+        for rival in rivals:
+            if not _stopped(first, others):
+                others.append(run(rival, None, True))
     told = [
         compare_simulators(other.turns, first.turns, names=(other.fidelity.name, first.fidelity.name))
         for other in others
     ]
     return EvalResult(first, others, told, unread, scores)
+
+
+def _stopped(first: Evaluation, others: Sequence[Evaluation]) -> bool:
+    """Whether Ctrl-C ended one of them: then none is begun after it."""
+    return any(one.stopped for one in (first, *others))
 
 
 def _is_tree(path: Path) -> bool:

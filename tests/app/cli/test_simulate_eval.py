@@ -1,6 +1,7 @@
 """``ramify simulate eval`` and ``serve``: what they print, write and refuse."""
 
 import json
+import signal
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from ramify.core.errors import BadInput
 from ramify.core.policy.open import open_policy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.recorder import record, trajectories, write_trajectories
+from ramify.learn.simulate.asked import Prediction
 from ramify.learn.simulate.baselines import CopyLast, NearestTurn
 from ramify.learn.simulate.evaluate import evaluate
 from ramify.learn.simulate.world import WorldModel
@@ -64,6 +66,27 @@ def test_eval_of_a_tree_writes_scores_and_bad_choices_are_refused(recorded):
     for wrong in (["--turns", "0"], ["--baseline", "nearest"], ["--judge", "scripted:coin"]):
         refused = RUN.invoke(app, ["eval", "scripted:coin", str(folder / "test.jsonl"), *wrong])
         assert refused.exit_code != 0
+
+
+def test_ctrl_c_stops_all_that_is_compared(recorded, tmp_path, monkeypatch):
+    """In the first batch or in a later one: status 130, and no other simulator is begun."""
+    folder, _ = recorded
+    begun = []
+
+    def interrupted(self, asked):
+        begun.append(len(asked))
+        signal.raise_signal(signal.SIGINT)
+        return [Prediction(one.action, one.action) for one in asked]
+
+    monkeypatch.setattr(WorldModel, "predict", interrupted)
+    command = ["eval", "scripted:coin", str(folder / "test.jsonl"), "--against", "scripted:greeter"]
+    command += ["--batch", "1"]
+    judged = RUN.invoke(app, [*command, "--judge", "rule", "--out", str(tmp_path / "judged")])
+    assert (judged.exit_code, begun) == (130, [1])
+    assert (tmp_path / "judged" / "predictions.jsonl").read_text()
+    shown = RUN.invoke(app, [*command, "--out", str(tmp_path / "plain")])
+    assert (shown.exit_code, begun) == (130, [1, 1])
+    assert json.loads((tmp_path / "plain" / "report.json").read_text())["complete"] is False
 
 
 def test_serve_names_worlds_and_refuses_what_cannot_be_simulated():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from ramify.app.cli import fork
 from ramify.app.demo import DemoRecipe, run_demo
 from ramify.core.errors import Mismatch
 from ramify.core.grow import grow
@@ -101,9 +101,12 @@ def test_the_command_line_forks_its_tree(done, organism):
     node, token = summary["point"].split(":")
     place = [] if token == "end" else ["--token", token]
     tree = str(folder / "tree.db")
-    fork = [str(Path(sys.executable).with_name("ramify")), "fork", "--tree", tree, "--node", node, *place]
-    fork += ["--change", "remove:1", "--policy", f"hf:{organism}", "--draws", "48", "--seed", "1", "--json"]
-    said = subprocess.run(fork, capture_output=True, text=True, check=True)
+    words = ["--tree", tree, "--node", node, *place, "--change", "remove:1", "--policy", f"hf:{organism}"]
+    app = typer.Typer()
+    fork.register(app)  # in this process: tests/core/fork/ shows that another one draws the same
+    words += ["--draws", "48", "--seed", "1", "--json"]
+    said = CliRunner().invoke(app, ["fork", *words], catch_exceptions=False)
+    assert said.exit_code == 0, said.output
     effect = json.loads(said.stdout)
     assert effect["difference"] == summary["effect"], "the same address gives the same draws"
     assert effect["tokens"] == 0

@@ -21,7 +21,7 @@ from ramify.core.errors import BadInput
 from ramify.core.policy.open import open_policy
 from ramify.core.world.base import Task
 from ramify.core.world.environment import Brief
-from ramify.core.world.open import open_world
+from ramify.core.world.open import open_world, task_to_json
 from ramify.learn.simulate.planted import PlantedSimulator
 from ramify.learn.simulate.world import WorldModel
 
@@ -65,8 +65,8 @@ def post(address):
     with httpx.Client() as client:
 
         def send(path, key=KEY, **body):
-            headers = {"authorization": f"Bearer {key}"}
-            return client.post(f"{address}/worlds/tools/{path}", json=body, headers=headers)
+            headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+            return client.post(f"{address}/worlds/tools/{path}", content=json.dumps(body), headers=headers)
 
         send.get = lambda path, **headers: client.get(f"{address}/worlds{path}", headers=headers)
         yield send
@@ -223,6 +223,45 @@ def test_sessions_are_bounded_and_forgotten_when_idle(planted):
     assert worlds.reset("tools").turn == 0
     with pytest.raises(BadInput, match="not offered"):
         worlds.reset("tools", task="nowhere")
+
+
+def test_what_no_text_or_task_is_is_refused_and_harms_no_session(planted, post):
+    _, tasks, simulated = planted
+    session = post("reset", task=tasks[0].id).json()["session"]
+    whole = task_to_json(tasks[0])
+    half = "\ud800"
+    wrong = [{"action": half, "session": session}, {"task": whole | {"id": half}}]
+    wrong += [{"brief": {"initial_state": half}}]
+    for data in (None, 3, [], {}, {"database": half}, {"rows": -1}):
+        wrong.append({"task": whole | {"data": data}})
+    for body in wrong:
+        told = post("step" if "action" in body else "reset", **body)
+        assert told.status_code == 400, body
+        assert told.json()["error"]["message"]
+    assert post("step", session=session, action="submit()", turn=0).status_code == 200
+
+    async def begin_again():
+        worlds = Worlds({"tools": simulated}, ServerSettings(world_sessions=1))
+        held = worlds.reset("tools", task=tasks[0].id)
+        with pytest.raises(BadInput, match="not offered"):
+            await worlds.again(held, "nowhere", None)
+        await worlds.step(held, "nonsense")
+        again = await worlds.again(held, tasks[1].id, 3)  # no second place is needed for it
+        assert (again.id, again.turn, again.task.id, len(worlds)) == (held.id, 0, tasks[1].id, 1)
+        async with mcp.Client(mcp_server(WorldTools(worlds, "tools"), "tools")) as client:
+            worlds.close(held)
+            first = (await client.call_tool("reset", {})).structured_content["session"]
+            for arguments in ({"seed": "abc"}, {"task": 3}, {"session": []}):
+                assert (await client.call_tool("reset", arguments)).is_error
+            assert (await client.call_tool("fork", {"draw": -1})).is_error
+            worlds.drop(first)
+            with pytest.raises(mcp.MCPError, match="idle too long"):
+                await client.list_tools()
+            assert (await client.list_tools()).tools  # told once, and then another episode
+
+    asyncio.run(begin_again())
+    with pytest.raises(BadInput, match="command, a text"):
+        tools_for(open_world("terminal"), tasks[0], Brief())[0].action({"command": 3})
 
 
 def test_a_round_takes_all_who_wait(planted):

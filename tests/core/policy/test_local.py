@@ -10,6 +10,7 @@ from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from ramify.core.policy import law
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
 from ramify.core.policy.inside import Capture, Edit
+from ramify.core.policy.load import cache_only
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.policy.weights import require_weights, weights_digest
@@ -321,7 +322,7 @@ def test_loading(tmp_path):
         LocalPolicy.load(str(tmp_path), weights="0" * 64)
     with pytest.raises(BadInput, match="cannot load a model"):
         LocalPolicy.load(str(tmp_path / "nowhere"))
-    with pytest.raises(BadInput, match="cannot load a adapter"):
+    with pytest.raises(BadInput, match="cannot load an adapter"):
         LocalPolicy.load(str(tmp_path), adapter=str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match="dtype"):
         LocalPolicy.load(str(tmp_path), dtype="int3")
@@ -375,3 +376,16 @@ def test_a_request_has_terms_of_its_own_beside_others(policy):
         sample_all(policy, [mixed[1]], only)
     with pytest.raises(BadInput, match="exclude_first"):
         sample_all(policy, [Request(prefix, NoiseKey(5, 0, 1), exclude_first=9999)], Sampling())
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
+    """Nothing cached: refused at once. Cached: read from there. A folder: not asked at all."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(BadInput, match="nothing of that name is cached"):
+        LocalPolicy.load("nobody/none")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, file: "config.json")
+    assert cache_only("a model", "somebody/some") is True
+    assert cache_only("a model", ".") is False

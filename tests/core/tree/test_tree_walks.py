@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from rich.console import Console
 
 from core.tree.tree_builders import seen, small, step, trees
+from ramify.app.cli.tree_view import legend, tree_table
 from ramify.core.errors import BadInput, BadPoint, UnknownNode
-from ramify.core.tree import Draft, Point, Tree, node_id
+from ramify.core.tree import Draft, Point, Producer, Score, Tree, node_id
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -178,3 +182,28 @@ def test_the_whole_tree_is_walked_once_parents_first(tree):
 @given(trees())
 def test_any_tree_we_write_verifies(tree):
     assert list(tree.verify()) == []
+
+
+def test_an_outline_keeps_simulated_leaves_apart():
+    """Behind a simulator's answer all is simulated, and no mean is of both."""
+    with Tree.memory() as tree:
+        root = tree.append([step("task", "t")])[0]
+        act = tree.append([step("action", "a", root.id)])[0]
+        kinds = ("real", "simulated", "simulated")
+        shown = tree.append([step("observation", str(i), act.id, key=str(i), origin=kind)
+                             for i, kind in enumerate(kinds)])  # fmt: skip
+        ends = tree.append([step("verdict", "v", one.id) for one in shown])
+        judge = tree.add_producer(Producer("judge"))
+        values = (1.0, 0.0, 0.5)
+        tree.add_scores([Score(node=e.id, producer=judge, name="success", value=v)
+                         for e, v in zip(ends, values, strict=True)])  # fmt: skip
+        drawn = tree.outline()
+        top = drawn.lines[0]
+        assert (drawn.leaves, drawn.simulated) == (top.leaves, top.simulated) == (3, 2)
+        assert (top.mean, top.scored, top.simulated_mean, top.simulated_scored) == (1.0, 1, 0.25, 2)
+        said = Console(width=120, record=True, file=io.StringIO())
+        said.print(tree_table(drawn, said), legend(drawn, said))
+        told = said.export_text()
+        assert "2 of 3 leaves are simulated" in told
+        assert "1.00 simulated" in told
+        assert "0.25 n=2" in told

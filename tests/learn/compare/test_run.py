@@ -12,7 +12,7 @@ from ramify.learn.compare import run as run_module
 from ramify.learn.compare.recipe import ARMS, Arm, Place
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tiny():
     # The smallest organism, in a house it never saw: it fails, and every part runs.
     place = Place(world="household:2", organism="test-tiny", tasks=2, budget=60)
@@ -20,6 +20,13 @@ def tiny():
         worlds=(place,), arms=("independent+grpo", "uucb+g2po+implicit"), seeds=1, updates=2,
         leaves=3, roots=2, at_once=1, held_out=2, draws=1, evaluate_every=1,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """The comparison run in one go: its folder, its summary, and the progress that was told."""
+    folder, told = tmp_path_factory.mktemp("whole"), []
+    return folder, run_compare(tiny, folder, lambda *a, **k: told.append(a), workers=1), told
 
 
 def test_arms_are_read_from_their_names():
@@ -48,25 +55,23 @@ def test_a_world_named_alone_keeps_its_settings():
     assert places_named(["maze:2,2,2"])[0]["tasks"] == 12
 
 
-def test_a_comparison_runs_resumes_and_draws(tiny, tmp_path):
-    told = []
-    summary = run_compare(tiny, tmp_path / "c", lambda *a, **k: told.append(a), workers=1)
+def test_a_comparison_runs_resumes_and_draws(tiny, whole):
+    folder, summary, told = whole
     (world,) = summary["worlds"]
     rows = summary["worlds"][world]["rows"]
     assert [row["arm"] for row in rows] == list(tiny.arms)
     assert told[-1][1:] == (4, 4)
-    assert json.loads((tmp_path / "c" / "summary.json").read_text())["worlds"] == summary["worlds"]
+    assert json.loads((folder / "summary.json").read_text())["worlds"] == summary["worlds"]
     picture = ElementTree.fromstring(learning_picture(summary["worlds"]))
     assert picture.tag.endswith("svg")
 
-    again = run_compare(tiny, tmp_path / "c", workers=1)
+    again = run_compare(tiny, folder, workers=1)
     assert again["worlds"] == summary["worlds"]
     with pytest.raises(Mismatch):
-        run_compare(tiny.model_copy(update={"updates": 3}), tmp_path / "c", workers=1)
+        run_compare(tiny.model_copy(update={"updates": 3}), folder, workers=1)
 
 
-def test_an_interrupted_comparison_goes_on_where_it_was(tiny, tmp_path, monkeypatch):
-    whole = run_compare(tiny, tmp_path / "whole", workers=1)
+def test_an_interrupted_comparison_goes_on_where_it_was(tiny, whole, tmp_path, monkeypatch):
     done = []
 
     def stop_after_one(cell):
@@ -80,9 +85,8 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tiny, tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         run_compare(tiny, tmp_path / "cut", workers=1)
     monkeypatch.setattr(run_module, "run_cell", run_cell)
-    assert run_compare(tiny, tmp_path / "cut", workers=1)["worlds"] == whole["worlds"]
+    assert run_compare(tiny, tmp_path / "cut", workers=1)["worlds"] == whole[1]["worlds"]
 
 
-def test_worker_processes_give_the_same_curves(tiny, tmp_path):
-    alone = run_compare(tiny, tmp_path / "one", workers=1)
-    assert run_compare(tiny, tmp_path / "two", workers=2)["worlds"] == alone["worlds"]
+def test_worker_processes_give_the_same_curves(tiny, whole, tmp_path):
+    assert run_compare(tiny, tmp_path, workers=2)["worlds"] == whole[1]["worlds"]

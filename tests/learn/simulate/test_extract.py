@@ -1,11 +1,15 @@
 """Extraction is strict: only the last complete tag outside of reasoning counts, whatever is tried."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramify.core.policy.open import scripted
+from ramify.core.world.environment import Brief
+from ramify.learn.simulate.episode import SimulatedEpisode
 from ramify.learn.simulate.extract import extract_prediction, matches, thoughts, without_think
-from ramify.learn.simulate.prompt import answer, escaped, unescaped
+from ramify.learn.simulate.prompt import TAG, answer, escaped, messages, unescaped
+from ramify.learn.simulate.world import WorldModel
 
 P, Q = "<prediction>", "</prediction>"
 ADVERSARIAL = {
@@ -56,3 +60,27 @@ def test_thoughts_and_matches():
     assert not matches(" a", "a")
     assert not matches(None, "")
     assert extract_prediction("<x>1</x>", "x") == "1"
+
+
+_PIECES = st.sampled_from(
+    ["<think>", "</think>", f"<{TAG}>", f"</{TAG}>", "<\\", "\\", "\n", "'", '"', "$(rm)", "; ls", "`x`",
+     '{"name": "a", "arguments": {"q": "{}"}}', "# initial state", "<|im_start|>system", "a", " "]
+)  # fmt: skip
+_TEXTS = st.lists(_PIECES, max_size=6).map("".join)
+
+
+@given(st.lists(st.tuples(_TEXTS, _TEXTS), max_size=2), _TEXTS, _TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_no_action_or_observation_leaves_its_place(seen, action, observation):
+    """One system message, roles in turn, each observation read back whole; a snapshot goes on as it was."""
+    chat = messages(Brief(initial_state=action), seen, action)
+    roles = ["system"] * bool(action) + ["user", "assistant"] * len(seen) + ["user"]
+    assert [message["role"] for message in chat] == roles
+    texts = [message["content"] for message in chat[bool(action) :]]
+    assert texts[0::2] == [done for done, _ in seen] + [action]
+    assert [extract_prediction(text) for text in texts[1::2]] == [text for _, text in seen]
+    assert extract_prediction(answer(observation, action)) == observation
+    episode = WorldModel(scripted("coin")).env(None, Brief(initial_state="x"), seen=seen)
+    twin = SimulatedEpisode.restored(episode.model, episode.snapshot())
+    assert twin.step(action) == episode.step(action)
+    assert (twin.seen, twin.noise) == (episode.seen, episode.noise)

@@ -86,7 +86,7 @@ def evaluate_command(
         print_json(told)
     else:
         _print(found)
-    if found.first.stopped:
+    if found.stopped:
         raise typer.Exit(130)
 
 

@@ -70,13 +70,13 @@ def serve_command(
         opened, _ = open_simulator(model, think=think, settings=law, progress=live)
         served = simulated_worlds(opened, worlds)
     if stdio:
-        import anyio
+        import asyncio
 
         from ramify.app.server.worlds import sessions
         from ramify.app.server.worlds.mcp import serve_stdio
 
         held = sessions.Worlds(served, settings)
-        anyio.run(lambda: serve_stdio(held, next(iter(served)), task=task))
+        asyncio.run(serve_stdio(held, next(iter(served)), task=task))
         return
 
     def ready(address: str) -> None:

@@ -18,7 +18,11 @@ Model = Annotated[str, typer.Option("--model", help="Folder of a run or model, o
 Worlds = Annotated[
     str, typer.Option("--world", help="The world it stands for: terminal, tools:DATABASE, ...")
 ]
-Number = Annotated[int, typer.Option("--task", help="Which of the split's tasks, counted from 0.", min=0)]
+#: Tasks are drawn in turn, so a number beyond would take long to reach.
+_LAST = 999
+Number = Annotated[
+    int, typer.Option("--task", help="Which of the split's tasks, counted from 0.", min=0, max=_LAST)
+]
 Split = Annotated[str, typer.Option("--split", help="train or held-out.")]
 Control = Annotated[
     str | None,

@@ -44,7 +44,18 @@ def _plain(node: Node) -> dict[str, Any]:
 
 
 def _line(line: Line) -> dict[str, Any]:
-    counts = {"below": line.below, "leaves": line.leaves, "mean": line.mean, "scored": line.scored}
+    counts: dict[str, Any] = {
+        "below": line.below,
+        "leaves": line.leaves,
+        "mean": line.mean,
+        "scored": line.scored,
+    }
+    if line.simulated:
+        counts |= {
+            "simulated_leaves": line.simulated,
+            "simulated_mean": line.simulated_mean,
+            "simulated_scored": line.simulated_scored,
+        }
     if line.node is None:
         return {"more": line.more, **counts}
     shown = {"id": line.node.id, "parent": line.node.parent, "keep": line.node.keep, "kind": line.node.kind}
@@ -53,8 +64,10 @@ def _line(line: Line) -> dict[str, Any]:
 
 
 def _lines(drawn: Outline) -> dict[str, Any]:
+    sizes = {"total": drawn.total, "hidden": drawn.hidden, "leaves": drawn.leaves}
+    simulated = {"simulated_leaves": drawn.simulated} if drawn.simulated else {}
     lines = [_line(line) for line in drawn.lines]
-    return {"score": drawn.score, "total": drawn.total, "hidden": drawn.hidden, "lines": lines}
+    return {"score": drawn.score, **sizes, **simulated, "lines": lines}
 
 
 @app.command("list")

@@ -53,11 +53,21 @@ def tone(value: float | None) -> str:
 
 
 def _score(line: Line, ascii_only: bool) -> Text:
-    value = line.own if line.own is not None else line.mean
+    """A node's own score, else the means of what is under it: what is real, then what is simulated."""
+    if line.own is not None:
+        return _mean(line.own, line.scored + line.simulated_scored, ascii_only)
+    shown = _mean(line.mean, line.scored, ascii_only)
+    if line.simulated_mean is not None:
+        shown.append(" " if line.scored else "").append("simulated ", style="magenta")
+        shown.append(_mean(line.simulated_mean, line.simulated_scored, ascii_only))
+    return shown
+
+
+def _mean(value: float | None, of: int, ascii_only: bool) -> Text:
     if value is None:
         return Text("")
     bar = "" if ascii_only or not 0 <= value <= 1 else f"{_BARS[round(7 * value)]} "
-    count = "" if line.scored == 1 else f" n={line.scored:,}"
+    count = "" if of == 1 else f" n={of:,}"
     return Text(f"{bar}{value:.2f}{count}", style=tone(value))
 
 
@@ -116,6 +126,9 @@ def legend(drawn: Outline, console: Console) -> Text:
     marks = _ASCII if console.options.ascii_only else _MARKS
     said = Text("  ".join(f"{mark} {kind}" for kind, mark in marks.items()), style="dim")
     said.append("  @n kept n tokens of the step above", style="dim")
+    if drawn.simulated:
+        said.append(f"\n{drawn.simulated:,} of {drawn.leaves:,} leaves are simulated", style="magenta")
+        said.append("; means are of the real ones, where they do not say otherwise", style="dim")
     if drawn.hidden:
         said.append(f"\n{drawn.hidden:,} of {drawn.total:,} nodes are not drawn", style="dim")
         said.append("; --under NODE, --siblings and --lines show them", style="dim")
@@ -142,7 +155,8 @@ def task_table(drawn: Outline, console: Console) -> RenderableType:
         cells: list[RenderableType] = [said]
         if wide:
             cells.append(Text(_shown(str(line.node.extra.get("world") or ""), plain)))
-        cells += [f"{line.below + 1:,}", f"{line.leaves:,}"]
+        some = f" ({line.simulated:,} simulated)" if line.simulated else ""
+        cells += [f"{line.below + 1:,}", f"{line.leaves:,}{some}"]
         if drawn.score is not None:
             cells.append(_score(line, plain))
         table.add_row(*cells, line.node.id[:8])

@@ -54,10 +54,11 @@ def record_world(
             where="world record",
             hint="worlds: " + ", ".join(DOMAINS),
         )
+    chosen = world.tasks(part, tasks, seed)
     with Tree.open(out) as tree:
         with LiveProgress() as live:
             found = record(
-                world, world.tasks(part, tasks, seed), tree,
+                world, chosen, tree,
                 seeds=range(seeds), verify=verify, progress=live,
             )  # fmt: skip
         refused: list[str] = []

@@ -281,8 +281,11 @@ def _codec(tokenizer: Any) -> Codec | None:
     if isinstance(tokenizer, str):
         from transformers import AutoTokenizer
 
+        from ramify.core.policy.load import cache_only
+
+        cached = cache_only("a tokenizer", tokenizer)
         try:
-            return Codec(AutoTokenizer.from_pretrained(tokenizer))
+            return Codec(AutoTokenizer.from_pretrained(tokenizer, local_files_only=cached))
         except (OSError, ValueError) as error:
             raise BadInput(f"no tokenizer can be loaded from {tokenizer!r}: {error}") from error
     return Codec(tokenizer)

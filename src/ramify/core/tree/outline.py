@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -42,7 +43,8 @@ class Line:
     """One line: a node, or ``more`` siblings that are not drawn (``node`` is None then).
 
     ``below`` counts nodes under it, ``leaves`` endings at or under it, ``mean`` is the mean of the
-    ``scored`` scores at and under it, ``own`` is its own score.
+    ``scored`` scores at and under it, ``own`` is its own score. What comes after a simulator's answer is
+    kept apart: ``simulated`` of the leaves are, and ``simulated_mean`` is of their ``simulated_scored``.
     """
 
     guide: str
@@ -53,16 +55,24 @@ class Line:
     mean: float | None
     scored: int
     own: float | None
+    simulated: int = 0
+    simulated_mean: float | None = None
+    simulated_scored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Lines in order; ``hidden`` of ``total`` nodes are not drawn, ``score`` is what was shown."""
+    """Lines in order; ``hidden`` of ``total`` nodes are not drawn, ``score`` is what was shown.
+
+    Of all ``leaves``, drawn or not, ``simulated`` come after a simulator's answer.
+    """
 
     lines: tuple[Line, ...]
     score: str | None
     total: int
     hidden: int
+    leaves: int
+    simulated: int
 
 
 @final
@@ -70,28 +80,35 @@ class Shape:
     """Children, sizes and score sums of every node, as arrays over all nodes in order of writing."""
 
     def __init__(self, db: Database, score: str | None) -> None:
-        self.rows, parents, depths = _columns(db)
+        self.rows, parents, depths, simulated = _columns(db)
         count = len(self.rows)
         at = np.searchsorted(self.rows, parents)
         self.parents: NDArray[np.int64] = np.where(parents > 0, at, -1)
         self.own = _scores(db, score, self.rows)
         known = ~np.isnan(self.own)
-        self.sums: NDArray[np.float64] = np.where(known, self.own, 0.0)
-        self.scored: NDArray[np.int64] = known.astype(np.int64)
+        levels = _levels(depths)
+        self._mark(simulated, levels)
+        # One column for what is real, one for what is simulated.
+        kinds = np.stack([~simulated, simulated], axis=1)
+        self.sums: NDArray[np.float64] = np.where(known, self.own, 0.0)[:, None] * kinds
+        self.scored: NDArray[np.int64] = (known[:, None] & kinds).astype(np.int64)
         self.sizes: NDArray[np.int64] = np.ones(count, dtype=np.int64)
         self.leaves: NDArray[np.int64] = np.ones(count, dtype=np.int64)
         self.leaves[self.parents[self.parents >= 0]] = 0
-        self._gather(depths)
+        self.simulated: NDArray[np.int64] = self.leaves * simulated
+        self._gather(levels)
         order = np.argsort(self.parents, kind="stable")
         self._sorted: NDArray[np.int64] = order.astype(np.int64)
         self._keys: NDArray[np.int64] = self.parents[order]
 
-    def _gather(self, depths: NDArray[np.int64]) -> None:
-        order = np.argsort(depths, kind="stable")
-        starts = np.searchsorted(depths[order], np.arange(int(depths.max(initial=0)) + 2))
-        for level in range(len(starts) - 2, 0, -1):
-            nodes = order[starts[level] : starts[level + 1]]
-            for totals in (self.sums, self.scored, self.sizes, self.leaves):
+    def _mark(self, simulated: NDArray[np.bool_], levels: list[NDArray[np.int64]]) -> None:
+        """What follows a simulated node is simulated too, whoever said it."""
+        for nodes in levels[1:]:
+            simulated[nodes] |= simulated[self.parents[nodes]]
+
+    def _gather(self, levels: list[NDArray[np.int64]]) -> None:
+        for nodes in reversed(levels[1:]):
+            for totals in (self.sums, self.scored, self.sizes, self.leaves, self.simulated):
                 np.add.at(totals, self.parents[nodes], totals[nodes])
 
     def children(self, index: int) -> NDArray[np.int64]:
@@ -99,21 +116,34 @@ class Shape:
         low, high = np.searchsorted(self._keys, [index, index + 1])
         return self._sorted[low:high]
 
-    def mean(self, indices: NDArray[np.int64]) -> tuple[float | None, int]:
-        """Mean score at and under some nodes, and of how many."""
-        count = int(self.scored[indices].sum())
-        return (float(self.sums[indices].sum()) / count if count else None), count
+    def mean(self, indices: NDArray[np.int64], kind: int = 0) -> tuple[float | None, int]:
+        """Mean score at and under some nodes, and of how many; kind 0 is the real ones, 1 the simulated."""
+        count = int(self.scored[indices, kind].sum())
+        return (float(self.sums[indices, kind].sum()) / count if count else None), count
 
 
-def _columns(db: Database) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    pages: list[NDArray[np.int64]] = [np.zeros((0, 3), dtype=np.int64)]
+def _levels(depths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Indices of the nodes of each depth, roots first."""
+    order = np.argsort(depths, kind="stable")
+    starts = np.searchsorted(depths[order], np.arange(int(depths.max(initial=0)) + 2))
+    return [order[low:high] for low, high in pairwise(starts)]
+
+
+def _columns(
+    db: Database,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Row, parent's row, depth and whether a simulator answered, of every node."""
+    pages: list[NDArray[np.int64]] = [np.zeros((0, 4), dtype=np.int64)]
     last = 0
-    sql = "SELECT row, coalesce(parent, 0), depth FROM nodes WHERE row > ? ORDER BY row LIMIT ?"
+    sql = (
+        "SELECT row, coalesce(parent, 0), depth, origin IS 'simulated' FROM nodes WHERE row > ? "
+        "ORDER BY row LIMIT ?"
+    )
     while page := db.rows(sql, (last, _PAGE)):
         pages.append(np.array(page, dtype=np.int64))
         last = page[-1][0]
     table = np.concatenate(pages)
-    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy(), table[:, 3] > 0
 
 
 def _scores(db: Database, name: str | None, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -151,15 +181,16 @@ def outline(db: Database, options: Options) -> Outline:
     shape, score = _shape(db, options)
     first = -1 if start is None else int(np.searchsorted(shape.rows, start))
     places = _places(shape, first, options)
-    total = len(shape.rows) if first < 0 else int(shape.sizes[first])
-    return _drawn(db, shape, places, score, total)
+    whole = shape.children(-1) if first < 0 else np.array([first])
+    return _drawn(db, shape, places, score, int(shape.sizes[whole].sum()), whole)
 
 
 def roots(db: Database, options: Options) -> Outline:
     """A line for each task, with what grows from it; ``lines`` of them at most."""
     shape, score = _shape(db, options)
     places: list[_Place] = [("", int(index), None) for index in shape.children(-1)[: options.lines]]
-    return _drawn(db, shape, places, score, len(shape.children(-1)))
+    whole = shape.children(-1)
+    return _drawn(db, shape, places, score, len(whole), whole)
 
 
 def _shape(db: Database, options: Options) -> tuple[Shape, str | None]:
@@ -171,11 +202,15 @@ def _shape(db: Database, options: Options) -> tuple[Shape, str | None]:
     return Shape(db, score), score
 
 
-def _drawn(db: Database, shape: Shape, places: list[_Place], score: str | None, total: int) -> Outline:
+def _drawn(
+    db: Database, shape: Shape, places: list[_Place], score: str | None, total: int,
+    whole: NDArray[np.int64],
+) -> Outline:  # fmt: skip
     drawn = [index for _, index, rest in places if rest is None]
     nodes = dict(by_rows(db, [int(shape.rows[index]) for index in drawn]))
     lines = tuple(_line(shape, nodes, *place) for place in places)
-    return Outline(lines, score, total, total - len(drawn))
+    leaves, simulated = int(shape.leaves[whole].sum()), int(shape.simulated[whole].sum())
+    return Outline(lines, score, total, total - len(drawn), leaves, simulated)
 
 
 def _places(shape: Shape, first: int, options: Options) -> list[_Place]:
@@ -211,11 +246,12 @@ def _places(shape: Shape, first: int, options: Options) -> list[_Place]:
 def _line(
     shape: Shape, nodes: dict[int, Node], guide: str, index: int, rest: NDArray[np.int64] | None
 ) -> Line:
+    at = np.array([index]) if rest is None else rest
+    size, leaves = int(shape.sizes[at].sum()), int(shape.leaves[at].sum())
+    mean, scored = shape.mean(at)
+    apart = int(shape.simulated[at].sum()), *shape.mean(at, 1)
     if rest is not None:
-        mean, scored = shape.mean(rest)
-        inside, leaves = int(shape.sizes[rest].sum()), int(shape.leaves[rest].sum())
-        return Line(guide, None, len(rest), inside - len(rest), leaves, mean, scored, None)
-    mean, scored = shape.mean(np.array([index]))
+        return Line(guide, None, len(rest), size - len(rest), leaves, mean, scored, None, *apart)
     own = None if np.isnan(shape.own[index]) else float(shape.own[index])
     node = nodes[int(shape.rows[index])]
-    return Line(guide, node, 0, int(shape.sizes[index]) - 1, int(shape.leaves[index]), mean, scored, own)
+    return Line(guide, node, 0, size - 1, leaves, mean, scored, own, *apart)

@@ -104,6 +104,7 @@ def evaluate(
 
     Raises:
         BadInput: nothing to predict, the judge is the simulator, or the model learned from these sources.
+        KeyboardInterrupt: Ctrl-C came before one batch was predicted and judged; what was done is kept.
     """
     if judge is not None:
         refuse_same(model.identity, judge.identity)
@@ -115,7 +116,7 @@ def evaluate(
         grades = _grades(judge, due[: len(said)], said, batch, kept, progress, interrupt)
     done = len(said) if judge is None else len(grades)
     if not done:
-        raise BadInput("stopped before the first batch was predicted", where="evaluate")
+        raise KeyboardInterrupt
     use = thresholds or Thresholds()
     judged = tuple(
         _judged(target, prediction, grade, rules, use)

@@ -24,7 +24,7 @@ def report(
 ) -> Json:
     """An evaluation, those beside it, and the differences, as plain JSON."""
     found: Json = to_json(evaluation.fidelity)
-    found["complete"] = not evaluation.stopped
+    found["complete"] = not any(one.stopped for one in (evaluation, *others))
     found["others"] = [to_json(other.fidelity) for other in others]
     found["comparisons"] = [to_json(one) for one in comparisons]
     found["notes"] = list(NOTES)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ramify.core.chat import PolicyChat
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, UserError
 from ramify.core.policy.base import Policy
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.open import open_policy
@@ -39,6 +40,9 @@ from ramify.learn.train.tracker import Tracker, open_tracker
 from ramify.learn.train.weighted import WeightedSettings, weighted_loss
 
 AnyRecipe = CptRecipe | SftRecipe | RlRecipe
+
+#: Files that a run writes before it draws or learns anything.
+_FIRST = frozenset({"recipe.json", RECORD, "before.json"})
 
 #: What a teacher that was not trained to simulate is told.
 ASKED = (
@@ -153,14 +157,15 @@ def run_stage(
     judge = None if isinstance(recipe, CptRecipe) else open_judge(recipe.judge, progress)
     if judge is not None:
         refuse_same(speaker(policy), judge.identity)
-    resumed = open_folder(folder, recipe)
-    _record(folder, stage, recipe.policy, policy, data)
-    before = _measured(policy, data, recipe, folder / "before.json")
-    told = open_tracker(folder, tracker)
-    try:
-        policy, trained, extra = _train(recipe, policy, data, judge, folder, told, progress)
-    finally:
-        told.close()
+    with _taken_back(folder):
+        resumed = open_folder(folder, recipe)
+        _record(folder, stage, recipe.policy, policy, data)
+        before = _measured(policy, data, recipe, folder / "before.json")
+        told = open_tracker(folder, tracker)
+        try:
+            policy, trained, extra = _train(recipe, policy, data, judge, folder, told, progress)
+        finally:
+            told.close()
     after = _measured(policy, data, recipe, None)
     if recipe.lora is not None and recipe.merge:
         policy = LocalPolicy(merged(policy.model), policy.codec, name=policy.card.name)
@@ -180,6 +185,27 @@ def run_stage(
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+@contextmanager
+def _taken_back(folder: Path) -> Iterator[None]:
+    """Take a run's first files away where it is refused before anything was drawn or learned.
+
+    Else the folder would refuse the same command with another setting. What was there before stays, and all
+    of a run that was stopped.
+    """
+    there = folder.is_dir()
+    before = set(folder.iterdir()) if there else set()
+    try:
+        yield
+    except UserError:
+        fresh = set(folder.iterdir()) - before if folder.is_dir() else set()
+        if {file.name for file in fresh} <= _FIRST:
+            for file in fresh:
+                file.unlink()
+            if not there and folder.is_dir():
+                folder.rmdir()
+        raise
 
 
 def _train(
@@ -214,6 +240,9 @@ def _train(
                 teacher, chosen, reward, _candidates(recipe), instruction=_instruction(teacher),
                 file=folder / "candidates.jsonl", progress=progress,
             )  # fmt: skip
+            if not kept.demonstrations:
+                why = f"nothing to train on: no candidate of {len(chosen)} targets had {recipe.least} or more"
+                raise BadInput(why, where="sft", hint="a better teacher, or a lower `least` in another --out")
             shown, extra = kept.demonstrations, {"kept": kept.share, "kept_by_domain": kept.domains}
         policy = _adapted(policy, recipe)
         return policy, train_sft(policy, shown, _loop(recipe), **replay, **where), extra

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from ramify.app.server.chat_served import ChatAnswer
-from ramify.app.server.refuse import BadParameter
+from ramify.app.server.refuse import BadParameter, require_text
 from ramify.app.server.served import Asked
 from ramify.app.server.worlds.sessions import ServedWorld
 from ramify.core.chat import Reply
@@ -65,6 +65,7 @@ class WorldServed:
 
     def _read(self, messages: Sequence[Message]) -> tuple[Task | None, Brief, list[Seen], str]:
         """Task, brief, turns and the action that is to be answered."""
+        require_text("".join(map(_text, messages)), "messages")
         told = [_text(m) for m in messages if m.get("role") in ("system", "developer")]
         talk = [m for m in messages if m.get("role") not in ("system", "developer")]
         roles = ["user" if number % 2 == 0 else "assistant" for number in range(len(talk))]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from ramify.app.server.refusal import Refused
+from ramify.app.server.refuse import BadParameter
 from ramify.app.server.worlds.sessions import Session, Worlds
 from ramify.app.server.worlds.tools import ActionTool, tools_for
 from ramify.core.errors import MissingExtra, UserError
@@ -65,15 +66,15 @@ class WorldTools:
     def _session(self, context: Any) -> Session:
         link, fixed, holder = self._place(context)
         known = fixed or self._episodes.get(link)
-        if known is not None:
+        if known is None:
+            session = self._worlds.reset(self._name, holder, self._task, self._seed)
+            self._link(link, session)
+            return session
+        try:
             return self._worlds.find(self._name, known, holder)
-        return self._begin(context, self._task, self._seed)
-
-    def _begin(self, context: Any, task: str | Mapping[str, Any] | None, seed: int) -> Session:
-        link, _, holder = self._place(context)
-        session = self._worlds.reset(self._name, holder, task, seed)
-        self._link(link, session)
-        return session
+        except Refused:
+            self._episodes.pop(link, None)  # told once; the client's next call begins another
+            raise
 
     def _link(self, link: str, session: Session) -> None:
         self._episodes[link] = session.id
@@ -118,9 +119,9 @@ class WorldTools:
         given = params.arguments or {}
         try:
             if params.name == reset:
-                return self._reset(context, session, given)
+                return await self._reset(context, session, given)
             if params.name == fork:
-                twin = self._worlds.fork(session, given.get("draw"))
+                twin = self._worlds.fork(session, _whole(given, "draw", 0))
                 return _result(f"session {twin.id}", self._worlds.about(twin))
             tool = mine.get(params.name)
             if tool is None:
@@ -130,19 +131,14 @@ class WorldTools:
             return _result(error.what, {"simulated": True, "error": error.what}, failed=True)
         return _result(told["observation"], told)
 
-    def _reset(self, context: Any, session: Session, given: Mapping[str, Any]) -> types.CallToolResult:
+    async def _reset(self, context: Any, session: Session, given: Mapping[str, Any]) -> types.CallToolResult:
         link, fixed, holder = self._place(context)
         if given.get("session") is not None:
             chosen = self._worlds.find(self._name, str(given["session"]), holder)
-        elif fixed is not None:
-            chosen = self._worlds.again(session, given.get("task"), given.get("seed"))
         else:
-            task = given.get("task")
-            chosen = self._begin(
-                context, session.task_json if task is None else task, int(given.get("seed", 0))
-            )
-            self._worlds.close(session)
-        self._link(link, chosen)
+            chosen = await self._worlds.again(session, given.get("task"), _whole(given, "seed"))
+        if fixed is None:
+            self._link(link, chosen)
         return _result(chosen.task.prompt, self._worlds.about(chosen))
 
     async def resources(self, context: Any, params: Any) -> types.ListResourcesResult:
@@ -164,6 +160,14 @@ class WorldTools:
         text = json.dumps(tell(session), ensure_ascii=False)
         body = types.TextResourceContents(uri=str(params.uri), text=text, mime_type="application/json")
         return types.ReadResourceResult(contents=[body])
+
+
+def _whole(given: Mapping[str, Any], name: str, least: int | None = None) -> int | None:
+    """A whole number among a tool's arguments, None where it is not given; BadParameter for anything else."""
+    value = given.get(name)
+    if value is None or (type(value) is int and (least is None or value >= least)):
+        return value
+    raise BadParameter(name, f"{name}: a whole number{'' if least is None else f' of {least} or more'}")
 
 
 def _told(find: Any) -> Session:

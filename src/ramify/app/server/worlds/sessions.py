@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from ramify.app.server.refusal import Refused, too_busy
-from ramify.app.server.refuse import BadParameter
+from ramify.app.server.refuse import BadParameter, require_text
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.worlds.rounds import Rounds
-from ramify.core.errors import BadInput
 from ramify.core.types import Json
 from ramify.core.world.base import Task
 from ramify.core.world.environment import Brief
@@ -50,10 +49,10 @@ class Session:
         """How many turns were made."""
         return len(self.episode.seen)
 
-    @property
-    def task_json(self) -> Json:
-        """The task whole, so that it can be begun again."""
-        return task_to_json(self.task)
+
+def _require_texts(found: Any, param: str) -> None:
+    """Refuse what a client sent where any text in it is none."""
+    require_text(json.dumps(found, ensure_ascii=False, default=str), param)
 
 
 @final
@@ -84,16 +83,25 @@ class ServedWorld:
             return offered[next(self.turns) % len(offered)]
         if isinstance(asked, str):
             if asked not in self.tasks:
-                raise BadParameter(
-                    "task", f"task: {asked[:100]!r} is not offered", "GET .../tasks lists them"
-                )
+                some = ", ".join(itertools.islice(self.tasks, 3))
+                raise BadParameter("task", f"task: {asked[:100]!r} is not offered", f"offered: {some}, ...")
             return self.tasks[asked]
+        _require_texts(asked, "task")
         try:
             task = Task(**asked)
             self.world.brief(task)
-        except (TypeError, KeyError, ValueError, BadInput) as error:
-            raise BadParameter("task", f"task: not a task of {self.name}: {error}"[:300]) from error
+            self.world.standing(task, ())
+        except Exception as error:  # whatever a world trips over: it is the client's own data
+            said = f"task: not a task of {self.name}: {type(error).__name__}: {error}"
+            raise BadParameter("task", said[:300]) from error
         return task
+
+    def begin(self, task: Task, seed: int, told: str | Brief = "") -> SimulatedEpisode:
+        """An episode of a task; ``told`` in place of its own initial state or brief."""
+        world = self.world
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an empty initial state: the client's own choice
+            return world.model.env(task, told, control=world.control, world=world.base, seed=seed)
 
 
 @final
@@ -139,13 +147,10 @@ class Worlds:
         Raises: BadInput, Refused (429) where there are too many sessions.
         """
         served = self.world(name)
+        _require_texts(brief, "brief")
         chosen = served.task(task, seed)
         told: str | Brief = Brief.from_json(brief) if brief is not None else ""
-        world = served.world
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an empty initial state: the client's own choice
-            episode = world.model.env(chosen, told, control=world.control, world=world.base, seed=seed)
-        return self._keep(name, chosen, episode, holder)
+        return self._keep(name, chosen, served.begin(chosen, seed, told), holder)
 
     def _keep(self, name: str, task: Task, episode: SimulatedEpisode, holder: str | None) -> Session:
         self.sweep()
@@ -184,13 +189,18 @@ class Worlds:
         """Forget a session by its id, if it is there."""
         self._sessions.pop(session, None)
 
-    def again(self, session: Session, task: str | None, seed: int | None) -> Session:
-        """The same session at the beginning of its task, or of another."""
-        asked = session.task_json if task is None else task
-        fresh = self.reset(session.world, session.holder, asked, seed or 0)
-        self.drop(fresh.id)
-        session.task, session.episode = fresh.task, fresh.episode
-        session.done, session.last = False, None
+    async def again(
+        self, session: Session, task: str | Mapping[str, Any] | None, seed: int | None
+    ) -> Session:
+        """The same session at the beginning of its task, or of another; a step under way is awaited.
+
+        Raises: BadParameter for a task that cannot be had; the session is then as it was.
+        """
+        served = self.world(session.world)
+        async with session.lock:
+            chosen = session.task if task is None else served.task(task, seed or 0)
+            session.task, session.episode = chosen, served.begin(chosen, seed or 0)
+            session.done, session.last = False, None
         return session
 
     def sweep(self) -> None:
@@ -207,8 +217,10 @@ class Worlds:
 
         ``turn``: how many turns the client saw; with it, the last step sent again is not made twice.
 
-        Raises: BadParameter where the client saw another number of turns, Refused for one too many waiting.
+        Raises: BadParameter for an action that is no text, or where the client saw another number of turns;
+        Refused for one too many waiting.
         """
+        require_text(action, "action")
         served = self.world(session.world)
         if served.rounds.gauges()["waiting"] >= self.settings.waiting + self.settings.width:
             raise too_busy("too many steps wait for this world", 1.0)

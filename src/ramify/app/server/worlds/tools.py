@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
+from ramify.core.errors import BadInput
 from ramify.core.types import Json
 from ramify.core.world.base import Task
 from ramify.core.world.environment import Brief, DomainName, Environment
@@ -41,9 +42,12 @@ class ActionTool:
     argument: str | None = None
 
     def action(self, arguments: Mapping[str, Any]) -> str:
-        """The call as the world's action."""
+        """The call as the world's action. Raises BadInput where the one argument is missing or no text."""
         if self.argument is not None:
-            return str(arguments.get(self.argument, ""))
+            text = arguments.get(self.argument)
+            if not isinstance(text, str):
+                raise BadInput(f"{self.name} needs its argument {self.argument}, a text", where=self.name)
+            return text
         return call_text(self.name, arguments)
 
 
