@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork.context import live_episode
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.fork.context import live_episode, need_tokens
+from ramify.core.policy.local import LocalPolicy
 from ramify.core.thoughts import without_thoughts
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.node import Draft
 from ramify.core.tree.tree import Tree
+from ramify.core.types import token_array
 from ramify.core.world.base import Observation, Split, Task
 from ramify.core.world.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
 from ramify.core.world.lock import LockWorld
@@ -28,6 +30,7 @@ from ramify.core.world.recorder import (
     trajectory_of,
     write_trajectories,
 )
+from ramify.learn.organism import build
 
 
 @dataclass
@@ -151,6 +154,31 @@ def test_what_a_simulator_answers_is_recorded_as_such() -> None:
     (item,) = trajectories(tree)
     assert item.extra["simulated"] == 2
     assert [turn.target for turn in item.turns] == [False, False]
+
+
+def test_a_policy_that_is_to_fork_gives_its_token_ids() -> None:
+    policy = LocalPolicy.load(str(build("test-tiny")))
+    world = Counter()
+    (task,) = world.tasks("train", 1)
+    with Tree.memory() as tree:
+        record(world, [task], tree)
+        record(world, [task], tree, policy=policy)
+        walks = [tree.path(leaf) for leaf in tree.leaves()]
+        bare, walk = sorted(walks, key=lambda one: "tokenizer" in one.root.extra)
+        with pytest.raises(CannotDo, match="without token ids"):
+            need_tokens(bare)
+        need_tokens(walk)
+        said = [step.node for step in walk if step.node.kind == "action"]
+        assert all(
+            node.tokens is not None and (node.tokens == policy.encode(node.text)).all() for node in said
+        )
+        messages = [step.node.message for step in walk if step.node.message is not None]
+        whole = policy.render([], token_array([]), [m for m in messages if m["content"]])
+        assert [node.text for node in said] == [step.node.text for step in bare if step.node.kind == "action"]
+        first = next(step.node for step in walk).tokens
+        assert first is not None
+        assert whole.tokens[: len(first)].tolist() == first.tolist()
+        assert record(world, [task], tree, policy=policy).present == 1
 
 
 def test_what_breaks_is_data_and_what_changes_is_not_exact() -> None:

@@ -32,6 +32,9 @@ def record_world(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the task list.")] = 0,
     jsonl: Annotated[Path | None, typer.Option("--jsonl", help="Also write all trajectories here.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Run each episode twice and compare.")] = False,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Record token ids of this policy, which can then fork it.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Record scripted actors in a real environment: actions, observations, and what decides them.
@@ -39,6 +42,7 @@ def record_world(
     Example: ramify world record terminal --out shell.db --tasks 100 --seeds 2 --jsonl shell.jsonl
     """
     from ramify.app.cli.live import LiveProgress
+    from ramify.core.policy.open import open_policy
     from ramify.core.tree.tree import Tree
     from ramify.core.world.environment import Environment
     from ramify.core.world.open import open_world
@@ -55,11 +59,12 @@ def record_world(
             hint="worlds: " + ", ".join(DOMAINS),
         )
     chosen = world.tasks(part, tasks, seed)
+    reader = None if policy is None else open_policy(policy)
     with Tree.open(out) as tree:
         with LiveProgress() as live:
             found = record(
                 world, chosen, tree,
-                seeds=range(seeds), verify=verify, progress=live,
+                seeds=range(seeds), verify=verify, policy=reader, progress=live,
             )  # fmt: skip
         refused: list[str] = []
         written = write_trajectories(jsonl, trajectories(tree, refused=refused)) if jsonl else None

@@ -16,6 +16,7 @@ from ramify.core.fork.run_on import world_producer
 from ramify.core.grow.plant import openings
 from ramify.core.jsonl import json_objects
 from ramify.core.plain import canonical
+from ramify.core.policy.base import Policy
 from ramify.core.policy.noise import NoiseKey, stream_of
 from ramify.core.run.interrupt import Interrupt
 from ramify.core.run.progress import Progress, silent
@@ -26,6 +27,7 @@ from ramify.core.types import Json, Origin
 from ramify.core.world.base import Observation, Task
 from ramify.core.world.environment import Environment, EnvTrajectory, Seen
 from ramify.core.world.open import task_to_json
+from ramify.core.world.rendered import with_tokens
 from ramify.core.world.simulated import simulator_of
 from ramify.core.world.walks import trajectory_of
 
@@ -73,6 +75,7 @@ class _Recorder:
     tree: Tree
     verify: bool
     told: Recorded
+    policy: Policy | None = None
     pending: list[Draft] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
 
@@ -85,6 +88,8 @@ class _Recorder:
     def recorded(self, task: Task, seeds: Sequence[int], interrupt: Interrupt) -> int:
         """Episodes of a task that are not on the tree yet; how many seeds are done with."""
         draft = self.root(task)
+        if self.policy is not None:
+            (draft,) = with_tokens(self.policy, [draft])
         root = node_id(None, None, "task", draft.key or "")
         self.pending.append(draft)
         marks = {
@@ -101,6 +106,8 @@ class _Recorder:
                 self.told.present += 1
                 continue
             found, reward = self.drafts(task, root, seed)
+            if self.policy is not None:
+                found = with_tokens(self.policy, [draft, *found])[1:]
             self.pending.extend(found)
             if reward is not None:
                 leaf = found[-1]
@@ -125,9 +132,13 @@ class _Recorder:
             "brief": self.world.brief(task).to_json(),
             "domain": self.world.domain,
         }
+        key = f"{self.world.name}/{self.world.version}/{task.id}/record"
+        if self.policy is not None:
+            extra["tokenizer"] = self.policy.card.tokenizer
+            key += f"/{self.policy.card.tokenizer}"
         return Draft(
             kind="task",
-            key=f"{self.world.name}/{self.world.version}/{task.id}/record",
+            key=key,
             text="\n".join(str(message.get("content") or "") for message in messages),
             message=messages[0] if len(messages) == 1 else None,
             state_key=first.state_key,
@@ -224,15 +235,18 @@ def record(
     *,
     seeds: Sequence[int] = (0,),
     verify: bool = False,
+    policy: Policy | None = None,
     progress: Progress = silent,
 ) -> Recorded:
     """Let scripted actors act, one episode per task and seed; episodes that the tree holds are passed over.
 
-    ``verify`` runs every episode a second time and marks turns whose answers differ as not exact. Ctrl-C
-    ends it after the episode under way, with everything kept (``stopped``).
+    ``verify`` runs every episode a second time and marks turns whose answers differ as not exact. ``policy``
+    gives all text the token ids that it would be shown, so that it can fork the tree. Ctrl-C ends it after
+    the episode under way, with everything kept (``stopped``).
 
     Raises:
         BadInput: the world is none that can be recorded, or there is no task or seed.
+        CannotDo: the policy's template rewrites earlier turns.
     """
     if not isinstance(world, Environment):
         raise BadInput(
@@ -243,7 +257,7 @@ def record(
     if not tasks or not seeds:
         raise BadInput("there is nothing to record: give at least one task and one seed", where=world.name)
     told = Recorded(unsteady=0 if verify else None)
-    writer = _Recorder(world, tree, verify, told)
+    writer = _Recorder(world, tree, verify, told, policy)
     tree.add_producer(world_producer(world.name, world.version))
     done, total = 0, len(tasks) * len(seeds)
     with Interrupt() as interrupt:

@@ -30,6 +30,8 @@ ACCEPTED, REJECTED = "accepted", "rejected"
 OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int, "brief": str}
 _KEYS = ("kind", "files", "folders", "told", "goal", "script")
 LIMITS = ShellLimits()
+#: Draws in a row without a new task, after which there are no more.
+PATIENCE = 2000
 ACTIONS = (
     "A command line of sh. It is answered by what it prints, nothing where it prints nothing.\n"
     "submit : the task is done. submit X : the answer is X. It is answered by accepted or rejected, and ends."
@@ -85,16 +87,24 @@ class TerminalWorld:
         return words.vocabulary()
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
-        """``count`` different seeded tasks; no file's path is in tasks of both splits."""
+        """``count`` different seeded tasks; no file's path is in tasks of both splits.
+
+        Raises:
+            BadInput: there are not so many.
+        """
         found: dict[str, Task] = {}
-        tries = 0
+        tries = last = 0
         while len(found) < count:
+            if tries - last > PATIENCE:
+                raise BadInput(f"found only {len(found)} different {split} tasks", where=self.name)
             drawn = draw(Dice("terminal", split, seed, tries), split)
             tries += 1
             data = drawn.to_json()
             mark = digest(data)[:16]
             prompt = f"{DESCRIPTION.format(told=drawn.told)}\n{ACTIONS}"
-            found.setdefault(mark, Task(f"terminal/{mark}", self.name, split, prompt, data))
+            if mark not in found:
+                found[mark] = Task(f"terminal/{mark}", self.name, split, prompt, data)
+                last = tries
         return list(found.values())
 
     def start(self, task: Task, seed: int) -> TerminalEpisode:
