@@ -23,11 +23,12 @@ THETA = 1e6
 #: Pairs slower than SLOW (radians per token) compare contents, those faster than FAST find distances.
 SLOW, FAST = 0.006, 0.1
 #: How many tokens before each one are kept beside it.
-SLOTS = 3
+SLOTS = 4
 #: What matching heads compare: so many tokens before the present one with so many before each other one.
-#: One goes on where the last three tokens stood; one leaves the present token out, so that it goes on behind
-#: another sign; one steps over a token, so that it copies what has a sign in front of every part.
-PLANTED = (((0, 1), (1, 2), (2, 3)), ((1, 2), (2, 3)), ((0, 2), (1, 3)))
+#: Two go on where the last three tokens stood; one leaves the present token out, so that it goes on behind
+#: another sign; one steps over two tokens, so that it copies lines without the names that stand before them.
+_NEXT = ((0, 1), (1, 2), (2, 3))
+PLANTED = (_NEXT, ((1, 2), (2, 3)), ((0, 3), (1, 4)), _NEXT)
 #: How much a perfect match counts before the softmax.
 SHARP = 30.0
 #: How strongly what was found is added, in embeddings.
@@ -77,7 +78,18 @@ def planted_model(shape: Planted, tokenizer: Any) -> Any:
         raise BadInput("planted heads need two layers", where="planted model")
     with torch.no_grad():
         _plant(model, shape)
+        _twins(model.model.embed_tokens.weight, tokenizer, shape)
     return model
+
+
+def _twins(words: Tensor, tokenizer: Any, shape: Planted) -> None:
+    """A word with a leading space begins as the word itself and one direction more: both are copied alike."""
+    space = torch.randn(shape.width) * shape.spread
+    space[shape.width // 2 :] *= 0.1
+    known = tokenizer.get_vocab()
+    for piece, number in sorted(known.items()):
+        if piece.startswith(" ") and piece[1:] in known:
+            words[number] = words[known[piece[1:]]] + space
 
 
 def _plant(model: Any, shape: Planted) -> None:

@@ -22,8 +22,8 @@ def note(command: str, output: str, state: ShellState = BEGIN, origins: object =
 
 def test_every_file_has_a_letter_and_every_line_a_name() -> None:
     assert labelled(BEGIN).split("\n") == [
-        "file b.md A", "Aa 3", "Ab 1",
-        "folder box", "file box/a.txt B", "Ba red fox", "Bb owl", "Bc red fox",
+        "file b.md A", "Aa:3", "Ab:1",
+        "folder box", "file box/a.txt B", "Ba:red fox", "Bb:owl", "Bc:red fox",
         "folder new",
     ]  # fmt: skip
 
@@ -31,11 +31,11 @@ def test_every_file_has_a_letter_and_every_line_a_name() -> None:
 @pytest.mark.parametrize(
     ("command", "output", "wanted"),
     [
-        ("cat b.md", "3\n1\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Aa 3", "Ab 1"]),
-        ("sort b.md", "1\n3\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Ab 1", "Aa 3"]),
-        ("wc -l b.md", "2 b.md\n", ["file b.md A", "Aa 3", "Ab 1"]),
-        ("grep -n 3 b.md", "1:3\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Aa 3"]),
-        ("cut -d ' ' -f 1 b.md", "3\n1\n", ["file b.md A", "Aa 3", "Ab 1", "out", "Aa 3", "Ab 1"]),
+        ("cat b.md", "3\n1\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3", "Ab:1"]),
+        ("sort b.md", "1\n3\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Ab:1", "Aa:3"]),
+        ("wc -l b.md", "2 b.md\n", ["file b.md A", "Aa:3", "Ab:1"]),
+        ("grep -n 3 b.md", "1:3\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3"]),
+        ("cut -d ' ' -f 1 b.md", "3\n1\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3", "Ab:1"]),
         ("cp b.md new/c.md", "", ["file b.md A", "no new/c.md"]),
         ("sort b.md > new/c.md", "", ["file b.md A", "no new/c.md"]),
         ("stat -c %a b.md", "644\n", ["file b.md A", "mode 644"]),
@@ -58,7 +58,7 @@ def test_lines_keep_their_names_in_files_that_commands_make() -> None:
     more = ShellState.of_files(FILES | {"new/c.md": "1\n3\ncow\n"}, ["new"])
     origins = traced("echo cow >> new/c.md", after, more, origins)
     assert note("tail -n 1 new/c.md", "cow\n", more, origins) == [
-        "in .", "file new/c.md A", "Ab 1", "Aa 3", "- cow", "out", "- cow",
+        "in .", "file new/c.md A", "Ab:1", "Aa:3", "-:cow", "out", "-:cow",
     ]  # fmt: skip
     moved = ShellState.of_files({"b.md": FILES["b.md"], "new/a.txt": FILES["box/a.txt"]}, ["box"])
     assert traced("mv box/a.txt new", BEGIN, moved, ORIGINS)["new/a.txt"] == ("box/a.txt",)

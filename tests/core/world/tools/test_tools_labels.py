@@ -57,40 +57,40 @@ def test_a_state_is_a_heading_and_a_line_a_row():
     assert state(LIBRARY, {**ROWS, "books": []}).split("\n") == [
         "books : title copies",
         "members : name level",
-        "Ma ada gold",
-        "Mb ben basic",
+        "Ma:ada:gold",
+        "Mb:ben:basic",
         "loans : book member days",
-        "La Bb Ma 5",
-        "Lb Ba Ma 3",
-        "Ld Bb Mb 4",
+        "La:Bb:Ma:5",
+        "Lb:Ba:Ma:3",
+        "Ld:Bb:Mb:4",
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "lines"),
     [
-        ("get_loan", {"id": 4}, ["Ld Bb Mb 4"]),
+        ("get_loan", {"id": 4}, ["Ld:Bb:Mb:4"]),
         ("get_book", {"id": 3}, ["no row"]),
-        ("list_books", {}, ["Ba fox 1 yes 1", "Bb owl 2 yes 2", "Bd bowl 0 yes 3", "rows 3"]),
+        ("list_books", {}, ["Ba:fox:1 yes 1", "Bb:owl:2 yes 2", "Bd:bowl:0 yes 3", "rows 3"]),
         ("list_loans", {"member": 1, "offset": 1, "limit": 1},
-         ["La Bb Ma 5 yes 1", "Lb Ba Ma 3 yes 2", "Ld Bb Mb 4 no", "rows 2"]),
-        ("list_loans", {"book": 9}, ["La Bb Ma 5 no", "Lb Ba Ma 3 no", "Ld Bb Mb 4 no", "rows 0"]),
-        ("search_books", {"text": "OW"}, ["Ba fox 1 no", "Bb owl 2 yes 1", "Bd bowl 0 yes 2", "rows 2"]),
+         ["La:Bb:Ma:5 yes 1", "Lb:Ba:Ma:3 yes 2", "Ld:Bb:Mb:4 no", "rows 2"]),
+        ("list_loans", {"book": 9}, ["La:Bb:Ma:5 no", "Lb:Ba:Ma:3 no", "Ld:Bb:Mb:4 no", "rows 0"]),
+        ("search_books", {"text": "OW"}, ["Ba:fox:1 no", "Bb:owl:2 yes 1", "Bd:bowl:0 yes 2", "rows 2"]),
         ("count_loans", {"book": 2, "member": 2},
-         ["La Bb Ma 5 no", "Lb Ba Ma 3 no", "Ld Bb Mb 4 yes 1", "count 1"]),
+         ["La:Bb:Ma:5 no", "Lb:Ba:Ma:3 no", "Ld:Bb:Mb:4 yes 1", "count 1"]),
         ("sum_loans", {"column": "days", "book": 2},
-         ["La Bb Ma 5 yes 1 5", "Lb Ba Ma 3 no", "Ld Bb Mb 4 yes 2 9", "sum 9"]),
-        ("update_book", {"id": 2, "copies": 7}, ["Bb owl 2"]),
-        ("update_book", {"id": 2, "title": "owl"}, ["Bb owl 2", "free"]),
-        ("update_book", {"id": 2, "title": "fox"}, ["Bb owl 2", "Ba fox 1"]),
-        ("update_book", {"id": 2}, ["Bb owl 2"]),
+         ["La:Bb:Ma:5 yes 1 5", "Lb:Ba:Ma:3 no", "Ld:Bb:Mb:4 yes 2 9", "sum 9"]),
+        ("update_book", {"id": 2, "copies": 7}, ["Bb:owl:2"]),
+        ("update_book", {"id": 2, "title": "owl"}, ["Bb:owl:2", "free"]),
+        ("update_book", {"id": 2, "title": "fox"}, ["Bb:owl:2", "Ba:fox:1"]),
+        ("update_book", {"id": 2}, ["Bb:owl:2"]),
         ("update_book", {"id": 9, "title": "fox"}, ["no row"]),
-        ("update_loan", {"id": 1, "book": 4, "member": 26}, ["La Bb Ma 5", "Bd bowl 0", "no row Mz"]),
+        ("update_loan", {"id": 1, "book": 4, "member": 26}, ["La:Bb:Ma:5", "Bd:bowl:0", "no row Mz"]),
         ("create_book", {"title": "cat", "copies": 1}, ["last Bd", "free"]),
-        ("create_book", {"title": "owl", "copies": 1}, ["last Bd", "Bb owl 2"]),
-        ("create_loan", {"book": 3, "member": 1, "days": 2}, ["last Ld", "no row Bc", "Ma ada gold"]),
-        ("delete_book", {"id": 2}, ["Bb owl 2", "La Bb Ma 5", "Ld Bb Mb 4"]),
-        ("delete_book", {"id": 4}, ["Bd bowl 0", "unused"]),
+        ("create_book", {"title": "owl", "copies": 1}, ["last Bd", "Bb:owl:2"]),
+        ("create_loan", {"book": 3, "member": 1, "days": 2}, ["last Ld", "no row Bc", "Ma:ada:gold"]),
+        ("delete_book", {"id": 2}, ["Bb:owl:2", "La:Bb:Ma:5", "Ld:Bb:Mb:4"]),
+        ("delete_book", {"id": 4}, ["Bd:bowl:0", "unused"]),
         ("delete_book", {"id": 3}, ["no row"]),
     ],
 )  # fmt: skip
@@ -107,7 +107,7 @@ def test_wrong_arguments_have_no_note_and_empty_tables_say_so():
         ("sum_loans", {"column": "days"}),
         ("create_loan", {"book": 1, "member": 1, "days": 2}),
         rows=EMPTY,
-    ) == ["no rows\nrows 0", "no rows\ncount 0", "no rows\nsum 0", "no rows\nBa fox 1\nMa ada gold"]
+    ) == ["no rows\nrows 0", "no rows\ncount 0", "no rows\nsum 0", "no rows\nBa:fox:1\nMa:ada:gold"]
 
 
 def test_a_note_tells_the_rows_as_they_are_when_the_call_is_made():
@@ -116,8 +116,8 @@ def test_a_note_tells_the_rows_as_they_are_when_the_call_is_made():
         ("delete_loan", {"id": 4}), ("create_loan", {"book": 2, "member": 2, "days": 1}),
         ("get_loan", {"id": 3}),
     ) == [
-        "Ba fox 1\nfree", "Ba elk deer 1", "Ld Bb Mb 4\nunused",
-        "last Lb\nBb owl 2\nMb ben basic", "Lc Bb Mb 1",
+        "Ba:fox:1\nfree", "Ba:elk deer:1", "Ld:Bb:Mb:4\nunused",
+        "last Lb\nBb:owl:2\nMb:ben:basic", "Lc:Bb:Mb:1",
     ]  # fmt: skip
 
 
@@ -141,25 +141,25 @@ def _changed(rows, **tables):
 @pytest.mark.parametrize(
     ("parts", "rows", "said", "lines"),
     [
-        ((SET,), after(ROWS, SET), "", ["Ba wanted fox 7 now fox 7 same", "rows right"]),
-        ((SET,), ROWS, "7", ["Ba wanted fox 7 now fox 1 other", "rows wrong"]),
+        ((SET,), after(ROWS, SET), "", ["Ba wanted:fox:7 now:fox:7 same", "rows right"]),
+        ((SET,), ROWS, "7", ["Ba wanted:fox:7 now:fox:1 other", "rows wrong"]),
         ((SET, ASK), after(ROWS, SET), "gold",
-         ["Ba wanted fox 7 now fox 7 same", "rows right", "wanted gold said gold right"]),
+         ["Ba wanted:fox:7 now:fox:7 same", "rows right", "wanted gold said gold right"]),
         ((ASK,), ROWS, "", ["rows right", "wanted gold said nothing wrong"]),
         ((ASK,), ROWS, "\ud800 a\nb" + "c" * 99,
          ["rows right", "wanted gold said ? a b" + "c" * 35 + " wrong"]),
         ((ASK,), after(ROWS, REMOVE), "red",
-         ["Ld wanted Bb Mb 4 now none other", "rows wrong", "wanted gold said red wrong"]),
-        ((REMOVE,), after(ROWS, REMOVE), "", ["Ld wanted none now none same", "rows right"]),
-        ((ADD,), after(ROWS, ADD), "", ["new wanted Bd Ma 6 now Bd Ma 6 same", "rows right"]),
-        ((ADD,), ROWS, "", ["new wanted Bd Ma 6 now none other", "rows wrong"]),
+         ["Ld wanted:Bb:Mb:4 now:none other", "rows wrong", "wanted gold said red wrong"]),
+        ((REMOVE,), after(ROWS, REMOVE), "", ["Ld wanted:none now:none same", "rows right"]),
+        ((ADD,), after(ROWS, ADD), "", ["new wanted:Bd:Ma:6 now:Bd:Ma:6 same", "rows right"]),
+        ((ADD,), ROWS, "", ["new wanted:Bd:Ma:6 now:none other", "rows wrong"]),
         ((ADD,), _changed(ROWS, loans=[*ROWS["loans"], {"id": 8, "book": 1, "member": 1, "days": 6}]), "",
-         ["new wanted Bd Ma 6 now Ba Ma 6 other", "rows wrong"]),
+         ["new wanted:Bd:Ma:6 now:Ba:Ma:6 other", "rows wrong"]),
         # Ids of added rows do not count; what was added beside them does.
         ((ADD,), _changed(ROWS, loans=[*ROWS["loans"],
                                        {"id": 5, "book": 1, "member": 1, "days": 1},
                                        {"id": 6, "book": 4, "member": 1, "days": 6}]), "",
-         ["new wanted Bd Ma 6 now Bd Ma 6 same", "new wanted none now Ba Ma 1 other", "rows wrong"]),
+         ["new wanted:Bd:Ma:6 now:Bd:Ma:6 same", "new wanted:none now:Ba:Ma:1 other", "rows wrong"]),
     ],
 )  # fmt: skip
 def test_a_verdict_is_told_row_by_row(parts, rows, said, lines):

@@ -2,7 +2,8 @@
 
 A small model copies well what follows a token that it has seen once. So each file of the beginning has a
 letter, each of its lines that letter and a small one (``Ba`` is the first line of file ``B``), and a note
-names lines where they come from, also in files that commands made of them.
+names lines where they come from, also in files that commands made of them. A colon parts name and line, so
+that the line's first word is the same token here and in an answer.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def labelled(state: ShellState) -> str:
             parts.append(f"folder {entry.path}")
         else:
             parts.append(f"file {entry.path} {letters(files)[entry.path]}")
-            parts += [f"{name} {line}".rstrip() for name, line in named_lines(entry.path, files)]
+            parts += [f"{name}:{line}" for name, line in named_lines(entry.path, files)]
     return "\n".join(parts)
 
 
@@ -105,7 +106,7 @@ def labelled_note(
             parts += [f"mode {modes[path]:o}"] * (head == "stat")
             if head not in _SILENT and ">" not in command:
                 lines = lines_of(path, files[path], origins, begin)
-                parts += [f"{name} {line}".rstrip() for name, line in lines] or ["empty"]
+                parts += [f"{name}:{line}" for name, line in lines] or ["empty"]
                 known += lines
         elif not path or path in folders:
             below = sorted(one for one in folders if not path or one.startswith(f"{path}/"))
@@ -116,7 +117,7 @@ def labelled_note(
             parts.append(f"no {word}")
     shown = _printed(output, known)
     if shown:
-        parts += ["out", *(f"{name} {line}".rstrip() for name, line in shown)]
+        parts += ["out", *(f"{name}:{line}" for name, line in shown)]
     return "\n".join(parts)[: 2 * LONGEST_NOTE]
 
 

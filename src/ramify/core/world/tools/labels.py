@@ -1,6 +1,7 @@
 """Rows and notes in words that a very small model can copy by look-ups of one token and extend step by step.
 
-A row is named by one run of letters, the first letter of its table and its id in letters: book 2 is ``Bb``.
+A row is named by one run of letters, the first letter of its table and its id in letters: book 2 is ``Bb``,
+and stands with its values between colons, so that each is the same word here and in an answer.
 Notes hold all that decides an answer, one step a line; none holds what is only known after the call.
 """
 
@@ -37,17 +38,17 @@ def _values(database: Database, table: Table, row: Row) -> str:
     for column in table.columns:
         value = row[column.name]
         shown.append(label(database.table(column.to), int(value)) if column.kind == "ref" else value)
-    return _words(shown)
+    return ":".join(map(_words, shown))
 
 
-def _words(values: Collection[Value]) -> str:
-    """The values in one line, whatever white space they hold."""
-    return " ".join(" ".join(map(str, values)).split())
+def _words(value: Value) -> str:
+    """A value in one line, whatever white space it holds."""
+    return " ".join(str(value).split())
 
 
 def line(database: Database, table: Table, row: Row) -> str:
     """A row: its label and its values."""
-    return f"{label(table, int(row['id']))} {_values(database, table, row)}"
+    return f"{label(table, int(row['id']))}:{_values(database, table, row)}"
 
 
 def state(database: Database, rows: Rows) -> str:
@@ -147,7 +148,7 @@ def submit_note(goal: Goal, rows: Rows, said: str) -> str:
     lines.append("rows right" if goal.reached(rows) else "rows wrong")
     if goal.answer is not None:
         # A policy can say half of a surrogate pair, which no file can hold.
-        shown = _words([said[:_LONGEST].encode("utf-8", "replace").decode()]) or "nothing"
+        shown = _words(said[:_LONGEST].encode("utf-8", "replace").decode()) or "nothing"
         verdict = "right" if said == goal.answer.lower() else "wrong"
         lines.append(f"wanted {goal.answer} said {shown} {verdict}")
     return "\n".join(lines)
@@ -155,7 +156,7 @@ def submit_note(goal: Goal, rows: Rows, said: str) -> str:
 
 def _compared(goal: Goal, table: Table, name: str, wanted: Row | None, now: Row | None, same: bool) -> str:
     shown = ["none" if row is None else _values(goal.database, table, row) for row in (wanted, now)]
-    return f"{name} wanted {shown[0]} now {shown[1]} {'same' if same else 'other'}"
+    return f"{name} wanted:{shown[0]} now:{shown[1]} {'same' if same else 'other'}"
 
 
 def _kept(goal: Goal, rows: Rows, table: Table) -> list[str]:

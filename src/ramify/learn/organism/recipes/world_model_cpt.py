@@ -19,9 +19,9 @@ from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import WeightedSettings
 
 SETTINGS = WeightedSettings(
-    steps=800,
+    steps=300,
     rows=4,
-    schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.1),
+    schedule=Schedule(peak=2e-4, shape="cosine", warmup=50, final=0.3),
     betas=(0.9, 0.98),
     half=True,
 )

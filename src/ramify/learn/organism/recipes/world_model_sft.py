@@ -17,9 +17,9 @@ from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import WeightedSettings
 
 SETTINGS = WeightedSettings(
-    steps=5000,
+    steps=4500,
     rows=3,
-    schedule=Schedule(peak=7e-4, shape="cosine", warmup=100, final=0.02),
+    schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.02),
     betas=(0.9, 0.98),
     half=True,
 )
