@@ -71,7 +71,7 @@ class Classified:
     @property
     def confidence(self) -> Literal["high", "low"]:
         """High where both ways say the same."""
-        return "high" if self.theory == self.measured else "low"
+        return "high" if self.theory is not None and self.theory == self.measured else "low"
 
 
 def by_theory(work: Work, ceilings: Ceilings, margin: float = MARGIN) -> Bound:
