@@ -1,0 +1,97 @@
+"""From a CPU kernel's measurements to findings: per useful flop, classified, all tools of its class asked.
+
+Source: arXiv 2606.26453 for the two stages and their arbitration; it is about GPUs. The CPU metrics, and that
+only misses beyond one per needed line count against a kernel, are ours.
+"""
+
+from __future__ import annotations
+
+from ramify.discover.kernel.cpu import metrics as m
+from ramify.discover.kernel.cpu.metrics import METRICS, Metric
+from ramify.discover.kernel.cpu.tools import cpu_tools
+from ramify.discover.kernel.roofline import (
+    Ceilings,
+    Classified,
+    Work,
+    by_measurement,
+    by_theory,
+    classify,
+)
+from ramify.discover.kernel.signals import Signals, Source
+from ramify.discover.kernel.tool import Diagnosis, MicroTool, registered, run_tools
+
+
+def diagnose_cpu(signals: Signals, work: Work, ceilings: Ceilings, *, every: bool = False) -> Diagnosis:
+    """Findings on one kernel by the 15 tools and those that a user registered for the same sources.
+
+    ``work`` is that of one call, ``seconds`` in the signals that of one call.
+
+    ``every`` asks all of them, whatever the class: theory may call a kernel compute-bound whose present
+    code waits for memory.
+    """
+    full = signals | derived(signals, work, ceilings)
+    shares = m.together(full, m.FLOPS_SHARE, m.BYTES_SHARE)
+    classified = classify(by_theory(work, ceilings), by_measurement(*shares) if shares else None)
+    if not every:
+        return run_tools(_asked(), full, classified)
+    found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
+    return Diagnosis(classified, found.findings, found.ran, found.blind)
+
+
+def _asked() -> list[MicroTool]:
+    sources = {source for source, _ in METRICS} | {"counters"}
+    own = [
+        tool
+        for tool in registered().values()
+        if sources & set(tool.sources) and not tool.check.__module__.startswith("ramify.")
+    ]
+    return [*cpu_tools(), *own]
+
+
+def derived(signals: Signals, work: Work, ceilings: Ceilings) -> Signals:
+    """What follows from measurements and declared work; nothing from what was not measured.
+
+    Per-flop values need flops: a kernel that has none should declare its useful operations instead.
+    """
+    cache: dict[str, float] = {}
+    calls = m.CALLS.of(signals)
+    if calls is not None:
+        cache |= _cache(signals, work, calls)
+    timing: dict[str, float] = {}
+    seconds = m.SECONDS.of(signals)
+    if seconds is not None and seconds > 0:
+        timing[m.FLOPS_SHARE.name] = work.flops / seconds / ceilings.flops
+        timing[m.BYTES_SHARE.name] = _moved(signals, work) / seconds / ceilings.bandwidth
+    values: dict[Source, dict[str, float]] = {"cachegrind": cache, "timing": timing}
+    return Signals({source: found for source, found in values.items() if found})
+
+
+def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
+    values = {m.NEEDED_BYTES.name: work.bytes}
+    reads, misses = m.READS.of(signals), m.D1_READ_MISSES.of(signals)
+    if reads is not None:
+        values[m.READS_PER_BYTE.name] = reads / (calls * work.bytes)
+    if not work.flops:
+        return values
+    flops = calls * work.flops
+    per_flop: tuple[tuple[Metric, Metric], ...] = (
+        (m.READS, m.READS_PER_FLOP), (m.WRITES, m.WRITES_PER_FLOP), (m.BRANCHES, m.BRANCHES_PER_FLOP),
+        (m.D1_READ_MISSES, m.MISSES_PER_FLOP),
+    )  # fmt: skip
+    for count, rate in per_flop:
+        value = count.of(signals)
+        if value is not None:
+            values[rate.name] = value / flops
+    line = m.LINE_BYTES.of(signals)
+    if misses is not None and line:
+        values[m.EXCESS_PER_FLOP.name] = max(0.0, misses - calls * work.bytes / line) / flops
+    return values
+
+
+def _moved(signals: Signals, work: Work) -> float:
+    """Bytes of one call to and from memory: by simulated misses, at least what must be moved."""
+    known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS)
+    if known is None:
+        return work.bytes
+    read, written, line, calls = known
+    return max(work.bytes, (read + written) * line / calls)

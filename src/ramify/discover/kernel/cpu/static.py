@@ -1,0 +1,83 @@
+"""What can be said of a kernel without running it: disassembly, gcc's records, the model of the ports."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from ramify.core.errors import BadInput
+from ramify.discover.kernel.cpu import mca, objdump, optinfo
+from ramify.discover.kernel.cpu import metrics as m
+from ramify.discover.kernel.cpu.build import Built
+from ramify.discover.kernel.signals import Signals, Source
+
+_SECONDS = 30.0
+
+
+def static_signals(built: Built, entry: str, *, lines: range | None = None, cpu: str = "native") -> Signals:
+    """Signals of ``entry`` in an object; ``lines`` are its own in its file, ``cpu`` is llvm-mca's name.
+
+    A program that is not installed, or that cannot read this code, leaves its source absent, with why.
+
+    Raises:
+        BadInput: the object has no such function.
+    """
+    values: dict[Source, dict[str, float]] = {}
+    cited: dict[Source, tuple[str, ...]] = {}
+    absent: dict[Source, str] = {}
+    text, why = _said(("objdump", "-dr", "--no-show-raw-insn", str(built.path)))
+    if text is None:
+        absent["objdump"] = why
+        absent["mca"] = "no disassembly to model"
+    else:
+        values["objdump"], cited["objdump"] = objdump.parse(text, entry)
+        flags = _cpu_flags()
+        if flags:
+            values["objdump"][m.WIDEST_BITS.name] = objdump.widest_bits(flags)
+        try:
+            values["mca"], cited["mca"] = _modelled(text, entry, cpu)
+        except BadInput as error:
+            absent["mca"] = error.what
+    if built.records:
+        values["optinfo"], cited["optinfo"] = optinfo.parse(built.records, lines=lines)
+    else:
+        absent["optinfo"] = "gcc's vectoriser does not run at these flags"
+    return Signals(values, cited, absent)
+
+
+def _modelled(text: str, entry: str, cpu: str) -> tuple[dict[str, float], tuple[str, ...]]:
+    loop = objdump.loop_assembly(text, entry)
+    if loop is None:
+        raise BadInput("the function has no loop")
+    if re.search("^call", loop, re.MULTILINE):
+        raise BadInput("the loop calls a function, which the model does not follow")
+    report, why = _said(("llvm-mca", f"-mcpu={cpu}"), loop)
+    if report is None:
+        raise BadInput(why)
+    return mca.parse(report)
+
+
+def _cpu_flags(path: Path = Path("/proc/cpuinfo")) -> str:
+    """The first processor's flags; empty where the system does not tell."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
+
+
+def _said(command: Sequence[str], given: str = "") -> tuple[str | None, str]:
+    """What a program printed; None and the reason where it is not here or failed."""
+    name = command[0]
+    if shutil.which(name) is None:
+        return None, f"{name} is not installed"
+    try:
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"{name} took over {_SECONDS:g} s"
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        return None, f"{name}: {said[0] if said else f'ended with {done.returncode}'}"
+    return done.stdout, ""

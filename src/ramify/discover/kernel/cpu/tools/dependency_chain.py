@@ -1,0 +1,38 @@
+"""Iterations that wait for the one before."""
+
+from __future__ import annotations
+
+from ramify.discover.kernel.cpu import metrics as m
+from ramify.discover.kernel.cpu.metrics import cited, together
+from ramify.discover.kernel.finding import Finding
+from ramify.discover.kernel.signals import Signals
+from ramify.discover.kernel.tool import micro_tool
+
+NAME = "DependencyChain"
+#: Measured: 5.08 against 1.5 cycles (3.4) for a scalar dot product.
+MOST_RATIO = 1.5
+CRITICAL = 3.0
+
+
+@micro_tool(source="mca", category="latency", bounds=("compute", "latency"))
+def dependency_chain(signals: Signals) -> Finding | None:
+    """One iteration takes 1.5 times the cycles that its instructions need without dependencies."""
+    known = together(signals, m.LOOP_CYCLES, m.BLOCK_CYCLES)
+    if known is None or not known[1]:
+        return None
+    cycles, block = known
+    ratio = cycles / block
+    if ratio <= MOST_RATIO:
+        return None
+    return Finding(
+        tool=NAME,
+        category="latency",
+        severity="critical" if ratio > CRITICAL else "warn",
+        cause=(
+            f"{cycles:.3g} cycles per iteration where its instructions need {block:.3g}: each waits for the"
+            f" last, and the ports stand idle. The model allows {ratio:.2g} times as fast."
+        ),
+        action="Break the chain: 4 or more accumulators, joined after the loop.",
+        metrics={m.LOOP_CYCLES.name: cycles, m.BLOCK_CYCLES.name: block},
+        evidence=cited(signals, "mca", "Cycles", "RThroughput"),
+    )
