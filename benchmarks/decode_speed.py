@@ -375,13 +375,13 @@ def main() -> None:
         asked = prompts(policy, openings(max(BATCHES)))
         cost = profile(
             policy, ModelSpeculator(models[0]), tokens=[2**k for k in range(9 if quick else 10)],
-            requests=(1, 2, 4, 8, 16, 32, 64), repeats=5 if quick else 9, context=48,
+            requests=(1, 2, 4, 8, 16, 32, 64), repeats=4 if quick else 9, context=48,
         )  # fmt: skip
-        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 32 if quick else 128)
+        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 24 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))
         seconds, wrong, stats = alone(bench, best, 3 if quick else 7, not quick)
         drawn = sampled(bench.of(asked[:1], 32) if quick else bench, best, 3 if quick else 5, not quick)
-        batches = by_batch(bench, asked, 24 if quick else 96, 5 if quick else 9, quick)
+        batches = by_batch(bench, asked, 24 if quick else 96, 4 if quick else 9, quick)
         many = bench.of(asked[:16], 24 if quick else 128)
         sixteen, said = in_turns(
             {
