@@ -119,10 +119,9 @@ class Bench:
         decoder = SpeculativeDecoder(self.policy, draft, scheduler=plan, **more)
 
         def run() -> Tokens:
-            # What it saw of its drafts in earlier rounds is kept, as in a decoder that serves.
-            before = decoder.stats.passes
+            decoder.reset()
             found = self._drawn(decoder, together, law or self.law)
-            run.stats, run.passes = decoder.stats, decoder.stats.passes - before  # type: ignore[attr-defined]
+            run.stats = decoder.stats  # type: ignore[attr-defined]
             return found
 
         return run
@@ -318,10 +317,8 @@ def by_batch(
         if not quick:
             sides["always"] = work.drafted(size, work.dspark, scheduled=False)
         said = {name: run() for name, run in sides.items()}
-        drafted()
-        drafts = drafted.passes  # type: ignore[attr-defined]
-        seconds = rounds_of(sides, rounds if drafts or not quick else 1)[0]
-        drafts = max(drafts, drafted.passes)  # type: ignore[attr-defined]
+        drafts = drafted.stats.passes  # type: ignore[attr-defined]
+        seconds = rounds_of(sides, rounds)[0]
         middle = {name: statistics.median(times) for name, times in seconds.items()}
         rival = min(("plain", "live"), key=lambda name: middle[name])
         ratios = [ours / theirs for theirs, ours in zip(seconds["dspark"], seconds[rival], strict=True)]
@@ -398,8 +395,7 @@ def main() -> None:
     show_sixteen(many, sixteen, said)
     print(f"{time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
     fast = seconds["ramify + dspark"]
-    # Where nothing is drafted both sides are the same call: 1 by identity, and measured only to show scatter.
-    least = min(row["ratio"] if row["drafts"] else 1.0 for row in batches.values())
+    least = min(row["ratio"] for row in batches.values())
     print(
         json.dumps(
             {

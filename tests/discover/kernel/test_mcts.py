@@ -127,7 +127,7 @@ def trap(seed: int, evaluations: int, moves: int = 4) -> bool:
 
 
 def test_the_tree_leaves_a_local_optimum_that_greedy_search_cannot() -> None:
-    # Every first move loses, so whoever accepts gains alone never leaves. 84 programs can be written in all;
-    # with a chance of a half at 60 a share outside (.25, .75) in 100 seeds comes once in ten million.
-    assert 0.25 < np.mean([trap(seed, 60) for seed in range(100)]) < 0.85
+    # Every first move loses, so whoever accepts gains alone never leaves. Over 1000 seeds .51 succeed at 60
+    # evaluations; a share outside (.25, .75) in 100 other seeds would come once in a million.
+    assert 0.25 < np.mean([trap(seed, 60) for seed in range(100)]) < 0.75
     assert all(trap(seed, 120) for seed in range(40))
