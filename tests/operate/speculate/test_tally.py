@@ -81,3 +81,12 @@ def test_credit_stands_before_the_first_round_and_fades():
     for _ in range(300):
         failed.round(3, np.array([3]), np.array([0]), np.array([False]))
     assert failed.recent(4.0)[0] < 1e-3
+
+
+def test_a_prior_of_known_rates_stands_before_the_first_round_and_fades():
+    fresh = Tally(3)
+    assert fresh.recent(4.0, [0.8, 0.5, 0.25]).tolist() == pytest.approx([0.8, 0.4, 0.1])
+    seen = counted([2] * 200, [2] * 200)
+    for _ in range(300):
+        seen.round(2, np.array([2]), np.array([2]), np.array([False]))
+    assert seen.recent(4.0, [0.1, 0.1, 0.1])[0] > 0.99

@@ -105,6 +105,7 @@ class EagleDraft(nn.Module):
         super().__init__()
         check_eagle(config)
         self.config, self.ends = config, ends
+        self.held_out: tuple[float, ...] | None = None
         self.fc = nn.Linear((len(config.target_layers) - 1) * config.hidden, config.hidden, bias=False)
         self.layers = nn.ModuleList([_Layer(config)])
         self.norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)

@@ -6,8 +6,9 @@ positions of a block that count; after the first that does not, a block drafts n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -35,6 +36,15 @@ def accept_rates(
     counts = learned.sum(axis=0)
     sums = np.where(learned, accept, 0.0).sum(axis=0)
     return tuple(float(s / c) if c else None for s, c in zip(sums, counts, strict=True))
+
+
+def known_rates(rates: Any, block: int) -> tuple[float, ...] | None:
+    """Rates of a block of ``block`` drafts, if they are known at every position; None where one is not."""
+    if not isinstance(rates, Sequence) or len(rates) != block:
+        return None
+    if not all(isinstance(rate, float | int) and 0 <= rate <= 1 for rate in rates):
+        return None
+    return tuple(float(rate) for rate in rates)
 
 
 def confidence_cumprod_bias(

@@ -59,10 +59,15 @@ class Taught:
 
 
 class Drafter(Protocol):
-    """What training and checkpoints need of a drafter of any kind: a torch module that can be taught."""
+    """What training and checkpoints need of a drafter of any kind: a torch module that can be taught.
+
+    ``held_out`` [g]: how often the draft at each position was accepted after all before it, on answers held
+    out of its training; None where that was never measured.
+    """
 
     config: DraftConfig
     ends: TargetEnds
+    held_out: tuple[float, ...] | None
 
     def teach(self, lesson: Lesson) -> Taught:
         """Logits of the learned positions of a lesson."""
@@ -196,6 +201,7 @@ class DraftModel(nn.Module):
     def __init__(self, config: DraftConfig, ends: TargetEnds) -> None:
         super().__init__()
         self.config, self.ends = config, ends
+        self.held_out: tuple[float, ...] | None = None
         self.fc = nn.Linear(len(config.target_layers) * config.hidden, config.hidden, bias=False)
         self.hidden_norm = Norm(config.hidden, eps=config.norm_eps)
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.layers))

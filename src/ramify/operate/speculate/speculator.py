@@ -37,7 +37,7 @@ RejectedListener: TypeAlias = Callable[[Sequence[Rejected]], None]
 
 RULES: Final[tuple[str, ...]] = get_args(Rule)
 CREDIT: Final = 4.0
-"""So many rounds in which all drafts were kept are believed of a drafter before its first."""
+"""So many rounds are believed of a drafter before its first: kept as held-out drafts were, else all kept."""
 PROBE: Final = 4
 """So many branches are drafted for to see whether drafting pays for a large batch, first or again."""
 _KNOWN = 1024
@@ -183,7 +183,8 @@ class ModelSpeculator:
             self._refused = True
             return None
         rows = None
-        unknown = self.scheduler is not None and not self.tally.seen
+        known = self.tally.seen or self.draft_model.held_out is not None
+        unknown = self.scheduler is not None and not known
         if (self._refused or unknown) and len(branches) > PROBE:
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
         self._refused = False
@@ -232,9 +233,12 @@ class ModelSpeculator:
     def pays(self, requests: int) -> bool:
         """Whether the schedule would draft for so many, by the past alone; ask once a round.
 
-        Before the first rounds, drafts are believed to be kept.
+        Before the first rounds drafts are believed to fare as they did on the answers that were held out of
+        the drafter's training; where that is not known, all are believed to be kept.
         """
-        return self.scheduler is None or self.scheduler.drafts(requests, self.tally.recent(CREDIT))
+        if self.scheduler is None:
+            return True
+        return self.scheduler.drafts(requests, self.tally.recent(CREDIT, self.draft_model.held_out))
 
     # -- one round -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -107,13 +108,18 @@ class Tally:
         self._kept += seen[1]
         self._lately = DECAY * self._lately + seen
 
-    def recent(self, credit: float = 0.0) -> Float[np.ndarray, "g"] | None:
+    def recent(
+        self, credit: float = 0.0, rates: Sequence[float] | None = None
+    ) -> Float[np.ndarray, "g"] | None:
         """How often the first j drafts survived lately; None before the first round.
 
         A position that was not reached lately is taken to be as good as the one before it. ``credit``: so
-        many rounds in which every draft survived stand before the first; they fade as all rounds do.
+        many rounds stand before the first, in which the draft at position j survived in ``rates[j]`` of the
+        cases where it was reached (None: always); they fade as all rounds do.
         """
-        reached, kept = self._lately + credit * DECAY**self._passes
+        before = np.ones(self.g) if rates is None else np.asarray(rates[: self.g], dtype=np.float64)
+        weight = credit * DECAY**self._passes
+        reached, kept = self._lately[0] + weight, self._lately[1] + weight * before
         if reached[0] < 1e-6:
             return None
         known = reached > 1e-6
