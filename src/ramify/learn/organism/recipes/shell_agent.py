@@ -11,9 +11,9 @@ from ramify.core.run.progress import Progress
 from ramify.learn.organism.planted import planted_model
 from ramify.learn.organism.recipe import Made
 from ramify.learn.organism.recipes.shell_agent_data import LAW, SHAPE, lessons, measure
-from ramify.learn.organism.recipes.world_model_data import words
+from ramify.learn.organism.recipes.world_model_data import tokenizer_of
 from ramify.learn.organism.staged_recipe import Staged
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from ramify.learn.organism.tokenizer import examples
 from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
 
@@ -28,7 +28,7 @@ SETTINGS = WeightedSettings(
 
 def begin(progress: Progress) -> LocalPolicy:
     """A new model whose tokens are the words of the recordings."""
-    tokenizer = make_tokenizer(words(item for item, _ in lessons(progress)), SHAPE.context)
+    tokenizer = tokenizer_of((item for item, _ in lessons(progress)), SHAPE.context)
     return LocalPolicy(planted_model(SHAPE, tokenizer), tokenizer, name="shell-agent")
 
 

@@ -22,8 +22,8 @@ from ramify.core.world.environment import EnvTrajectory
 from ramify.learn.organism.planted import planted_model
 from ramify.learn.organism.recipe import Made
 from ramify.learn.organism.recipes.shell_agent_data import SHAPE, lessons
-from ramify.learn.organism.recipes.world_model_data import words
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from ramify.learn.organism.recipes.world_model_data import tokenizer_of
+from ramify.learn.organism.tokenizer import examples
 from ramify.learn.simulate.cpt import train_cpt
 from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
@@ -50,7 +50,7 @@ EPISODES = 400
 
 def begin(seed: int = 0, progress: Progress = silent) -> LocalPolicy:
     """A new small model, the same for every arm of a seed."""
-    tokenizer = make_tokenizer(words(item for item, _ in lessons(progress)), SHAPE.context)
+    tokenizer = tokenizer_of((item for item, _ in lessons(progress)), SHAPE.context)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LocalPolicy(planted_model(SHAPE, tokenizer), tokenizer, name="shell-agent")

@@ -10,9 +10,8 @@ from ramify.core.policy.local import LocalPolicy
 from ramify.core.run.progress import Progress
 from ramify.learn.organism.planted import planted_model
 from ramify.learn.organism.recipe import Made
-from ramify.learn.organism.recipes.world_model_data import LAW, SHAPE, WORLDS, lessons, measure, words
+from ramify.learn.organism.recipes.world_model_data import LAW, SHAPE, WORLDS, lessons, measure, tokenizer_of
 from ramify.learn.organism.staged_recipe import Staged
-from ramify.learn.organism.tokenizer import make_tokenizer
 from ramify.learn.simulate.cpt import train_cpt
 from ramify.learn.simulate.turn_stats import loss_weights
 from ramify.learn.train.schedule import Schedule
@@ -29,7 +28,7 @@ SETTINGS = WeightedSettings(
 
 def begin(progress: Progress) -> LocalPolicy:
     """A new model whose tokens are the words of the recordings."""
-    tokenizer = make_tokenizer(words(lessons(progress)), SHAPE.context)
+    tokenizer = tokenizer_of(lessons(progress), SHAPE.context)
     return LocalPolicy(planted_model(SHAPE, tokenizer), tokenizer, name="world-model-cpt")
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tokenizers import Regex, pre_tokenizers
 
 from ramify.core import stats
 from ramify.core.policy.base import Sampling
@@ -22,6 +25,7 @@ from ramify.core.world.tools.world import ToolsWorld
 from ramify.learn.organism.planted import Planted
 from ramify.learn.organism.recorded import recorded
 from ramify.learn.organism.registry import home, worlds_digest
+from ramify.learn.organism.tokenizer import make_tokenizer
 from ramify.learn.simulate.evaluate import evaluate
 from ramify.learn.simulate.prompt import answer
 from ramify.learn.simulate.world import WorldModel
@@ -31,13 +35,26 @@ WORLDS: dict[str, int] = {"terminal?brief=labels": 3000, "tools?brief=labels": 3
 MODULES = (TerminalWorld.__module__, ToolsWorld.__module__)
 #: Held-out tasks of each world that a card's figures are taken on, and turns of each.
 HELD_OUT, TURNS = 60, 3
-SHAPE = Planted(layers=4, width=192, heads=4, hidden=640, context=1024)
+SHAPE = Planted(layers=4, width=256, heads=4, hidden=768, context=1024)
 #: Room for a note and a screen of output; the likeliest answer, never drawn again.
 LAW = Sampling(temperature=0.0, max_tokens=200)
 #: Pieces that occur less often than this are spelled in characters.
 SELDOM = 5
 
-_PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+")
+#: What is one token: a tag; a key of JSON with the signs around it; a folder, a file's name, the name of a
+#: line, a word, a number, a run of signs. So a path is two tokens, and a row of JSON little but its values.
+_KINDS = (
+    r"</?[a-z]+>",
+    r"[^A-Za-z0-9\s<]*\"[A-Za-z_]+\":[\[{]*(?:\"(?![A-Za-z_]+\":))?",
+    r"[A-Za-z]+/",
+    r"[A-Za-z]+\.[a-z]+",
+    r"[A-Z][a-z]:(?=\S)",
+    r"[A-Za-z_]+",
+    r"[0-9]+",
+    r"[^A-Za-z0-9\s<]+",
+    r"<",
+)
+_PIECES = re.compile("|".join(_KINDS))
 
 
 def trajectories(split: Split, counts: dict[str, int], progress: Progress = silent) -> list[EnvTrajectory]:
@@ -68,10 +85,14 @@ def texts(items: Iterable[EnvTrajectory]) -> Iterator[str]:
             yield answer(turn.observation, turn.note)
 
 
-def words(items: Iterable[EnvTrajectory]) -> list[str]:
-    """The pieces of trajectories that are tokens of their own: runs of letters, digits and signs."""
+def tokenizer_of(items: Iterable[EnvTrajectory], context: int) -> Any:
+    """A tokenizer whose tokens are the pieces of trajectories that are not seldom, and ASCII characters."""
     counts = Counter(piece for text in texts(items) for piece in _PIECES.findall(text))
-    return sorted(piece for piece, count in counts.items() if count >= SELDOM)
+    known = sorted(piece for piece, count in counts.items() if count >= SELDOM)
+    tokenizer = make_tokenizer(known, context)
+    pieces = Regex("|".join(f" ?{kind}" for kind in _KINDS) + r"|\s")
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(pieces, behavior="isolated")
+    return tokenizer
 
 
 def world_model(policy: LocalPolicy, *, think: bool = False) -> WorldModel:
