@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from ramify.core.errors import BadInput
+from ramify.learn.organism.kin import relate
 
 #: How fast positions turn: slow enough that most pairs of a head compare contents at any distance.
 THETA = 1e6
-#: Pairs slower than SLOW (radians per token) compare contents, those faster than FAST find distances.
+#: Pairs slower than SLOW (radians per token) compare contents, those faster than FAST find distances; those
+#: between tell newer from older.
 SLOW, FAST = 0.006, 0.1
 #: How many tokens before each one are kept beside it.
 SLOTS = 4
@@ -35,6 +37,8 @@ SHARP = 30.0
 COPIES = 10.0
 #: How much the right distance counts in heads that look back.
 NEAR = 3.0
+#: How much later tokens are preferred to earlier ones: by heads that match, and by half of those above them.
+NEWER, ABOVE = 0.7, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +82,8 @@ def planted_model(shape: Planted, tokenizer: Any) -> Any:
         raise BadInput("planted heads need two layers", where="planted model")
     with torch.no_grad():
         _plant(model, shape)
-        _twins(model.model.embed_tokens.weight, tokenizer, shape)
+        relate(model.model.embed_tokens.weight, tokenizer, shape.width // 2, shape.spread)
     return model
-
-
-def _twins(words: Tensor, tokenizer: Any, shape: Planted) -> None:
-    """A word with a leading space begins as the word itself and one direction more: both are copied alike."""
-    space = torch.randn(shape.width) * shape.spread
-    space[shape.width // 2 :] *= 0.1
-    known = tokenizer.get_vocab()
-    for piece, number in sorted(known.items()):
-        if piece.startswith(" ") and piece[1:] in known:
-            words[number] = words[known[piece[1:]]] + space
 
 
 def _plant(model: Any, shape: Planted) -> None:
@@ -118,11 +112,14 @@ def _plant(model: Any, shape: Planted) -> None:
             model.model.layers[1].self_attn, number, head, compared, view, places,
             COPIES * shape.spread / shape.heads**0.5,
         )  # fmt: skip
+        _prefer_newer(model.model.layers[1].self_attn, number, head, turns, NEWER)
     for layer in model.model.layers:
         # Else random output would drown the contents.
         layer.mlp.down_proj.weight *= 0.05
     for layer in model.model.layers[2:]:
         layer.self_attn.o_proj.weight *= 0.1
+        for number in range(0, shape.heads, 2):
+            _prefer_newer(layer.self_attn, number, head, turns, ABOVE)
 
 
 def _turn(rows: int, columns: int) -> Tensor:
@@ -155,6 +152,18 @@ def _look_back(
     out[begin : begin + slot, :slot] += torch.eye(slot) * spread
     attention.q_proj.weight[rows], attention.k_proj.weight[rows] = query, key
     attention.v_proj.weight[rows], attention.o_proj.weight[:, rows] = value, out
+
+
+def _prefer_newer(attention: Any, number: int, head: int, turns: Tensor, weight: float) -> None:
+    """Head ``number`` gives more to what is near, by pairs too fast for contents and too slow for places."""
+    half, width = head // 2, attention.q_proj.weight.shape[1]
+    between = [i for i in range(half) if SLOW <= turns[i] <= FAST]
+    if not between:
+        return
+    size = (weight * head**0.5 / len(between)) ** 0.5
+    for i in between:
+        attention.q_proj.weight[number * head + i, width - 1] = size
+        attention.k_proj.weight[number * head + i, width - 1] = size
 
 
 def _match(
