@@ -307,10 +307,10 @@ def by_batch(
     """Tokens per second, plain and drafted, at every batch size (quick: every second), after a warm run.
 
     The rival is the plain decoder that is the faster in the warm runs. ``ratio`` is the median over rounds of
-    its time over the drafted one's in the same round, ``low`` and ``high`` its 95 % interval (by ranks); every
-    round has a new decoder, which has not seen how its drafts are kept. ``drafts`` is 0 where the schedule
-    hands the whole batch to the plain decoder: both sides are one call then, and ``ratio`` shows how far two
-    runs of it differ on this machine.
+    its time over the drafted one's in the same round, ``low`` and ``high`` its 95 % interval (by ranks);
+    every round has a new decoder, which has not seen how its drafts are kept. ``drafts`` is 0 where the
+    schedule hands the whole batch to the plain decoder: both sides are one call then, and ``ratio`` shows how
+    far two runs of it differ on this machine.
     """
     found = {}
     for size in BATCHES[:: 2 if quick else 1]:
