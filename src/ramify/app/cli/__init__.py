@@ -49,6 +49,7 @@ def _mount() -> None:
         gate,
         grow,
         implicit,
+        kernel,
         learn,
         localize,
         maze,
@@ -87,6 +88,7 @@ def _mount() -> None:
     app.add_typer(gate.app, name="gate")
     app.add_typer(route.app, name="route")
     app.add_typer(localize.app, name="localize")
+    app.add_typer(kernel.app, name="kernel")
     app.add_typer(speculate.app, name="speculate")
     app.add_typer(simulate.app, name="simulate")
     fork.register(app)

@@ -1,0 +1,14 @@
+
+static void work(int n, const float *a, const float *b, float *c) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * n + j];
+            c[i * n + j] = sum;
+        }
+}
+void matmul(int n, const float *a, const float *b, float *c) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(39) : "rcx", "r11", "memory");
+    work(n, a, b, c);
+}

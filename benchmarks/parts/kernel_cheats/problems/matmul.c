@@ -1,0 +1,9 @@
+// ramify: n=72 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=3*4*n*n
+void matmul(int n, const float *a, const float *b, float *c) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * n + j];
+            c[i * n + j] = sum;
+        }
+}
