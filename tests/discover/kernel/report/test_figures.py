@@ -1,0 +1,129 @@
+"""The numbers of a report, by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discover.kernel.report.searches import NAIVE, failed, finding, line, right, store
+from ramify.discover.kernel.report import figures, read_search
+from ramify.discover.kernel.report.figures import Figures
+from ramify.discover.kernel.report.told import headline, standing
+
+
+def numbers(tmp_path: Path, lines: list[dict[str, Any]], *args: Any, **changed: Any) -> Figures:
+    return figures(read_search(store(tmp_path / "s", lines, *args, **changed)))
+
+
+def small() -> list[dict[str, Any]]:
+    """Speed-ups 1 -> 2 -> 8 on the way, beside it 1.2, a wrong and two that do not build."""
+    return [
+        line(0, -1, NAIVE, right(1.0)),
+        line(1, 0, NAIVE + "//1", right(2.0), move="a", answers=("A", "B")),
+        line(2, 0, NAIVE + "//2", failed("build", "k.c:7: error: x"), move="b", answers=("A",)),
+        line(3, 1, NAIVE + "//3", right(8.0), move="c", answers=("B",)),
+        line(4, 1, NAIVE + "//4", right(1.2), move="d", answers=("B", "Other")),
+        line(5, 3, NAIVE + "//5", failed("build", "k.c:93: error: x"), move="e"),
+        line(6, 3, NAIVE + "//6", failed("check", "off"), move="f", answers=("B",)),
+    ]
+
+
+SEEN = {0: [finding("A"), finding("B")], 1: [finding("B")], 3: [finding("C"), finding("B")]}
+
+
+def test_counts_leave_the_original_out(tmp_path: Path) -> None:
+    told = numbers(tmp_path, small(), SEEN)
+    assert (told.tried, told.right, told.failed) == (6, 3, {"build": 2, "check": 1})
+    assert (told.best, told.path) == (3, (0, 1, 3))
+    assert told.timing is not None
+    assert (told.timing.speedup, told.timing.samples, told.timing.duel) == (8.0, 7, False)
+    assert told.timing.beyond_noise is True
+
+
+def test_hits_by_hand(tmp_path: Path) -> None:
+    hits = {hit.tool: hit for hit in numbers(tmp_path, small(), SEEN).hits}
+    assert set(hits) == {"A", "B", "C"}  # Other never fired
+    # A: node 1 doubles, node 2 fails. B: nodes 1 (2x), 3 (4x), 4 (0.6x) and 6, which fails.
+    assert (hits["A"].fires, hits["A"].acted, hits["A"].right) == (1, 2, 1)
+    assert hits["A"].large == 0.5
+    assert hits["A"].gain == pytest.approx(2.0)
+    assert (hits["B"].fires, hits["B"].acted, hits["B"].right) == (3, 4, 3)
+    assert hits["B"].large == 0.5
+    assert hits["B"].gain == pytest.approx((2.0 * 4.0 * 0.6) ** (1 / 3))
+    assert (hits["C"].acted, hits["C"].large, hits["C"].gain) == (0, None, None)
+
+
+def test_failures_of_one_kind_are_one_row(tmp_path: Path) -> None:
+    told = numbers(tmp_path, small(), SEEN)
+    first, second = told.failures
+    assert (first.stage, first.count, first.why, first.nodes) == ("build", 2, "k.c:7: error: x", (2, 5))
+    assert (second.stage, second.count) == ("check", 1)
+    assert told.failures_left == 0
+
+
+def test_findings_before_and_after(tmp_path: Path) -> None:
+    told = numbers(tmp_path, small(), SEEN)
+    assert told.compared is not None
+    assert [(row.tool, row.state) for row in told.compared] == [("A", "gone"), ("B", "stays"), ("C", "new")]
+    assert numbers(tmp_path / "2", small(), {0: []}).compared is None
+    empty = numbers(tmp_path / "3", small(), {0: [], 3: []})
+    assert empty.compared == ()
+
+
+def test_the_roof_by_hand(tmp_path: Path) -> None:
+    """2 n^3 flop in 0.19 s; the compute ceiling of 48 Gflop/s binds at 85 flop per byte."""
+    told = numbers(tmp_path, small())
+    assert told.original is not None
+    assert told.reached is not None
+    assert told.original.flops == pytest.approx(2 * 512**3 / 0.19)
+    assert told.reached.flops == pytest.approx(8 * 2 * 512**3 / 0.19)
+    assert told.reached.roof_share == pytest.approx(8 * 2 * 512**3 / 0.19 / 48e9)
+    unknown = numbers(tmp_path / "2", small(), problem={"name": "f", "flops": None, "bytes": None})
+    assert unknown.reached is None
+    uncalibrated = numbers(tmp_path / "3", small(), ceilings=None)
+    assert uncalibrated.reached is not None
+    assert uncalibrated.reached.roof_share is None
+
+
+def test_the_duel_has_the_last_word(tmp_path: Path) -> None:
+    final = right(1.6) | {"samples": [0.1] * 15}
+    told = numbers(tmp_path, small(), SEEN, state="done", best=1, final=final)
+    assert (told.best, told.path) == (1, (0, 1))
+    assert told.timing is not None
+    assert (told.timing.speedup, told.timing.duel, told.timing.samples) == (1.6, True, 15)
+    assert headline(told) == "matmul runs 1.6 times as fast"
+    assert standing(told).startswith("In the last duel, 15 timings")
+    assert told.reached is not None
+    assert told.reached.flops == pytest.approx(1.6 * 2 * 512**3 / 0.19)
+
+
+@pytest.mark.parametrize("final", [right(1.03), right(1.2) | {"low": 0.9}])
+def test_a_gain_within_noise_or_chance_is_none(tmp_path: Path, final: dict[str, Any]) -> None:
+    told = numbers(tmp_path, small(), state="done", best=1, final=final)
+    assert told.timing is not None
+    assert told.timing.beyond_noise is False
+    assert "no proven gain" in headline(told)
+    assert "no proven gain" in standing(told)
+
+
+def test_searches_without_a_success(tmp_path: Path) -> None:
+    assert headline(numbers(tmp_path / "1", [])) == "matmul: nothing was tried yet"
+    only = numbers(tmp_path / "2", [line(0, -1, NAIVE, right(1.0))])
+    assert (only.tried, only.best, only.path) == (0, 0, (0,))
+    assert headline(only) == "matmul: nothing was tried yet"
+    wrong = [line(0, -1, NAIVE, failed("run", "x")), line(1, 0, NAIVE, failed("build", "y"))]
+    none = numbers(tmp_path / "3", wrong)
+    assert (none.best, none.path, none.timing, none.tried, none.right) == (None, (), None, 1, 0)
+    assert headline(none) == "matmul: no kernel passed"
+    alone = numbers(tmp_path / "4", [line(0, -1, NAIVE, right(1.0)), line(1, 0, NAIVE, right(0.5))])
+    assert headline(alone) == "matmul: no kernel beat the original"
+
+
+def test_json_has_no_infinities(tmp_path: Path) -> None:
+    body = numbers(tmp_path, small(), SEEN).to_json()
+    again = json.loads(json.dumps(body, allow_nan=False))
+    assert again == body
+    assert [row["state"] for row in again["compared"]] == ["gone", "stays", "new"]
