@@ -21,21 +21,42 @@ from ramify.discover.kernel.signals import Signals, Source
 from ramify.discover.kernel.tool import Diagnosis, MicroTool, registered, run_tools
 
 
-def diagnose_cpu(signals: Signals, work: Work, ceilings: Ceilings, *, every: bool = False) -> Diagnosis:
+def diagnose_cpu(
+    signals: Signals,
+    work: Work | None,
+    ceilings: Ceilings,
+    *,
+    every: bool = False,
+    simulated: Work | None = None,
+    inherent: bool = False,
+) -> Diagnosis:
     """Findings on one kernel by the 15 tools and those that a user registered for the same sources.
 
-    ``work`` is that of one call, ``seconds`` in the signals that of one call.
+    ``work`` is that of one call (None: not declared), ``seconds`` in the signals that of one call.
+    ``simulated`` is the work of the simulated call, where its sizes are smaller.
 
     ``every`` asks all of them, whatever the class: theory may call a kernel compute-bound whose present
-    code waits for memory.
+    code waits for memory. ``inherent``: each step of the problem itself waits for the last, so that neither
+    ceiling can be reached; where it reaches neither, theory says latency (ours).
     """
-    full = signals | derived(signals, work, ceilings)
-    shares = m.together(full, m.FLOPS_SHARE, m.BYTES_SHARE)
-    classified = classify(by_theory(work, ceilings), by_measurement(*shares) if shares else None)
+    full = signals | derived(signals, work, ceilings, simulated)
+    classified = _classified(full, work, ceilings, inherent)
     if not every:
         return run_tools(_asked(), full, classified)
     found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
     return Diagnosis(classified, found.findings, found.ran, found.blind)
+
+
+def _classified(full: Signals, work: Work | None, ceilings: Ceilings, inherent: bool) -> Classified:
+    """By theory and measurement; mixed, so that every tool may look, where neither is known."""
+    shares = m.together(full, m.FLOPS_SHARE, m.BYTES_SHARE)
+    measured = by_measurement(*shares) if shares else None
+    theory = by_theory(work, ceilings) if work is not None else None
+    if inherent and measured in (None, "latency"):
+        theory = "latency"
+    if theory is None and measured is None:
+        return Classified("mixed", None, None)
+    return classify(theory, measured)
 
 
 def _asked() -> list[MicroTool]:
@@ -48,20 +69,24 @@ def _asked() -> list[MicroTool]:
     return [*cpu_tools(), *own]
 
 
-def derived(signals: Signals, work: Work, ceilings: Ceilings) -> Signals:
+def derived(
+    signals: Signals, work: Work | None, ceilings: Ceilings, simulated: Work | None = None
+) -> Signals:
     """What follows from measurements and declared work; nothing from what was not measured.
 
     Per-flop values need flops: a kernel that has none should declare its useful operations instead.
     """
+    if work is None:
+        return Signals()
     cache: dict[str, float] = {}
     calls = m.CALLS.of(signals)
     if calls is not None:
-        cache |= _cache(signals, work, calls)
+        cache |= _cache(signals, simulated or work, calls)
     timing: dict[str, float] = {}
     seconds = m.SECONDS.of(signals)
     if seconds is not None and seconds > 0:
         timing[m.FLOPS_SHARE.name] = work.flops / seconds / ceilings.flops
-        timing[m.BYTES_SHARE.name] = _moved(signals, work) / seconds / ceilings.bandwidth
+        timing[m.BYTES_SHARE.name] = _moved(signals, work, simulated or work) / seconds / ceilings.bandwidth
     values: dict[Source, dict[str, float]] = {"cachegrind": cache, "timing": timing}
     return Signals({source: found for source, found in values.items() if found})
 
@@ -88,10 +113,13 @@ def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
     return values
 
 
-def _moved(signals: Signals, work: Work) -> float:
-    """Bytes of one call to and from memory: by simulated misses, at least what must be moved."""
+def _moved(signals: Signals, work: Work, simulated: Work) -> float:
+    """Bytes of one call to and from memory: by simulated misses, at least what must be moved.
+
+    Where a smaller call was simulated, its excess over what it must move is taken for this one's.
+    """
     known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS)
     if known is None:
         return work.bytes
     read, written, line, calls = known
-    return max(work.bytes, (read + written) * line / calls)
+    return work.bytes * max(1.0, (read + written) * line / calls / simulated.bytes)

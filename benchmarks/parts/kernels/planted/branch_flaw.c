@@ -1,0 +1,12 @@
+// Planted: a branch on drawn numbers, taken as often as not.
+// ramify: entry=keep n=16384 x=n y=n:out flops=n bytes=8*n
+int keep(int n, const float *restrict x, float *restrict y)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (x[i] > 0)
+            y[kept++] = x[i];
+    for (int i = kept; i < n; i++)
+        y[i] = 0;
+    return kept;
+}
