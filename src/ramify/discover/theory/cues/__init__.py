@@ -1,0 +1,1 @@
+"""Choice between options that experts rate: designs and theories."""

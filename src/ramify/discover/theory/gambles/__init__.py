@@ -1,0 +1,1 @@
+"""Choice between gambles: designs and theories."""

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.stats import welch
+from ramify.discover.theory.chooser import Rule
+from ramify.discover.theory.cues import rules
+from ramify.discover.theory.cues.designs import random_design
+from ramify.discover.theory.cues.experiment import CueExperiment
+from ramify.discover.theory.gate import (
+    Proposal,
+    first_admitted,
+    gate,
+    people_needed,
+    welch_from_moments,
+    welch_power,
+)
+from ramify.discover.theory.metrics import Measured, Metric, measure, share_of_b
+from ramify.discover.theory.simulate import simulate
+
+moments = st.tuples(st.floats(-1, 1), st.floats(0.001, 1))
+#: Take-the-Best and Tallying disagree on every pair.
+OPPOSED = CueExperiment((0.9, 0.8, 0.7), ((1, 0, 0),), ((0, 1, 1),))
+AGREED = CueExperiment((0.9, 0.8, 0.7), ((1, 1, 1), (0, 0, 0)), ((0, 0, 0), (1, 1, 1)))
+
+
+@given(moments, moments, st.integers(2, 200), st.integers(2, 200))
+def test_welch_from_moments_is_scipy_s(one, other, m, n):
+    found = welch_from_moments(one, other, (m, n))
+    wanted = stats.ttest_ind_from_stats(
+        one[0], np.sqrt(one[1]), m, other[0], np.sqrt(other[1]), n, equal_var=False
+    )
+    assert found.p == pytest.approx(float(wanted.pvalue), abs=1e-12)
+    assert found.statistic == pytest.approx(float(wanted.statistic))
+
+
+def test_welch_from_moments_is_welch_of_the_values():
+    x, y = np.random.default_rng(0).normal(size=(2, 12))
+    found = welch_from_moments((x.mean(), x.var(ddof=1)), (y.mean(), y.var(ddof=1)), 12)
+    assert found.p == pytest.approx(welch(x, y).p)
+
+
+def test_welch_at_the_edges():
+    nan = float("nan")
+    assert welch_from_moments((nan, 1.0), (0.0, 1.0), 25).p == 1
+    assert welch_from_moments((0.0, nan), (0.0, 1.0), 25).p == 1
+    assert welch_from_moments((0.5, 0.0), (0.5, 0.0), 25).p == 1
+    assert welch_from_moments((0.5, 0.0), (0.6, 0.0), 25).p == 0
+    with pytest.raises(BadInput):
+        welch_from_moments((0.5, 0.1), (0.6, 0.1), 1)
+    with pytest.raises(BadInput):
+        welch_from_moments((0.5, -0.1), (0.6, 0.1), 5)
+
+
+def test_power_against_simulation():
+    """Share of 4,000 rejections within 4 standard errors of the computed power: fails 6 times in 100,000."""
+    rng, n, alpha = np.random.default_rng(1), 25, 0.01
+    x, y = rng.normal(0, 1, (4000, n)), rng.normal(0.9, 1, (4000, n))
+    share = float((stats.ttest_ind(x, y, axis=1, equal_var=False).pvalue < alpha).mean())
+    computed = welch_power((0.0, 1.0), (0.9, 1.0), n, alpha)
+    assert abs(share - computed) < 4 * np.sqrt(computed * (1 - computed) / 4000)
+
+
+def test_power_at_no_difference_is_the_level_and_grows():
+    assert welch_power((0.3, 1.0), (0.3, 1.0), 25, 0.01) == pytest.approx(0.01, abs=1e-9)
+    powers = [welch_power((0.0, 1.0), (0.5, 1.0), n) for n in (5, 25, 100, 1000, 100_000)]
+    assert powers == sorted(powers)
+    assert powers[-1] == 1
+
+
+def test_people_needed_is_the_fewest():
+    needed = people_needed((0.0, 1.0), (0.5, 1.5))
+    assert (
+        welch_power((0.0, 1.0), (0.5, 1.5), needed) >= 0.8 > welch_power((0.0, 1.0), (0.5, 1.5), needed - 1)
+    )
+    assert people_needed((0.2, 1.0), (0.2, 1.0)) is None
+    assert people_needed((0.0, 0.0), (1.0, 0.0)) == 2
+    with pytest.raises(BadInput):
+        people_needed((0.0, 1.0), (0.5, 1.0), power=1.0)
+
+
+def measured(mean, variance, people=50, value=None):
+    return Measured("m", mean if value is None else value, mean, variance, people, 0)
+
+
+def test_the_gate_s_edge_lies_at_its_level():
+    for gap in (0.05, 0.1, 0.15, 0.2, 0.3):
+        one, other = measured(0.5, 0.04), measured(0.5 + gap, 0.04)
+        result = gate(one, other, kept=25)
+        p = welch_from_moments((0.5, 0.04 * 50 / 49), (0.5 + gap, 0.04 * 50 / 49), 25).p
+        assert result.p == pytest.approx(p)
+        assert result.accepted == (p < 0.01)
+
+
+def test_fewer_people_kept_or_more_attempts_refuse_what_passed():
+    one, other = measured(0.5, 0.04), measured(0.68, 0.04)
+    assert gate(one, other, kept=25).accepted
+    fewer = gate(one, other, kept=15)
+    assert not fewer.accepted
+    assert fewer.needed > 15
+    assert not gate(one, other, kept=25, attempts=12).accepted
+    assert gate(one, other, kept=fewer.needed).power >= 0.8
+
+
+def test_a_missing_or_constant_metric_is_refused():
+    missing = Measured("m", None, None, None, 0, 50)
+    assert not gate(missing, measured(0.5, 0.1)).accepted
+    assert gate(missing, measured(0.5, 0.1)).p is None
+    assert not gate(Measured("m", 0.5, 0.5, 0.0, 1, 49), measured(0.9, 0.1)).accepted
+    same = gate(measured(1.0, 0.0), measured(1.0, 0.0))
+    assert not same.accepted
+    assert "same for everybody" in same.reason
+    with pytest.raises(BadInput):
+        gate(missing, missing, attempts=0)
+    with pytest.raises(BadInput):
+        gate(missing, missing, centre="median")
+
+
+def test_the_published_centre_is_the_pooled_value():
+    one, other = measured(0.5, 0.01, value=0.2), measured(0.5, 0.01, value=0.8)
+    assert not gate(one, other).accepted
+    assert gate(one, other, centre="pooled").accepted
+
+
+def test_a_metric_s_moments_by_hand():
+    trials = simulate(rules.take_the_best(), OPPOSED, 4, 0)
+    each = [trials.of(person).response.mean() for person in trials.people]
+    found = measure(share_of_b(), trials)
+    assert found.value == pytest.approx(trials.response.mean())
+    assert (found.mean, found.variance) == (pytest.approx(np.mean(each)), pytest.approx(np.var(each)))
+    assert found.sample_variance == pytest.approx(np.var(each, ddof=1))
+    half = Metric("half", lambda t: None if t.person[0] % 2 else float("nan"))
+    assert measure(half, trials) == Measured("half", None, None, None, 0, 4)
+
+
+def test_a_design_that_tells_theories_apart_is_admitted_after_those_that_do_not():
+    proposals = [Proposal(AGREED, (share_of_b(),)), Proposal(OPPOSED, (share_of_b(),))]
+    found = first_admitted(rules.take_the_best(), rules.tallying(), proposals, 0)
+    assert found.experiment is OPPOSED
+    assert len(found.refused) == 1
+    assert found.result.p < 0.01
+    assert not found.refused[0].accepted
+
+
+def test_nothing_is_used_where_no_design_passes():
+    with pytest.raises(CannotDo, match="no design tells 'take-the-best' from 'tallying': 1 tried"):
+        first_admitted(rules.take_the_best(), rules.tallying(), [Proposal(AGREED, (share_of_b(),))], 0)
+    with pytest.raises(CannotDo, match="none has a defined metric"):
+        first_admitted(rules.take_the_best(), rules.tallying(), [], 0)
+
+
+def test_equal_theories_seldom_pass():
+    """50 simulated people tested at 25 are stricter than the level: an accept has chance 0.0002 or so."""
+    twin = Rule("twin", "cues", rules.wadd().priors, rules.wadd().gap)
+    e = random_design(np.random.default_rng(5))
+    accepted = 0
+    for seed in range(60):
+        try:
+            first_admitted(rules.wadd(), twin, [Proposal(e, (share_of_b(),))], seed)
+            accepted += 1
+        except CannotDo:
+            pass
+    assert accepted <= 1

@@ -1,0 +1,61 @@
+"""Real people's choices, where they lie beside the repository or in the folder RAMIFY_HUMAN_CHOICES."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ramify.discover.theory.cues import rules
+from ramify.discover.theory.predictive import score_theories
+from ramify.discover.theory.read import read_human_choices
+
+HERE = Path(os.environ.get("RAMIFY_HUMAN_CHOICES") or Path(__file__).parents[4] / "shared/data/human-choices")
+pytestmark = pytest.mark.skipif(
+    not (HERE / "binary.jsonl.gz").exists(), reason="the human choices are not here: set RAMIFY_HUMAN_CHOICES"
+)
+
+
+@pytest.fixture(scope="module")
+def binary():
+    found = read_human_choices(HERE / "binary.jsonl.gz", foreign="refuse")
+    theories = [*rules.standard_rules(), rules.random_choice()]
+    return score_theories(theories, found.observations, seed=1, draws=2000, redraws=500)
+
+
+def test_what_was_recorded(binary):
+    assert (len(binary.observations), binary.people, binary.choices) == (10, 247, 23712)
+    assert binary.stimuli == 70
+
+
+def test_the_people_s_noise_is_the_published_floor(binary):
+    assert binary.floor == pytest.approx(0.0033, abs=0.0001)
+
+
+def test_the_dial_is_as_near_as_published(binary):
+    """Published from 100 draws with choices: 0.0097 and .917; 2,000 draws move ours by about 0.0002."""
+    dial = binary.of("dial")
+    assert binary.theories[0] is dial
+    assert binary.winner() == "dial"
+    assert dial.mse_pb.estimate == pytest.approx(0.0097, abs=0.0008)
+    assert dial.r.estimate == pytest.approx(0.917, abs=0.006)
+
+
+def test_the_dial_beats_both_seeds(binary):
+    for seed in ("take-the-best", "wadd"):
+        assert binary.difference("dial", seed).low > 0
+
+
+def test_people_of_the_cardinal_run_saw_the_round_s_other_experiment():
+    """33 people's trials belong to the other design of their round; a pair tells which."""
+    path = HERE / "cardinal.jsonl.gz"
+    dropped, moved = (read_human_choices(path, foreign=how) for how in ("drop", "move"))
+    assert sum(dropped.foreign.values()) == 33
+    assert sum(len(o.trials.people) for o in dropped.observations) == 185
+    assert sum(len(o.trials.people) for o in moved.observations) == 218
+    for found in (dropped, moved):
+        theories = [*rules.standard_rules(), rules.satisficing_wadd()]
+        board = score_theories(theories, found.observations, seed=1, draws=1000, redraws=200)
+        assert board.theories[0].name in ("diminishing-wadd", "wadd", "satisficing-wadd")
+        assert board.difference("diminishing-wadd", "tallying").low > 0
