@@ -1,0 +1,96 @@
+import pytest
+
+from discover.evolve.toy_search import SETTINGS, SLOTS, START, runtime
+from ramify.core.errors import BadInput
+from ramify.core.tree import Draft, Producer, Score, Tree
+from ramify.discover.evolve.erase import selective_erasure
+from ramify.discover.evolve.on_tree import (
+    erase_on_tree,
+    live_outcomes,
+    record_producer,
+    score_name,
+    slot_producer,
+    would_erase,
+    write_records,
+)
+from ramify.discover.evolve.records import Cell
+from ramify.discover.evolve.search import Settings, run
+
+
+@pytest.fixture
+def grown():
+    """Records of one epoch on a tree: each artifact a node."""
+    archive = run(Settings(60, first=100, gate=SETTINGS.gate), START, SLOTS, runtime()[0])
+    with Tree.memory() as tree:
+        root = tree.append([Draft(kind="task", text="archive")])[0]
+        drafts = [
+            Draft(kind="action", parent=root.id, key=r.artifact, text=r.artifact) for r in archive.records
+        ]
+        nodes = tree.append(drafts)
+        places = {r.artifact: node.id for r, node in zip(archive.records, nodes, strict=True)}
+        yield tree, archive, places
+
+
+def test_erasing_on_the_tree_is_the_pure_erasure(grown):
+    tree, archive, places = grown
+    assert write_records(tree, archive.records, places) == 60
+    assert write_records(tree, archive.records, places) == 0
+    before = list(archive.slots.values())
+    after = [s.replaced("j9") if s.name == "style" else s for s in before]
+    split = selective_erasure(archive.records, after)
+    everything = live_outcomes(tree, archive.cells, places)
+    assert everything == {(r.artifact, r.cell): r.outcome for r in archive.records}
+    assert would_erase(tree, before, after) == split.by_slot == {"style": len(split.erased)}
+    gone = erase_on_tree(tree, before, after)
+    assert [(g.slot, g.judge, g.epoch) for g in gone] == [("style", "j5", 0)]
+    assert sum(gone[0].lost.scores.values()) == len(split.erased) > 0
+    assert live_outcomes(tree, archive.cells, places) == {(r.artifact, r.cell): r.outcome for r in split.kept}
+
+
+def test_every_reader_loses_an_erased_score_and_what_was_derived_from_it(grown):
+    tree, archive, places = grown
+    write_records(tree, archive.records, places)
+    slot = archive.slots["style"]
+    other = Producer("mean of utilities", "1", {}, (slot_producer(slot).id,))
+    tree.add_producer(other)
+    record = next(r for r in archive.records if r.cell.slot == "style")
+    node = places[record.artifact]
+    tree.add_scores([Score(node, "mean", 0.5, other.id)])
+    kept = next(r for r in archive.records if r.cell.slot is None)
+    before = list(archive.slots.values())
+    erase_on_tree(tree, before, [s.replaced("j9") if s.name == "style" else s for s in before])
+    assert list(tree.scores(node)) == []
+    assert tree.score_map("mean", [node]) == tree.score_map(score_name(record.cell), [node]) == {}
+    assert list(tree.scores(producer=slot_producer(slot).id)) == []
+    assert [s.value for s in tree.scores(places[kept.artifact])] == [kept.outcome]
+    assert len(list(tree.scores(node, retired=True))) == 2
+
+
+def test_rescored_artifacts_stand_beside_the_erased_ones(grown):
+    tree, archive, places = grown
+    write_records(tree, archive.records, places)
+    before = list(archive.slots.values())
+    after = [s.replaced("j9") if s.name == "style" else s for s in before]
+    erase_on_tree(tree, before, after)
+    assert erase_on_tree(tree, before, after)[0].lost.scores == {}
+    stale = next(r for r in archive.records if r.cell.slot == "style")
+    with pytest.raises(BadInput, match="retired"):
+        write_records(tree, [stale], places)
+    again = type(stale)(
+        99, stale.node, stale.cell, 1 - stale.outcome, "j9", (("proof", 0), ("style", 1)), stale.artifact
+    )
+    assert write_records(tree, [again], places) == 1
+    assert live_outcomes(tree, [stale.cell], places)[stale.artifact, stale.cell] == again.outcome
+    back = [s.replaced("j5") if s.name == "style" else s for s in after]
+    assert slot_producer(back[0]).id != slot_producer(before[0]).id or back[0] == before[0]
+    assert record_producer(again).id == slot_producer(next(s for s in after if s.name == "style")).id
+
+
+def test_what_has_no_place_is_refused(grown):
+    tree, archive, places = grown
+    with pytest.raises(BadInput, match="no node in the tree"):
+        write_records(tree, archive.records, {})
+    with pytest.raises(BadInput, match="not the same"):
+        erase_on_tree(tree, SLOTS, SLOTS[:1])
+    assert score_name(Cell("a/b", "c")) == "utility/a//b/c"
+    assert places
