@@ -33,3 +33,15 @@ def test_pairs_without_a_difference_say_nothing() -> None:
     assert (some.p, some.statistic) == (fewer.p, fewer.statistic)
     with pytest.raises(BadInput):
         wilcoxon(np.zeros(1), np.ones(1))
+
+
+def test_one_sided_p_by_enumeration() -> None:
+    change = np.array([1.5, -0.5, 3.0, 2.0, -1.0, 4.0])
+    ranks = np.abs(change).argsort().argsort() + 1
+    sums = np.array(
+        [sum(r for r, keep in zip(ranks, signs, strict=True) if keep) for signs in product((0, 1), repeat=6)]
+    )
+    got = wilcoxon(np.zeros(6), change, alternative="greater")
+    assert got.p == pytest.approx(np.mean(sums >= ranks[change > 0].sum()))
+    other = wilcoxon(change, np.zeros(6), alternative="greater")
+    assert other.p == pytest.approx(np.mean(sums <= ranks[change > 0].sum()))

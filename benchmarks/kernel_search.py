@@ -1,0 +1,241 @@
+"""How fast the search makes five naive C kernels without a model, against gcc -O3 -march=native of each.
+
+Each kernel is a file in parts/search_kernels: a matrix product, a 5-point stencil, softmax of rows, a
+histogram, and a sparse matrix times a vector. The search rewrites, builds, checks, times and diagnoses, with
+the shipped writer and tools; the fastest few are then timed again in turns with the original, and those are
+the figures. ``roof_share`` is the bytes that must move, over the time, over the calibrated triad; beside it
+NumPy or SciPy on one thread.
+
+The long form is the claim's setting: 40 evaluations each at full size. The quick form searches too, with
+fewer evaluations; the matrix product at 128, where simulated caches take a second, and its last duel at 512.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ramify.discover.kernel.bench import Bench, Calibration, Evaluated, Limits, calibrate
+from ramify.discover.kernel.problem import Problem
+from ramify.discover.kernel.problem_read import read_problem
+from ramify.discover.kernel.search.on_bench import BenchEvaluator
+from ramify.discover.kernel.search.on_file import open_writer
+from ramify.discover.kernel.search.record import fastest
+from ramify.discover.kernel.search.run import run_search
+from ramify.discover.kernel.search.settings import KernelSearchSettings
+
+HERE = Path(__file__).parent / "parts" / "search_kernels"
+CLAIM = 512
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel with its sizes in both forms, and how many versions the quick form tries."""
+
+    name: str
+    sizes: dict[str, int]
+    quick: dict[str, int]
+    tries: int
+
+
+TASKS = (
+    Task("matmul", {"n": CLAIM}, {"n": 128}, 15),
+    Task("stencil", {"n": 2048}, {"n": 2048}, 1),
+    Task("softmax", {"rows": 2048, "n": 1024}, {"rows": 256, "n": 1024}, 4),
+    Task("histogram", {"n": 1 << 22, "bins": 2}, {"n": 1 << 18, "bins": 2}, 6),
+    Task("spmv", {"rows": 2048, "nnz": 1 << 21}, {"rows": 256, "nnz": 1 << 18}, 8),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best version in its last duel, on which problem, and what led there."""
+
+    problem: Problem
+    final: Evaluated
+    chain: tuple[str, ...]
+    tried: int
+    right: int
+    seconds: float
+
+    @property
+    def speedup(self) -> float:
+        """Over the original; 1 where nothing faster stands."""
+        return max(1.0, self.final.speedup or 1.0)
+
+    def rate(self, amount: float | None) -> float:
+        """An amount of one call per second."""
+        return (amount or 0.0) / (self.final.seconds or float("inf"))
+
+
+def problem_of(task: Task, sizes: dict[str, int]) -> Problem:
+    """The task at these sizes."""
+    return read_problem(HERE / f"{task.name}.c", sizes=sizes)
+
+
+def searched(task: Task, known: Calibration, quick: bool, seed: int, scratch: Path) -> Outcome:
+    """One search, and the last duel at the claim's size."""
+    started = time.monotonic()
+    problem = problem_of(task, task.quick if quick else task.sizes)
+    settings = KernelSearchSettings(
+        evaluations=task.tries if quick else 40, seed=seed, batch=1, finalists=2 if quick else 3
+    )
+    limits = Limits(arrays=12 << 20) if quick else None
+    with Bench(problem, scratch / "build", seed, limits, calibration=known) as bench:
+        evaluator = BenchEvaluator(bench, known, duel=7 if quick else 15)
+        found = run_search(
+            problem,
+            settings,
+            scratch / "search",
+            evaluator=evaluator,
+            writer=open_writer("rewrite", settings),
+            calibration=known,
+        )
+    best, final = found.best.number, found.final
+    if quick and task.name == "matmul":
+        problem = problem_of(task, task.sizes)
+        some = fastest(found.nodes, settings.finalists)
+        with Bench(problem, scratch / "claim", seed, calibration=known) as bench:
+            times = bench.duel([node.candidate for node in some], repeats=7)
+        pairs = [(told.speedup or 0.0, node.number, told) for told, node in zip(times, some, strict=True)]
+        _, best, final = max(pairs, key=lambda row: row[0])
+    right = sum(node.evaluated.ok for node in found.nodes[1:])
+    spent = time.monotonic() - started
+    return Outcome(problem, final, found.moves_to(best), len(found.nodes) - 1, right, spent)
+
+
+def rival(problem: Problem) -> tuple[str, float]:
+    """What NumPy or SciPy takes for the same, in seconds of this thread; and its name.
+
+    As in the bench, each call has inputs of its own, so that none finds them in a near cache.
+    """
+    rng, n = np.random.default_rng(0), problem.sizes
+    name, make = RIVALS[problem.name]
+    copies = max(2, math.ceil(12e6 / (problem.bytes or 12e6)))
+    calls = [make(rng, n) for _ in range(copies)]
+    for call in calls[:2]:
+        call()
+    found = []
+    for turn in range(7 * copies):
+        started = time.thread_time()
+        calls[turn % copies]()
+        found.append(time.thread_time() - started)
+    return name, min(found)
+
+
+def matmul_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[], object]:
+    a, b = (rng.standard_normal((n["n"], n["n"]), dtype=np.float32) for _ in range(2))
+    out = np.empty_like(a)
+    return lambda: np.matmul(a, b, out=out)
+
+
+def stencil_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[], object]:
+    x = rng.standard_normal((n["n"], n["n"]), dtype=np.float32)
+    out = np.zeros_like(x)
+
+    def five() -> None:
+        inner = out[1:-1, 1:-1]
+        np.add(x[:-2, 1:-1], x[2:, 1:-1], out=inner)
+        for part in (x[1:-1, 1:-1], x[1:-1, :-2], x[1:-1, 2:]):
+            inner += part
+        inner *= np.float32(0.2)
+
+    return five
+
+
+def softmax_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[], object]:
+    from scipy.special import softmax
+
+    rows = rng.standard_normal((n["rows"], n["n"]), dtype=np.float32)
+    return lambda: softmax(rows, axis=1)
+
+
+def histogram_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[], object]:
+    drawn = rng.integers(n["bins"], size=n["n"], dtype=np.int32)
+    return lambda: np.bincount(drawn, minlength=n["bins"])
+
+
+def spmv_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[], object]:
+    from scipy.sparse import csr_array
+
+    starts = np.sort(rng.integers(n["nnz"] + 1, size=n["rows"] + 1)).astype(np.int32)
+    starts[[0, -1]] = 0, n["nnz"]
+    columns = rng.integers(n["rows"], size=n["nnz"], dtype=np.int32)
+    values = rng.standard_normal(n["nnz"], dtype=np.float32)
+    matrix = csr_array((values, columns, starts), shape=(n["rows"], n["rows"]))
+    vector = rng.standard_normal(n["rows"], dtype=np.float32)
+    return lambda: matrix @ vector
+
+
+RIVALS: dict[str, tuple[str, Callable[[np.random.Generator, Mapping[str, int]], Callable[[], object]]]] = {
+    "matmul": ("numpy matmul (OpenBLAS)", matmul_rival),
+    "stencil": ("numpy slices", stencil_rival),
+    "softmax": ("scipy softmax", softmax_rival),
+    "histogram": ("numpy bincount", histogram_rival),
+    "spmv": ("scipy csr", spmv_rival),
+}
+
+
+def told(task: Task, done: Outcome, known: Calibration) -> tuple[float, float]:
+    """Print one kernel; its share of the peak and of the triad."""
+    flops, moved = done.rate(done.problem.flops), done.rate(done.problem.bytes)
+    name, seconds = rival(done.problem)
+    sizes = " ".join(f"{key}={value}" for key, value in done.problem.sizes.items())
+    last = done.final
+    span = "" if last.low is None or last.high is None else f" [{last.low:.2f}, {last.high:.2f}]"
+    print(f"\n{task.name} {sizes}: {done.tried} tried, {done.right} right, {done.seconds:.0f} s")
+    print(f"  {' > '.join(done.chain) or 'the original'}")
+    print(
+        f"  {done.speedup:.2f}{span} times as fast, {flops / 1e9:.2f} GF/s = {flops / known.flops:.3f} peak"
+    )
+    proof = f"{done.problem.bytes or 0:.4g} bytes / {last.seconds or 0:.4g} s / {known.bandwidth:.4g} B/s"
+    print(f"  {proof} = {moved / known.bandwidth:.3f} of the triad")
+    mine = last.seconds or float("nan")
+    print(f"  {name}, one thread: {seconds:.4g} s, {seconds / mine:.2f} times ours", flush=True)
+    return flops / known.flops, moved / known.bandwidth
+
+
+def main() -> None:
+    """Search, print, and the figures as the last line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer evaluations; ends within 50 s on 2 quiet cores"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="one kernel")
+    given = parser.parse_args()
+    started = time.monotonic()
+    known = calibrate()
+    print(f"{known.machine['processor']}, {known.machine['gcc']}: {known.flops / 1e9:.1f} GF/s, "
+          f"{known.bandwidth / 1e9:.2f} GB/s, noise {known.noise:.3f}")  # fmt: skip
+    figures: dict[str, object] = {}
+    others: dict[str, dict[str, float]] = {}
+    for task in TASKS:
+        if given.only not in (None, task.name):
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            done = searched(task, known, given.quick, given.seed, Path(scratch))
+        peak, share = told(task, done, known)
+        if task.name == "matmul":
+            figures |= {"matmul_speedup": round(done.speedup, 2), "matmul_peak_share": round(peak, 4)}
+        else:
+            others[task.name] = {"speedup": round(done.speedup, 3), "roof_share": round(share, 3)}
+    met = [one["speedup"] >= 1.5 or one["roof_share"] >= 0.80 for one in others.values()]
+    print(f"\n{time.monotonic() - started:.0f} s")
+    print(json.dumps(figures | {"others": others, "others_met": sum(met), "seed": given.seed}))
+
+
+if __name__ == "__main__":
+    main()

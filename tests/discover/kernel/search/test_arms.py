@@ -1,0 +1,83 @@
+"""Arms of feedback against each other, and the search on the tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discover.kernel.search.helpers_search import search
+from ramify.core.errors import BadInput
+from ramify.core.tree.tree import Tree
+from ramify.discover.kernel.search.arms import compare_arms, read_arms
+from ramify.discover.kernel.search.on_tree import record_on_tree
+
+
+def test_arms_are_paired_by_task_and_seed() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.uniform(1, 10, 12)
+    gain = rng.uniform(1.1, 2.0, 12)
+    cases = [(f"t{n // 3}", n % 3) for n in range(12)]
+    arms = {
+        "raw": dict(zip(cases, base / gain, strict=True)),
+        "diagnosed": dict(zip(cases, base * gain, strict=True)),
+        "none": dict(zip(cases, base, strict=True)),
+    }
+    tests = {(one.better, one.other): one for one in compare_arms(arms)}
+    assert set(tests) == {("diagnosed", "none"), ("diagnosed", "raw"), ("none", "raw")}
+    one = tests["diagnosed", "none"]
+    assert one.ratio == pytest.approx(np.exp(np.log(gain).mean()))
+    assert one.low < one.ratio < one.high
+    assert one.p == pytest.approx(stats.wilcoxon(np.log(gain), alternative="greater").pvalue)
+    assert one.adjusted == pytest.approx(min(1, 3 * one.p))
+    backwards = compare_arms({"diagnosed": arms["none"], "none": arms["diagnosed"]})[0]
+    assert backwards.p > 0.999
+    del arms["none"]["t0", 0]
+    assert {row.cases for row in compare_arms(arms)} == {11, 12}
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    with pytest.raises(BadInput, match="two at least"):
+        compare_arms({"none": {("t", 0): 1.0}})
+    with pytest.raises(BadInput, match="cases in common"):
+        compare_arms({"none": {("t", 0): 1.0}, "raw": {("u", 0): 1.0}})
+    with pytest.raises(BadInput, match="above 0"):
+        compare_arms({arm: {("t", n): 0.0 for n in range(3)} for arm in ("none", "raw")})
+
+
+def test_arms_are_read_from_folders(tmp_path: Path) -> None:
+    for arm in ("diagnosed", "none"):
+        for seed in range(3):
+            search(tmp_path / arm / str(seed), feedback=arm, seed=seed, evaluations=6)
+    arms = read_arms([tmp_path])
+    assert {arm: len(found) for arm, found in arms.items()} == {"diagnosed": 3, "none": 3}
+    # The fake writer does not read findings: nothing differs.
+    one = compare_arms(arms)[0]
+    assert (one.ratio, one.p) == (1.0, 1.0)
+    with pytest.raises(BadInput, match="there twice"):
+        read_arms([tmp_path, tmp_path])
+    with pytest.raises(BadInput, match="no finished search"):
+        read_arms([tmp_path / "nowhere"])
+
+
+def test_a_search_is_a_tree_and_goes_on_as_one(tmp_path: Path) -> None:
+    search(tmp_path / "s", evaluations=8)
+    with Tree.open(tmp_path / "t.db") as tree:
+        ids = record_on_tree(tmp_path / "s", tree)
+        assert len(tree) == 10
+        assert record_on_tree(tmp_path / "s", tree) == ids
+        result = search(tmp_path / "s", evaluations=14)
+        more = record_on_tree(tmp_path / "s", tree)
+        assert more[: len(ids)] == ids
+        assert len(tree) == 16
+        walk = tree.path(more[result.best.number])
+        assert [step.text for step in walk][-1] == result.best.candidate.source
+        assert tree.score_map("speedup", [more[result.best.number]])[more[result.best.number]] == (
+            result.best.evaluated.speedup
+        )
+        failing = [n.number for n in result.nodes if not n.evaluated.ok]
+        assert all(tree.node(more[number]).error for number in failing)
+        assert [one for one in tree.verify() if one] == []
+        assert tree.outline().total == 16
