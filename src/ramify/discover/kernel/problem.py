@@ -79,10 +79,11 @@ class Problem:
     """A kernel with all that is needed to run, check and time it.
 
     ``flops`` and ``bytes`` are the useful work of one call (None: not declared). A result r of the kernel
-    passes against the expected e where |r - e| <= rtol |e| + atol rms(e), with rms over the array; integers
-    must be equal. ``reference`` is the source of a version in higher precision with the same parameters,
-    float as double and double as long double; None: made from ``source``. ``returns`` is the entry's result
-    type, None for void. ``work_of`` are the expressions of flops and bytes over the sizes, where known.
+    passes against the expected e where |r - e| <= rtol |e| + atol rms(e), with rms over the array (and, where
+    it has few numbers, over several draws of inputs); integers must be equal. ``reference`` is the source of
+    a version in higher precision with the same parameters, float as double and double as long double; None:
+    made from ``source``. ``returns`` is the entry's result type, None for void. ``work_of`` are the
+    expressions of flops and bytes over the sizes, where known.
     """
 
     name: str

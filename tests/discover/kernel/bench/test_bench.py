@@ -298,3 +298,19 @@ def test_calibrations_are_kept_by_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert load_calibration() == KNOWN
     assert KNOWN.ceilings.ridge == 1
     assert len(calibration.fingerprint()) == 16
+
+
+def test_a_sum_whose_terms_cancel_may_be_added_in_another_order(tmp_path: Path) -> None:
+    source = (
+        "// ramify: entry=dot n=2048 a=n b=n r=1:out\n"
+        "void dot(int n, const float *a, const float *b, float *r) {\n"
+        "    float s = 0;\n    for (int i = 0; i < n; i++) s += a[i] * b[i];\n    r[0] = s;\n}\n"
+    )
+    file = tmp_path / "dot.c"
+    file.write_text(source)
+    problem = read_problem(file)
+    with Bench(problem, tmp_path / "b", limits=LIMITS, calibration=KNOWN) as opened:
+        vector = opened.evaluate(Candidate(source, ("-O3", "-march=native", "-ffast-math")))
+        assert (vector.ok, vector.why) == (True, "")
+        wrong = opened.check(Candidate(source.replace("= s;", "= s * 1.001f;"), ("-O2",)))
+        assert (wrong.ok, wrong.stage) == (False, "check")

@@ -55,6 +55,13 @@ def test_errors_are_relative_and_not_finite_ones_fail() -> None:
     assert (off.slot, off.place, off.got, off.expected) == (0, 1, 2.02, 2)
     assert not compare(two(1e-9, 1), two(0, 1), 1e-3, 0).passed
     assert compare(two(1e-9, 1), two(0, 1), 1e-3, 1e-6).passed
+    # One number whose terms cancel: of 20 as a rule, now .01 and off by what rounds at 20.
+    assert not compare(two(0.01001), two(0.01), 1e-4, 1e-6).passed
+    assert compare(two(0.01001), two(0.01), 1e-4, 1e-6, scale=20).passed
+    assert not compare(two(0.0101), two(0.01), 1e-4, 1e-6, scale=20).passed
+    # Off by as much as another program is.
+    assert compare(two(1.02), two(1), 1e-4, 0, beside=two(0.99)).passed
+    assert not compare(two(1.03), two(1), 1e-4, 0, beside=two(0.99)).passed
     for bad in (np.nan, np.inf):
         found = compare(two(1, bad), two(1, 2), 1e9, 1e9)
         assert (found.passed, found.error, found.place) == (False, np.inf, 1)

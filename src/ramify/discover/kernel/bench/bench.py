@@ -190,7 +190,9 @@ class Bench:
                 placed = place(host.layout, rng, "high")
             try:
                 found, _ = called(host, batch, placed)
-                worst = max(worst, judge(self.problem, host, batch, found, original.expected(batch)))
+                wanted = original.expected(batch)
+                error = judge(self.problem, host, batch, found, wanted, scales=original.scales)
+                worst = max(worst, error)
             except FailedError as failed:
                 raise _failed(failed) from None
             except RejectedError as refused:
@@ -218,7 +220,7 @@ class Bench:
                 except RejectedError as refused:
                     found[number] = _rejected(refused)
                     hosts.pop(number, None)
-            turns = Turns(self.problem, original.host, hosts, self.limits, self._rng, self._progress)
+            turns = Turns(self.problem, original, hosts, self.limits, self._rng, self._progress)
             turns.take(repeats)
             for number, host in hosts.items():
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -56,9 +57,19 @@ def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def judge(
-    problem: Problem, host: Host, batch: Batch, found: Arrays, expected: Arrays, *, slack: float = 1.0
+    problem: Problem,
+    host: Host,
+    batch: Batch,
+    found: Arrays,
+    expected: Arrays,
+    *,
+    scales: Mapping[str, float] | None = None,
+    slack: float = 1.0,
+    beside: Arrays | None = None,
 ) -> float:
     """The worst relative error of a batch's outputs; tolerances are taken ``slack`` times.
+
+    ``scales`` by output and ``beside``, another program's results: see :func:`compare`.
 
     Raises:
         RejectedError: a value is not near enough.
@@ -67,7 +78,11 @@ def judge(
     for one in host.layout.regions:
         if one.role == "in":
             continue
-        near = compare(found[one.name], expected[one.name], problem.rtol * slack, problem.atol * slack)
+        theirs = None if beside is None else beside[one.name]
+        near = compare(
+            found[one.name], expected[one.name], problem.rtol * slack, problem.atol * slack,
+            scale=(scales or {}).get(one.name, 0.0), beside=theirs,
+        )  # fmt: skip
         if not near.passed:
             raise RejectedError("check", _told(host.memory, batch, one.name, near), error=near.error)
         worst = max(worst, near.error)

@@ -28,8 +28,20 @@ class Compared:
         return self.place is None
 
 
-def compare(got: Values, expected: Values, rtol: float, atol: float) -> Compared:
+def compare(
+    got: Values,
+    expected: Values,
+    rtol: float,
+    atol: float,
+    *,
+    scale: float = 0.0,
+    beside: Values | None = None,
+) -> Compared:
     """Compare ``slots elements`` arrays: |got - expected| <= rtol |expected| + atol rms(the slot's expected).
+
+    ``scale`` is the least rms: that of one number whose terms happen to cancel says nothing of rounding.
+    ``beside`` are results of another program, which may be off as well: who is at most twice as far off as
+    they are, beyond the tolerance, passes.
 
     The error is |got - expected| over |expected| + (atol / rtol) rms, 0 where both are equal. Integers must
     be equal.
@@ -38,16 +50,18 @@ def compare(got: Values, expected: Values, rtol: float, atol: float) -> Compared
         return _whole(got, expected)
     exact = expected.astype(expected.dtype if expected.dtype.itemsize > 4 else np.float64)
     size = np.abs(exact)
-    rms = np.sqrt(np.mean(size * size, axis=1, keepdims=True))
+    rms = np.maximum(np.sqrt(np.mean(size * size, axis=1, keepdims=True)), scale)
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(got - exact)
     bad = ~np.isfinite(got)
     if bad.any():
         return _at(bad.argmax(), got, expected, float("inf"))
-    scale = size + (atol / rtol if rtol else 0.0) * rms
+    whole = size + (atol / rtol if rtol else 0.0) * rms
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = float(np.max(np.where(off > 0, off / scale, 0)))
+        error = float(np.max(np.where(off > 0, off / whole, 0)))
     excess = off - (rtol * size + atol * rms)
+    if beside is not None:
+        excess -= 2 * np.abs(beside - exact)
     worst = int(np.argmax(excess))
     if excess.flat[worst] <= 0:
         return Compared(error)

@@ -23,6 +23,8 @@ from ramify.discover.kernel.problem import FLOATING, Problem
 _LOOSE = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math")
 #: How much longer a wider version may take.
 WIDER = 20
+#: Outputs of fewer numbers than FEW are measured over DRAWS inputs: how large they are where nothing cancels.
+FEW, DRAWS = 16, 8
 
 
 @final
@@ -140,14 +142,28 @@ class Original:
                     hint="it is random, keeps something from call to call, or reads an output before it "
                     f"writes all of it: {one.name}=LENGTH:inout",
                 )
+        self.scales = self._measured(rng)
         try:
-            judge(problem, self.host, batch, first, self.expected(batch))
+            judge(problem, self.host, batch, first, self.expected(batch), scales=self.scales)
         except RejectedError as off:
             raise BadInput(
                 f"{off} in higher precision (relative error {off.error:.2g})",
                 where=self._where,
                 hint=f"allow more, such as rtol={4 * (off.error or 0):.0e}, or give {HINT}",
             ) from None
+
+    def _measured(self, rng: np.random.Generator) -> dict[str, float]:
+        """How large the numbers of each small output are, root mean square over inputs drawn anew."""
+        small = [one for one in self._layout.regions if one.role != "in" and one.count < FEW]
+        if not any(one.dtype.kind == "f" for one in small):
+            return {}
+        batches = [draw_batch(self.problem, 1, rng) for _ in range(DRAWS)]
+        results = [self.expected(batch) for batch in batches]
+        return {
+            one.name: float(np.sqrt(np.mean([np.square(found[one.name], dtype=float) for found in results])))
+            for one in small
+            if one.dtype.kind == "f"
+        }
 
 
 def _hint(why: str) -> str:

@@ -13,7 +13,7 @@ from ramify.core.run.progress import Progress
 from ramify.discover.kernel.bench.check import Arrays, RejectedError, called, judge
 from ramify.discover.kernel.bench.draw import Batch, draw_batch
 from ramify.discover.kernel.bench.layout import Placed, place
-from ramify.discover.kernel.bench.original import must_run
+from ramify.discover.kernel.bench.original import Original, must_run
 from ramify.discover.kernel.bench.process import MOST, FailedError, Host
 from ramify.discover.kernel.bench.result import Limits
 from ramify.discover.kernel.problem import Problem
@@ -25,12 +25,15 @@ _PILOTS = 4
 
 @final
 class Turns:
-    """Takes samples. ``hosts``: candidates by number, checked before; one that fails is out from then on."""
+    """Takes samples of ``original`` and ``hosts``: candidates by number, checked before.
+
+    One that fails is out from then on.
+    """
 
     def __init__(
         self,
         problem: Problem,
-        original: Host,
+        original: Original,
         hosts: dict[int, Host],
         limits: Limits,
         rng: Callable[[], np.random.Generator],
@@ -38,7 +41,8 @@ class Turns:
     ) -> None:
         self.problem, self.limits = problem, limits
         self.calls = 1
-        self._original, self._hosts, self._rng, self._progress = original, dict(hosts), rng, progress
+        self._fit, self._original = original, original.host
+        self._hosts, self._rng, self._progress = dict(hosts), rng, progress
         self._out: dict[int, RejectedError] = {}
         self._taken: list[tuple[float, dict[int, float]]] = []
         self._idle = 0.0  # of the original: a candidate may not say what is to be taken off its time
@@ -110,8 +114,17 @@ class Turns:
                 found[number], seconds[number] = self._called(self._hosts[number], batch, placed)
         for number, host in list(self._hosts.items()):
             with self._alone(number):
-                judge(self.problem, host, batch, found[number], found[-1], slack=BOTH)
+                self._judged(host, batch, found[number], found[-1])
         self._taken.append((seconds.pop(-1), seconds))
+
+    def _judged(self, host: Host, batch: Batch, found: Arrays, theirs: Arrays) -> None:
+        """Near the original's results, or else near the precise ones: where terms cancel, both may be off."""
+        scales = self._fit.scales
+        try:
+            judge(self.problem, host, batch, found, theirs, scales=scales, slack=BOTH)
+        except RejectedError:
+            precise = self._fit.expected(batch)
+            judge(self.problem, host, batch, found, precise, scales=scales, beside=theirs)
 
     def _called(self, host: Host, batch: Batch, placed: Placed) -> tuple[Arrays, float]:
         """What came of a batch, and seconds of the processor for one call."""
