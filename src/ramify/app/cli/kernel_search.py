@@ -116,6 +116,8 @@ def _print(found: SearchResult) -> None:
         return
     span = "" if last.low is None or last.high is None else f"  [{last.low:.2f}, {last.high:.2f}]"
     typer.echo(f"last duel: {last.speedup:.2f} times as fast as the original{span}")
+    if found.granted:
+        typer.echo(f"it takes for granted: {'; '.join(found.granted)}")
     typer.echo(f"{found.source}  {' '.join(found.best.candidate.flags)}")
 
 

@@ -22,7 +22,9 @@ from ramify.discover.kernel.search.record import SearchNode
 
 def test_reads_what_the_search_writes(tmp_path: Path) -> None:
     strided = from_json(Finding, finding("StridedAccess"))
-    made = Proposal(NAIVE + "//", FLAGS, "tile(k,64)", "why", "tile", ("StridedAccess",))
+    made = Proposal(
+        NAIVE + "//", FLAGS, "tile(k,64)", "why", "tile", ("StridedAccess",), granted=("no overlap",)
+    )
     with SearchFolder(tmp_path / "s", facts()) as folder:
         root = SearchNode(
             number=0, parent=-1, candidate=Candidate(NAIVE, FLAGS), evaluated=Evaluated.from_json(right(1.0))
@@ -41,6 +43,7 @@ def test_reads_what_the_search_writes(tmp_path: Path) -> None:
     assert (first.parent, first.move, first.findings, first.source) == (None, "", (strided,), NAIVE)
     assert (second.parent, second.move, second.answers) == (0, "tile(k,64)", ("StridedAccess",))
     assert (second.findings, second.notes, second.digest) == (None, ("a note",), made.candidate.digest)
+    assert (first.granted, second.granted) == ((), ("no overlap",))
     assert not second.evaluated.ok
     assert second.evaluated.why == "wrong"
     assert search.winner == 0

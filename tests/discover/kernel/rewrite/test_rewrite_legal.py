@@ -58,7 +58,7 @@ def test_pointers_that_may_overlap_keep_the_order() -> None:
 
 def test_restrict_is_a_promise_of_the_caller() -> None:
     (move,) = [one for one in moves(MATMUL, "run", FLAGS) if one.name == "restrict"]
-    assert move.assumes == "no alias"
+    assert move.assumes == "arrays of a call do not overlap"
     source = apply(MATMUL, "run", FLAGS, move)[0]
     assert "const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c" in source
     vla = _after(BY_NAME["matmul_vla"].source, "restrict()")

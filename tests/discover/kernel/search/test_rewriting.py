@@ -12,7 +12,7 @@ from ramify.core.errors import BadInput
 from ramify.discover.kernel.bench.result import Candidate, Evaluated
 from ramify.discover.kernel.finding import Finding
 from ramify.discover.kernel.search.model import Observation, Trial, WriterState
-from ramify.discover.kernel.search.rewriting import RewriteWriter, advised, silenced, worth
+from ramify.discover.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
 from ramify.discover.kernel.search.unlocking import Unlocked
 
 DONE = Evaluated(ok=True, stage="done", speedup=1.0)
@@ -23,6 +23,8 @@ class Move:
     name: str
     argument: str = ""
     answers: tuple[str, ...] = ()
+    reassociates: bool = False
+    assumes: str = ""
 
     @property
     def id(self) -> str:
@@ -186,3 +188,12 @@ def test_what_a_promise_opens_is_offered_with_it() -> None:
     made = RewriteWriter(library, 0.0).propose(state(found("Alias")))
     assert made is not None
     assert made.source == "s restrict jam"
+
+
+def test_a_proposal_says_what_its_move_takes_for_granted() -> None:
+    class Promise(Book):
+        all = (Move("restrict", assumes="no overlap", reassociates=True),)
+
+    made = RewriteWriter(Promise()).propose(state())
+    assert made is not None
+    assert made.granted == ("no overlap", REORDERED)

@@ -88,7 +88,8 @@ class Figures:
 
     ``best`` and ``path`` are None and empty where no kernel is right, the original included.
 
-    ``compared`` is None where the original or the best kernel was not diagnosed.
+    ``compared`` is None where the original or the best kernel was not diagnosed. ``granted`` is what the best
+    kernel takes for granted, each once, in the order of the moves.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Figures:
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
     failures_left: int
+    granted: tuple[str, ...] = ()
 
     def to_json(self) -> Json:
         """Plain JSON."""
@@ -112,6 +114,12 @@ class Figures:
         for told, row in zip(body["compared"] or (), self.compared or (), strict=True):
             told["state"] = row.state
         return body
+
+
+def granted(search: Search, best: Node | None) -> tuple[str, ...]:
+    """What a kernel takes for granted by all moves on the way to it."""
+    way = [] if best is None else [search.by_number[number] for number in search.path(best.number)]
+    return tuple(dict.fromkeys(one for node in way for one in node.granted))
 
 
 def figures(search: Search) -> Figures:
@@ -127,6 +135,7 @@ def figures(search: Search) -> Figures:
         right=sum(node.evaluated.ok for node in made),
         failed=dict(Counter(node.evaluated.stage for node in made if not node.evaluated.ok)),
         best=None if best is None else best.number,
+        granted=granted(search, best),
         path=() if best is None else search.path(best.number),
         timing=_timing(search, best),
         original=place(nodes[0].evaluated.seconds, search.work, search.ceilings) if nodes else None,

@@ -28,7 +28,7 @@ class Node:
     """A kernel of the search: what it was made from (``parent``, None: the original), how, and how it did.
 
     ``answers`` names the tools whose advice the move follows. ``findings`` are those on this kernel; None
-    where it was not diagnosed.
+    where it was not diagnosed. ``granted``: what the move takes for granted.
     """
 
     number: int
@@ -42,6 +42,7 @@ class Node:
     answers: tuple[str, ...] = ()
     findings: tuple[Finding, ...] | None = None
     notes: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
 
 
 @final
@@ -123,6 +124,7 @@ def _node(node: SearchNode, seen: Observation | None, where: str) -> Node:
         answers=() if made is None else made.answers,
         findings=None if seen is None else seen.findings,
         notes=node.notes,
+        granted=() if made is None else made.granted,
     )
 
 

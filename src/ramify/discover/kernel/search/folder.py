@@ -119,7 +119,8 @@ class SearchFolder:
 def _proposal_json(made: Proposal) -> Json:
     return {
         "move": made.move, "family": made.family, "why": made.why, "answers": list(made.answers),
-        "refused": made.refused, "source": made.candidate.digest, "flags": list(made.flags),
+        "refused": made.refused, "granted": list(made.granted), "source": made.candidate.digest,
+        "flags": list(made.flags),
     }  # fmt: skip
 
 

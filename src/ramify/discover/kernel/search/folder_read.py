@@ -33,6 +33,7 @@ class _Made:
     why: str = ""
     answers: tuple[str, ...] = ()
     refused: str = ""
+    granted: tuple[str, ...] = ()
 
 
 @final
@@ -126,8 +127,9 @@ class _Sources:
     def proposal(self, told: _Made, place: str) -> Proposal:
         found = self.candidate(told.source, told.flags, place)
         return Proposal(
-            found.source, found.flags, told.move, told.why, told.family, told.answers, told.refused
-        )
+            found.source, found.flags, told.move, told.why, told.family, told.answers, told.refused,
+            told.granted,
+        )  # fmt: skip
 
     def node(self, body: Json, place: str) -> SearchNode:
         told, made = from_json(_Tried, body, place), from_json(_Made, body, place)

@@ -35,6 +35,7 @@ class Proposal:
     ``move``: what was changed, the name that it is not tried under again at this node. ``family``: the
     kind of change. ``answers``: tools whose findings on the parent it acts on; none for an unguided one.
     ``refused``: why there is nothing to try (an answer without code); it counts as one that fails.
+    ``granted``: what the change takes for granted, such as that arrays do not overlap.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Proposal:
     family: str = ""
     answers: tuple[str, ...] = ()
     refused: str = ""
+    granted: tuple[str, ...] = ()
 
     @cached_property
     def candidate(self) -> Candidate:

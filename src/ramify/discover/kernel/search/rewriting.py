@@ -22,6 +22,7 @@ _NEXT = 0.5
 _CLIP, _FAILED = 4.0, 0.5
 #: Tries of a family on the way here without a gain after which a finding's advice for it is silenced.
 _PATIENCE = 2
+REORDERED = "results may be rounded in another way"
 
 
 class Rewrite(Protocol):
@@ -40,6 +41,16 @@ class Rewrite(Protocol):
     @property
     def answers(self) -> tuple[str, ...]:
         """Names of tools whose findings it acts on."""
+        ...
+
+    @property
+    def reassociates(self) -> bool:
+        """Whether rounding may change."""
+        ...
+
+    @property
+    def assumes(self) -> str:
+        """What the caller must promise, '' where nothing."""
         ...
 
 
@@ -108,7 +119,8 @@ class RewriteWriter(Generic[M]):
         answered = [one for one in seen if answers(move, one.tool)]
         why = answered[0].sentence if answered else "no advice"
         tools = tuple(dict.fromkeys(one.tool for one in answered))
-        return Proposal(source, flags, move.id, why, move.name, tools)
+        granted = ([move.assumes] if move.assumes else []) + [REORDERED] * move.reassociates
+        return Proposal(source, flags, move.id, why, move.name, tools, granted=tuple(granted))
 
 
 def answers(move: Rewrite, tool: str) -> bool:

@@ -51,6 +51,12 @@ class SearchResult:
         """The moves from the original to the best."""
         return self.moves_to(self.best.number)
 
+    @property
+    def granted(self) -> tuple[str, ...]:
+        """What the best takes for granted by all its moves, each once."""
+        made = (self.nodes[one].proposal for one in self.path)
+        return tuple(dict.fromkeys(one for move in made if move is not None for one in move.granted))
+
     def path_to(self, number: int) -> tuple[int, ...]:
         """Numbers of the nodes from the original to one."""
         found = [number]
@@ -77,6 +83,7 @@ class SearchResult:
             "right": right,
             "best": self.best.number,
             "moves": list(self.chain),
+            "granted": list(self.granted),
             "source": str(self.source),
             "flags": list(self.best.candidate.flags),
             "final": self.final.to_json(),

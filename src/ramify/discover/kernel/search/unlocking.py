@@ -42,6 +42,16 @@ class Both(Generic[M]):
         """The second one's."""
         return self.second.answers
 
+    @property
+    def reassociates(self) -> bool:
+        """Where one of them does."""
+        return self.first.reassociates or self.second.reassociates
+
+    @property
+    def assumes(self) -> str:
+        """What both take."""
+        return "; ".join(one for one in (self.first.assumes, self.second.assumes) if one)
+
 
 @final
 @dataclass(frozen=True)
@@ -64,6 +74,16 @@ class One(Generic[M]):
     def answers(self) -> tuple[str, ...]:
         """Its own."""
         return self.only.answers
+
+    @property
+    def reassociates(self) -> bool:
+        """Its own."""
+        return self.only.reassociates
+
+    @property
+    def assumes(self) -> str:
+        """Its own."""
+        return self.only.assumes
 
 
 Step: TypeAlias = One[M] | Both[M]

@@ -18,7 +18,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
         following = before[one.spot : one.spot + 1]
         gap = "" if following in (" ", "]") else " "
         before = f"{before[: one.spot]}__restrict__{gap}{before[one.spot :]}"
-    return Changed(replace(unit, before=before), assumes="no alias")
+    return Changed(replace(unit, before=before), assumes="arrays of a call do not overlap")
 
 
 RULE = Rule("restrict", ("CpuScalarFallback", "StoreTraffic"), lambda unit: [{}], _make)
