@@ -106,8 +106,10 @@ def test_trials_are_checked():
 
 def test_trials_leave_the_caller_s_arrays_alone():
     mine = np.zeros(2, dtype=np.int64)
-    Trials(mine, mine, mine)
+    kept = Trials(mine.copy(), mine, mine)
     mine[0] = 1
+    assert mine.tolist() == [1, 0]
+    assert kept.people == (0,)
 
 
 def test_rates_of_what_was_never_shown_are_unknown():
