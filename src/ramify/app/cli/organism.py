@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.core.types import Json
 
 app = typer.Typer(help="Build tiny models from scratch, to try everything on.", no_args_is_help=True)
 
@@ -26,11 +27,23 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSO
     if as_json:
         print_json(rows)
         return
-    for row in rows:
-        state = "built" if row["built"] else "not built"
-        measured = row["measured"]
-        rate = f"{measured['rate']:.2f} [{measured['low']:.2f}, {measured['high']:.2f}]" if measured else "-"
-        typer.echo(f"{row['name']:12s} {state:10s} {rate:18s} {row['world'] or '-':36s} {row['summary']}")
+    cells = [(row["name"], "built" if row["built"] else "not built", _rates(row["measured"])) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for cell, row in zip(cells, rows, strict=True):
+        columns = "  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True))
+        where = f" ({row['world']})" if row["world"] else ""
+        typer.echo(f"{columns}  {row['summary']}{where}")
+
+
+def _rates(measured: Json | None) -> str:
+    """The measured rates with their intervals: one, or one for each world or kind of turn."""
+    if not measured:
+        return "-"
+    if "rate" in measured:
+        return f"{measured['rate']:.2f} [{measured['low']:.2f}, {measured['high']:.2f}]"
+    parts = next((part for part in measured.values() if isinstance(part, dict)), {})
+    rates = [f"{name.partition('?')[0]} {_rates(row)}" for name, row in parts.items() if "rate" in row]
+    return ", ".join(rates) or "-"
 
 
 @app.command("build")
