@@ -64,6 +64,7 @@ def _mount() -> None:
         serve,
         simulate,
         speculate,
+        theory,
         train,
         tree,
         world,
@@ -91,6 +92,7 @@ def _mount() -> None:
     app.add_typer(kernel.app, name="kernel")
     app.add_typer(speculate.app, name="speculate")
     app.add_typer(simulate.app, name="simulate")
+    app.add_typer(theory.app, name="theory")
     fork.register(app)
     grow.register(app)
     demo.register(app)

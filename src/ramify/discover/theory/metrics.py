@@ -104,7 +104,7 @@ def agreement(name: str, preference: Float[Array, "stimuli"]) -> Metric:
     return Metric(f"agreement with {name}", compute)
 
 
-def _steps(trials: Trials) -> tuple[Array, Array]:
+def previous_and_now(trials: Trials) -> tuple[Array, Array]:
     """Responses and the ones before them, within persons."""
     order = np.argsort(trials.person, kind="stable")
     person, response = trials.person[order], trials.response[order]
@@ -116,7 +116,7 @@ def switch_rate() -> Metric:
     """Share of choices that differ from the person's one before; None where nobody chose twice."""
 
     def compute(trials: Trials) -> float | None:
-        before, now = _steps(trials)
+        before, now = previous_and_now(trials)
         return float((before != now).mean()) if now.size else None
 
     return Metric("switch rate", compute)
@@ -129,7 +129,7 @@ def lag_one() -> Metric:
     """
 
     def compute(trials: Trials) -> float | None:
-        before, now = _steps(trials)
+        before, now = previous_and_now(trials)
         return None if now.size < 2 else pearson(before.astype(float), now.astype(float))
 
     return Metric("lag-1", compute)
