@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
 
@@ -74,7 +74,7 @@ class Grammar:
     domain: str
     own: tuple[Axis, ...]
     part: Callable[[Form], Part | None]
-    known: dict[str, Form]
+    known: Mapping[str, Form]
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -122,7 +122,9 @@ class Grammar:
         """The theory on arrays. Raises BadInput as :meth:`check`."""
         found, part = self._parts(form)
         history, strength, lapses = found[len(self.own) :]
-        priors = {**part.rule.priors, "beta": STRENGTHS[strength], "lapse": LAPSES[lapses]}
+        priors = {**part.rule.priors, "lapse": LAPSES[lapses]}
+        if strength != "any":
+            priors["beta"] = STRENGTHS[strength]
         kind: History = next(one for one in HISTORIES if one == history)
         return replace(part.rule, name=name or self.title(found), priors=priors, history=kind)
 

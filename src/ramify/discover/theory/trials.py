@@ -50,7 +50,7 @@ class Trials:
     @property
     def people(self) -> tuple[int, ...]:
         """Numbers of the people who gave a response, ascending."""
-        return tuple(int(one) for one in np.unique(self.person))
+        return tuple(np.flatnonzero(np.bincount(self.person)).tolist())
 
     def of(self, person: int) -> Trials:
         """One person's trials. Raises BadInput where there are none."""
@@ -67,19 +67,21 @@ class Trials:
         """
         if int(self.stimulus.max()) >= stimuli:
             raise BadInput(f"a trial shows stimulus {int(self.stimulus.max())}, and there are {stimuli}")
-        rows = np.searchsorted(np.asarray(self.people), self.person)
-        chosen = np.zeros((len(self.people), stimuli))
-        shown = np.zeros_like(chosen)
-        np.add.at(shown, (rows, self.stimulus), 1.0)
-        np.add.at(chosen, (rows, self.stimulus), self.response)
-        return chosen, shown
+        people = self.people
+        cells = np.searchsorted(np.asarray(people), self.person) * stimuli + self.stimulus
+        shape, size = (len(people), stimuli), len(people) * stimuli
+        shown = np.bincount(cells, minlength=size).astype(np.float64)
+        chosen = np.bincount(cells, weights=self.response, minlength=size)
+        return chosen.reshape(shape), shown.reshape(shape)
 
     def rates(self, stimuli: int) -> Float[Array, "stimuli"]:
         """Share of B among all choices of each stimulus; NaN where it was never shown."""
-        chosen, shown = self.counts(stimuli)
-        total = shown.sum(axis=0)
+        if int(self.stimulus.max()) >= stimuli:
+            raise BadInput(f"a trial shows stimulus {int(self.stimulus.max())}, and there are {stimuli}")
+        total = np.bincount(self.stimulus, minlength=stimuli)
+        chosen = np.bincount(self.stimulus, weights=self.response, minlength=stimuli)
         rates: Float[Array, "stimuli"] = np.full(stimuli, np.nan)
-        np.divide(chosen.sum(axis=0), total, out=rates, where=total > 0)
+        np.divide(chosen, total, out=rates, where=total > 0)
         return rates
 
 

@@ -14,7 +14,7 @@ from ramify.discover.theory.cues.rules import concave
 from ramify.discover.theory.grammar import LAPSES, STRENGTHS, Axis, Form, Grammar, Part
 from ramify.discover.theory.priors import Parameters, Prior, Uniform
 
-WEIGHTS: Final = Axis("weights", ("equal", "validity", "power", "lexicographic", "personal"))
+WEIGHTS: Final = Axis("weights", ("equal", "validity", "power", "lexicographic", "personal", "none"))
 UTILITIES: Final = Axis("utility", ("identity", "power", "threshold"))
 _OWN: Final[dict[str, dict[str, Prior]]] = {
     "power-weights": {"g": Uniform(0, 10)},
@@ -36,6 +36,7 @@ _WORDS: Final = {
     "power": "People weigh cues by a power of their validity.",
     "lexicographic": "People look at the most valid cue that tells the options apart, and at nothing else.",
     "personal": "People add up the ratings, each times the validity of its cue and a weight of their own.",
+    "none": "People do not look at the ratings at all.",
 }
 _VALUE: Final = {
     "identity": "",
@@ -66,8 +67,10 @@ def _gap(weights: str, utility: str) -> Gap:
         elif weights in ("power", "personal"):
             own = v ** p["g"][:, None] if weights == "power" else v * p["w"]
             found = (worth * own[:, None]).sum(axis=2)
+        elif weights == "validity":
+            found = worth @ (v if utility == "identity" else v / v.sum())
         else:
-            found = worth @ (v if weights == "validity" else np.ones_like(v))
+            found = worth @ np.full_like(v, weights == "equal")
         alike: Float[Array, "people stimuli"] = np.broadcast_to(found, (len(p["beta"]), e.stimuli))
         return alike
 
@@ -76,6 +79,8 @@ def _gap(weights: str, utility: str) -> Gap:
 
 def _body(weights: str, utility: str) -> str:
     one, other = ("b", "a") if utility == "identity" else ("worth(b, parameters)", "worth(a, parameters)")
+    if weights == "none":
+        return "    gap = 0.0\n"
     head = "    gap, v, a, b = 0.0, stimulus['validities'], stimulus['a'], stimulus['b']\n"
     if weights == "lexicographic":
         one, other = (text.replace("(b", "(b[i]").replace("(a", "(a[i]") for text in (one, other))
@@ -85,18 +90,22 @@ def _body(weights: str, utility: str) -> str:
             f"        more = {one} - {other}\n"
             "        if more != 0:\n            gap = 1.0 if more > 0 else -1.0\n            break\n"
         )
+    weight = _WEIGHT[weights] + (" / total" if weights == "validity" and utility != "identity" else "")
     return head + (
+        "    total = sum(v)\n"
         "    for i, (v, a, b) in enumerate(zip(stimulus['validities'], stimulus['a'], stimulus['b'])):\n"
-        f"        gap += {_WEIGHT[weights]} * ({one} - {other})\n"
+        f"        gap += {weight} * ({one} - {other})\n"
     )
 
 
-def _part(form: Form) -> Part:
+def _part(form: Form) -> Part | None:
     weights, utility = form
+    if weights == "none" and utility != "identity":
+        return None
     priors: dict[str, Prior] = {
         **_OWN.get("power-weights" if weights == "power" else weights, {}),
         **_OWN.get(utility, {}),
-        "beta": STRENGTHS["any"],
+        "beta": Uniform(0.1, 15) if weights == "power" else STRENGTHS["any"],
         "lapse": LAPSES["some"],
     }
     words = _WORDS[weights] + _VALUE[utility]
@@ -105,7 +114,7 @@ def _part(form: Form) -> Part:
 
 
 def cue_grammar() -> Grammar:
-    """5 weightings by 3 utilities by 3 histories, by 9 models of each.
+    """5 weightings by 3 utilities, or no look at the cues, by 3 histories, by 9 models of each.
 
     Source: arXiv:2606.26448 for what its theories are made of; the model's axes are ours.
     """
@@ -118,7 +127,7 @@ def cue_grammar() -> Grammar:
         "dial": ("power", "identity", *tail),
         "diminishing-wadd": ("validity", "power", *tail),
         "satisficing-wadd": ("validity", "threshold", *tail),
-        "alternation": ("equal", "identity", "alternate", "any", "some"),
-        "perseveration": ("equal", "identity", "repeat", "any", "some"),
+        "alternation": ("none", "identity", "alternate", "any", "some"),
+        "perseveration": ("none", "identity", "repeat", "any", "some"),
     }
     return Grammar(DOMAIN, (WEIGHTS, UTILITIES), _part, known)
