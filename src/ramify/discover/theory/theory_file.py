@@ -137,7 +137,18 @@ class Theory:
         }
         if self.rationale is not None:
             fields["rationale"] = self.rationale
-        return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100)
+        return yaml.dump(fields, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, so that code stays readable."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _defined(source: str) -> set[str]:

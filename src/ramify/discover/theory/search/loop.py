@@ -108,7 +108,7 @@ class TheorySearch:
         self.record.stopped = stopped
         try:
             self.record.agree("start", self.facts())
-            self._check_seeds()
+            self.record.once("seeds", self._check_seeds)
             for number in range(1, self.settings.rounds + 1):
                 progress("rounds", number - 1, self.settings.rounds)
                 state, why = self._round(number, progress)
@@ -124,12 +124,14 @@ class TheorySearch:
         best = min(losses, key=lambda label: losses[label]) if losses else None
         return Outcome(state, self.pool, best, losses, why)
 
-    def _check_seeds(self) -> None:
+    def _check_seeds(self) -> Json:
+        """Run the seeds' own code once."""
         design = self.domain.design(np.random.default_rng(self.settings.seed))
         for label in SEEDS:
             chooser = self.theories[label].chooser(label, self.domain, self.sandbox)
             if isinstance(chooser, SandboxedTheory):
                 check_theory(chooser, design, self.settings.seed)
+        return {"checked": list(SEEDS)}
 
     def _round(self, number: int, progress: Progress) -> tuple[State, str]:
         before = len(self.seen)
@@ -173,8 +175,9 @@ class TheorySearch:
     def _propose(self, number: int, side: int, attempt: int, refused: Sequence[str]) -> Json:
         found = self.scientist.propose(self._view(number, side, attempt), side, refused)
         if isinstance(found, Fault):
-            return {"fault": found.why}
+            return {"fault": found.why, **self._asked()}
         return {
+            **self._asked(),
             "experiment": found.experiment.to_json(),
             "statistics": [one.model_dump() for one in found.statistics],
             "why": found.why,
@@ -257,8 +260,14 @@ class TheorySearch:
     def _judge(self, number: int) -> Json:
         found = self.scientist.judge(self._view(number, 0, 0))
         if isinstance(found, Fault):
-            return {"fault": found.why}
-        return {"ruling": found.verdict.ruling, "target": found.verdict.target, "why": found.why}
+            return {"fault": found.why, **self._asked()}
+        ruled = {"ruling": found.verdict.ruling, "target": found.verdict.target, "why": found.why}
+        return ruled | self._asked()
+
+    def _asked(self) -> Json:
+        """What a role asked a model and was answered; nothing where it asked nobody."""
+        said = self.scientist.said()
+        return {"asked": said} if said else {}
 
     def _revise(self, number: int, verdict: Verdict) -> tuple[Candidate, list[Predicted]] | None:
         """Try successors, each from the best so far; the best of them, None where none could be run."""
@@ -289,10 +298,10 @@ class TheorySearch:
     ) -> Json:
         found = self.scientist.revise(self._view(number, 0, attempt), verdict, tried)
         if found is None:
-            return {"end": True}
+            return {"end": True, **self._asked()}
         if isinstance(found, Fault):
-            return {"fault": found.why}
-        body: Json = {"spec": found.to_json(), "loss": None, "accepted": False, "why": ""}
+            return {"fault": found.why, **self._asked()}
+        body: Json = {"spec": found.to_json(), "loss": None, "accepted": False, "why": ""} | self._asked()
         try:
             chooser = found.chooser("candidate", self.domain, self.sandbox)
             if isinstance(chooser, SandboxedTheory):

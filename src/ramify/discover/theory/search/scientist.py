@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
 from ramify.core.sandbox import Sandbox
+from ramify.core.types import Json
 from ramify.discover.theory.chooser import Chooser
 from ramify.discover.theory.domains import Domain
 from ramify.discover.theory.experiment import Experiment
@@ -98,6 +99,10 @@ class Scientist(Protocol):
     @property
     def name(self) -> str:
         """Who it is, with the settings that matter, for the record."""
+        ...
+
+    def said(self) -> list[Json]:
+        """Questions and answers since the last call, for the record."""
         ...
 
     def propose(self, view: View, side: int, refused: Sequence[str]) -> Proposed:

@@ -8,6 +8,7 @@ from typing import Final, final
 import numpy as np
 
 from ramify.core.errors import UserError
+from ramify.core.types import Json
 from ramify.discover.theory.discriminability import discriminability
 from ramify.discover.theory.experiment import Experiment
 from ramify.discover.theory.grammar import Form, Grammar
@@ -54,6 +55,10 @@ class ScriptedScientist:
     def name(self) -> str:
         """With its constants."""
         return f"scripted: {DESIGNS} designs, {RUNS} runs, r {ORDERED:g}, leaps {LEAPS:g}"
+
+    def said(self) -> list[Json]:
+        """Nothing: it asks nobody."""
+        return []
 
     def propose(self, view: View, side: int, refused: Sequence[str]) -> Proposed:
         """The most telling of some random designs, or of those that are on offer."""

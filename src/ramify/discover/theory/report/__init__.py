@@ -1,0 +1,15 @@
+"""Pictures of theories: the leaderboard over rounds, the dial, the utility of ratings."""
+
+from ramify.discover.theory.report.dial import DialCurve, dial_curve, dial_picture
+from ramify.discover.theory.report.leaderboard import leaderboard_picture
+from ramify.discover.theory.report.utility import UtilityCurve, utility_curve, utility_picture
+
+__all__ = [
+    "DialCurve",
+    "UtilityCurve",
+    "dial_curve",
+    "dial_picture",
+    "leaderboard_picture",
+    "utility_curve",
+    "utility_picture",
+]
