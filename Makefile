@@ -43,7 +43,9 @@ demo: $(READY) ## The whole story in under three minutes: runs/demo
 	@$(BIN)/ramify demo $(ARGS)
 
 test: $(READY) ## All tests, with the coverage gate
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
+	@rm -f .coverage .coverage.*
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --lines $(ARGS)
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
 
 check: format lint types imports surface wheel docs docs-run ## Style, types, contracts, wheel, docs that run
 

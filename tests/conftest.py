@@ -1,5 +1,6 @@
 """For all tests: one thread, no network, and shape checks of the pure modules."""
 
+import gc
 import os
 import socket
 
@@ -9,6 +10,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
+
+from support.executed import Finder
 
 #: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
 PURE = [
@@ -53,3 +56,24 @@ def _resolve_locally(host, *args, **kwargs):
 
 socket.socket.connect = _connect_locally
 socket.getaddrinfo = _resolve_locally
+
+EXECUTED = Finder("ramify", checked=PURE)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--lines", action="store_true", help="write which lines of the package ran, .coverage.*")
+
+
+def pytest_configure(config):
+    if config.getoption("--lines"):
+        EXECUTED.install()
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # a hundred thousand objects of libraries and tests, which no later collection need look at
+
+
+def pytest_sessionfinish(session):
+    if session.config.getoption("--lines"):
+        EXECUTED.write(session.config.rootpath)
