@@ -75,12 +75,12 @@ def test_a_run_replays_and_shows_no_anchor_item():
 
 def test_traps_come_from_the_records_and_controls_balance_them():
     _, _, log = played(True)
-    traps = [e.body["notes"]["review"]["traps"] for e in log if e.kind == "checkpoint"]
-    assert traps == sorted(traps)
-    assert traps[-1] > 0
+    notes = [e.body["notes"]["review"] for e in log if e.kind == "checkpoint"]
+    assert notes[-1]["traps"] > 0
     decided = [e.body["decisions"]["review"] for e in log if e.kind == "checkpoint"]
-    for one, count in zip(decided, traps, strict=True):
-        assert 2 * sum(one["incumbent"]["tally"]["controls"]) == count
+    for one, told in zip(decided, notes, strict=True):
+        assert sum(one["incumbent"]["tally"]["controls"]) == told["controls"]
+        assert told["controls"] in (0, told["traps"])
 
 
 def test_without_traps_nothing_but_the_anchor_is_examined():

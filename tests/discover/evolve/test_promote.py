@@ -69,7 +69,19 @@ def test_traps_buy_no_worse_anchor_and_the_slack_gives_items_back():
     assert promote(old, [rival]).challengers[0].barred == "a lower anchor belief than the incumbent's"
     assert promote(old, [rival], Gate(anchor_slack=0.01)).chosen is None
     assert promote(old, [rival], Gate(anchor_slack=0.02)).chosen == "new"
-    assert promote(old, [rival]).challengers[0].belief == best_belief(98, 22)
+
+
+def test_few_traps_weigh_as_much_as_the_anchor_and_fewer_than_enough_less():
+    many = Tally("x", (150, 50), traps=(30, 10))
+    assert many.mixed(30) == (0.75 * 240, 0.25 * 240)
+    lopsided = Tally("x", (200, 0), traps=(0, 40))
+    assert lopsided.mixed(30) == (120, 120)
+    assert lopsided.mixed(80) == pytest.approx((0.75 * 240, 0.25 * 240))
+    assert Tally("x", (7, 3)).mixed(30) == (7, 3)
+    # Five items of 200 on the anchor against ten of 40 traps: counted plainly, and here, the traps win more.
+    old, new = Tally("old", (160, 40), traps=(10, 30)), Tally("new", (155, 45), 15, 10, (20, 20))
+    assert promote(old, [new], Gate("best_belief", anchor_slack=0.05)).chosen == "new"
+    assert best_belief(10, 30) < promote(old, [new], BEST).incumbent.belief < best_belief(160, 40)
 
 
 def test_tallies_count_what_both_answered():

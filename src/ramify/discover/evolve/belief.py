@@ -22,17 +22,21 @@ def best_beliefs(
     Raises: BadInput for negative counts, or eps outside (0, 0.5].
     Source: arXiv:2606.26294, Algorithm 1 (there BB).
     """
-    from scipy.special import betaincinv
-
     check_eps(eps)
-    good, bad = counts(successes, "successes"), counts(failures, "failures")
-    found: NDArray[np.float64] = np.asarray(betaincinv(1.0 + good, 1.0 + bad, eps), dtype=np.float64)
-    return found
+    return quantile(counts(successes, "successes"), counts(failures, "failures"), eps)
 
 
 def best_belief(successes: int, failures: int, eps: float = EPS) -> float:
     """:func:`best_beliefs` of one pair of counts."""
     return float(best_beliefs(np.asarray(successes), np.asarray(failures), eps))
+
+
+def quantile(successes: Any, failures: Any, eps: float) -> NDArray[np.float64]:
+    """The ``eps``-quantile of Beta(1 + S, 1 + F), elementwise, of weighted counts too; nothing is checked."""
+    from scipy.special import betaincinv
+
+    found: NDArray[np.float64] = np.asarray(betaincinv(1.0 + successes, 1.0 + failures, eps), np.float64)
+    return found
 
 
 def check_eps(eps: float) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput
 from ramify.core.stats.results import Array
-from ramify.discover.evolve.belief import EPS, best_belief, check_eps
+from ramify.discover.evolve.belief import EPS, best_belief, check_eps, quantile
 
 Rule: TypeAlias = Literal["paired", "best_belief"]
 #: Right, wrong, and not answered, in arrays of answers.
@@ -63,10 +63,18 @@ class Tally:
         if min(*self.anchor, *self.traps, *self.controls, self.gains, self.losses) < 0:
             raise BadInput("an examination counts items, none below 0", where=f"judge {self.name}")
 
-    @property
-    def total(self) -> tuple[int, int]:
-        """Right and wrong over anchor, traps and controls."""
-        return self.anchor[0] + self.traps[0], self.anchor[1] + self.traps[1]
+    def mixed(self, enough: int) -> tuple[float, float]:
+        """Right and wrong, where traps and controls together weigh as much as the anchor.
+
+        Below ``enough`` of them their weight falls in proportion. The two add up to the items answered: the
+        balance moves the share of right ones, and claims no more evidence than there is.
+        """
+        seen, more = sum(self.anchor), sum(self.traps)
+        if not seen or not more:
+            return float(self.anchor[0] + self.traps[0]), float(self.anchor[1] + self.traps[1])
+        weight = 0.5 * min(1.0, more / enough)
+        share = (1 - weight) * self.anchor[0] / seen + weight * self.traps[0] / more
+        return share * (seen + more), (1 - share) * (seen + more)
 
 
 def tally(
@@ -191,8 +199,9 @@ class Decision:
 def promote(incumbent: Tally, challengers: Iterable[Tally], gate: Gate | None = None) -> Decision:
     """Whether one of the challengers replaces the incumbent; the order in which they come changes nothing.
 
-    ``best_belief``: the largest belief over all parts, strictly above the incumbent's. ``paired``: the
-    smallest p, where it is at most ``rate / (challengers * looks)``. Both bar who has too few anchor
+    ``best_belief``: the largest belief in the balanced mix of anchor and traps (:meth:`Tally.mixed`),
+    strictly above the incumbent's. ``paired``: the smallest p, where it is at most
+    ``rate / (challengers * looks)``. Both bar who has too few anchor
     outcomes, with traps an anchor belief below the incumbent's (less the slack), or too few controls
     accepted; a tie keeps the incumbent.
 
@@ -209,7 +218,7 @@ def promote(incumbent: Tally, challengers: Iterable[Tally], gate: Gate | None = 
     if len(set(names)) != len(names):
         raise BadInput("two candidates have one name", hint="name each by its digest")
     floor = best_belief(*incumbent.anchor, terms.eps)
-    held = Judged(incumbent, best_belief(*incumbent.total, terms.eps), None)
+    held = Judged(incumbent, _belief(incumbent, terms), None)
     judged = tuple(_judge(one, floor, terms) for one in rivals)
     able = [one for one in judged if one.barred is None]
     threshold = terms.rate / max(1, len(rivals) * terms.looks)
@@ -226,6 +235,10 @@ def promote(incumbent: Tally, challengers: Iterable[Tally], gate: Gate | None = 
     )
 
 
+def _belief(one: Tally, gate: Gate) -> float:
+    return float(quantile(*one.mixed(gate.minimum), gate.eps))
+
+
 def _p(one: Judged) -> float:
     return 1.0 if one.p is None else one.p
 
@@ -240,7 +253,7 @@ def _judge(one: Tally, floor: float, gate: Gate) -> Judged:
     elif accepted + refused and accepted < gate.control_floor * (accepted + refused):
         barred = f"accepts {accepted} of {accepted + refused} controls"
     p = float(paired_p(np.asarray(one.gains), np.asarray(one.losses)))
-    return Judged(one, best_belief(*one.total, gate.eps), p, barred)
+    return Judged(one, _belief(one, gate), p, barred)
 
 
 def _slackened(anchor: tuple[int, int], gate: Gate) -> float:

@@ -12,7 +12,7 @@ from ramify.core.types import Json
 from ramify.discover.evolve.archive import BEGIN, CELLS, CHECKPOINT, EXPAND, MEASURE, Archive
 from ramify.discover.evolve.promote import Decision, Tally
 from ramify.discover.evolve.records import Cell, EvaluatorSlot
-from ramify.discover.evolve.search import Runtime, Search, Settings
+from ramify.discover.evolve.search import Runtime, Search, Settings, Watch
 
 
 class _LogEnds(Exception):
@@ -34,8 +34,10 @@ def replay(journal: Journal) -> Archive:
     return _search(entries, _Checked(entries, again, live=False), None)
 
 
-def resume(journal: Journal, runtime: Runtime) -> Archive:
+def resume(journal: Journal, runtime: Runtime, watch: Watch | None = None) -> Archive:
     """Go on with a run where its journal stops: what is recorded is checked and not asked again.
+
+    ``watch`` is told of recorded events too.
 
     Raises:
         ReplayDiverged: an entry is not the one that the run would have written.
@@ -46,10 +48,12 @@ def resume(journal: Journal, runtime: Runtime) -> Archive:
         raise Mismatch("the journal is empty", hint="run, not resume")
     if entries[0].body.get("anchor") != runtime.examiner.fingerprint:
         raise Mismatch("the run was examined on another anchor", hint="resume with the anchor it began with")
-    return _search(entries, _Checked(entries, journal, live=True), runtime)
+    return _search(entries, _Checked(entries, journal, live=True), runtime, watch)
 
 
-def _search(entries: Sequence[Entry], log: _Checked, live: Runtime | None) -> Archive:
+def _search(
+    entries: Sequence[Entry], log: _Checked, live: Runtime | None, watch: Watch | None = None
+) -> Archive:
     if not entries or entries[0].kind != BEGIN:
         raise Mismatch("the journal does not begin with a run", hint="is it another journal?")
     first = entries[0].body
@@ -60,6 +64,7 @@ def _search(entries: Sequence[Entry], log: _Checked, live: Runtime | None) -> Ar
         [from_json(EvaluatorSlot, slot) for slot in first["slots"]],
         Runtime(answers, answers, answers),
         log,
+        watch,
     )
     try:
         return search.run()

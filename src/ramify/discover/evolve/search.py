@@ -87,6 +87,14 @@ class Log(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Told after every event."""
+
+    def __call__(self, archive: Archive, kind: str) -> None:
+        """The archive that the events so far add up to, and the kind of the last one."""
+        ...
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -103,11 +111,13 @@ def run(
     slots: Sequence[EvaluatorSlot],
     runtime: Runtime,
     journal: Journal | None = None,
+    watch: Watch | None = None,
 ) -> Archive:
     """Search until the budget is spent, or nothing is left to measure; what the events add up to.
 
     Outcomes are counted as they come, those of re-scored artifacts too. ``journal`` must be empty
-    (:func:`ramify.discover.evolve.replay.resume` goes on with one that is not).
+    (:func:`ramify.discover.evolve.replay.resume` goes on with one that is not). ``watch`` sees the archive
+    after every event; what it raises stops the search between two events, so that it can be resumed.
 
     Raises: BadInput for a journal with entries, no slots that a cell names, or answers of the runtime that
         cannot be; Mismatch where the runtime contradicts the archive.
@@ -116,7 +126,7 @@ def run(
     log = Journal(clock=lambda: 0.0) if journal is None else journal
     if len(log):
         raise BadInput(f"the journal has {len(log)} entries already", hint="resume it")
-    return Search(settings, workspace, slots, runtime, log).run()
+    return Search(settings, workspace, slots, runtime, log, watch).run()
 
 
 @final
@@ -130,8 +140,9 @@ class Search:
         slots: Sequence[EvaluatorSlot],
         runtime: Runtime,
         journal: Log,
+        watch: Watch | None = None,
     ) -> None:
-        self._settings, self._runtime, self._journal = settings, runtime, journal
+        self._settings, self._runtime, self._journal, self._watch = settings, runtime, journal, watch
         self._points = checkpoints(settings.first, settings.budget, settings.ratio)
         self._begin: Json = {
             "settings": to_json(settings),
@@ -163,6 +174,8 @@ class Search:
     def _write(self, kind: str, body: Json) -> None:
         # The archive takes in what was written, not what was meant: a reader of the log sees the same.
         self.archive.apply(kind, self._journal.append(kind, body).body)
+        if self._watch is not None:
+            self._watch(self.archive, kind)
 
     def _rng(self, what: str) -> np.random.Generator:
         return np.random.Generator(

@@ -16,21 +16,33 @@ from ramify.core.policy.noise import stream_of
 from ramify.core.types import Json
 from ramify.discover.evolve.archive import Archive
 from ramify.discover.evolve.belief import best_beliefs
+from ramify.discover.evolve.history import PANELS
 from ramify.discover.evolve.promote import Tally, tally
 from ramify.discover.evolve.records import Cell, EvaluatorSlot, own_counts
-from ramify.discover.evolve.scripted.papers import JudgeRule, Papers, human_papers, written
+from ramify.discover.evolve.scripted.papers import (
+    JudgeRule,
+    Papers,
+    fitted,
+    human_papers,
+    machine_papers,
+    written,
+)
 from ramify.discover.evolve.search import Runtime, Settings, run
 from ramify.discover.evolve.traps import TrapSet, trap_set
 
 SLOT = "review"
 WRITER, REVIEWER = "writer", "reviewer"
 LABELS = "labels"
+_TRAP = "trap "
 _TASKS = 40
 _VALIDATION = 40
 _TRAINING = 500
 _ENOUGH = 20
 _ANCHOR = 200
-_PROPOSALS = 150
+#: Papers of each source on which the stringency of judges is watched; nobody chooses by them.
+_PANEL = 2000
+#: Shape of the gamma weights of a retraining: the larger, the more alike are two reviewers of one time.
+_ALIKE = 16.0
 
 
 @final
@@ -50,13 +62,13 @@ class World:
     traps: bool = True
     replace: bool = True
     verified: float = 0.6
-    challengers: int = 3
+    challengers: int = 16
     effort: float = 0.5
     polish: float = 0.7
 
     def __post_init__(self) -> None:
         if not 0 <= self.verified <= 1 or self.challengers < 1:
-            raise BadInput(f"verified {self.verified!r}, challengers {self.challengers}", hint="0.6 and 3")
+            raise BadInput(f"verified {self.verified!r}, challengers {self.challengers}", hint="0.6 and 16")
 
     def rng(self, *what: object) -> np.random.Generator:
         """Randomness for one purpose, whatever was drawn before."""
@@ -75,14 +87,16 @@ def rule_of(archive: Archive, node: int) -> JudgeRule:
 
 @final
 class Shop:
-    """What writers made, by key; the traps among it; and the labelled human work that editors are shown."""
+    """What writers made, by key; the traps among it; and the labelled human work that editors are shown.
+
+    All it says is a function of the world and the archive, so that a run that was cut goes on as it would
+    have gone.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.training = human_papers(_TRAINING, world.rng("training"))
         self.validation = human_papers(_VALIDATION, world.rng("validation"))
-        self.traps = TrapSet((), ())
-        self._accepted: dict[str, str] = {}
         self._written: dict[str, Papers] = {}
 
     def paper(self, archive: Archive, key: str) -> Papers:
@@ -101,17 +115,36 @@ class Shop:
         columns = ("quality", "gloss", "length", "seen")
         return Papers(*(np.concatenate([empty, *(getattr(one, name) for one in found)]) for name in columns))
 
-    def set_traps(self, archive: Archive) -> None:
-        """Traps and controls from all that any judge of the slot accepted so far."""
-        for record in archive.records:
-            if record.cell.slot == SLOT and record.outcome:
-                self._accepted.setdefault(record.artifact, content_hash(record.artifact))
-        truth = {
-            key: int(self.paper(archive, key).good[0])
-            for key in self._accepted
-            if self.world.rng("reads", key).random() < self.world.verified
+    def label(self, archive: Archive, key: str) -> int | None:
+        """What a person who read a paper says of it; None where none did."""
+        if self.world.rng("reads", key).random() >= self.world.verified:
+            return None
+        return int(self.paper(archive, key).good[0])
+
+    def traps(self, archive: Archive) -> TrapSet:
+        """Traps and controls out of all that any judge of the slot has accepted so far."""
+        if not self.world.traps:
+            return TrapSet((), ())
+        accepted = {
+            record.artifact: content_hash(record.artifact)
+            for record in (*archive.records, *archive.erased)
+            if record.cell.slot == SLOT and record.outcome
         }
-        self.traps = trap_set(self._accepted.items(), truth, _ANCHOR, seed=self.world.seed)
+        labels = {key: label for key in accepted if (label := self.label(archive, key)) is not None}
+        return trap_set(accepted.items(), labels, _ANCHOR, seed=self.world.seed)
+
+    def shown(self, archive: Archive) -> tuple[list[str], NDArray[np.bool_]]:
+        """Keys and labels of the traps and controls that editors were shown: those that have a cell."""
+        keys = [cell.task.removeprefix(_TRAP) for cell in archive.cells if cell.task.startswith(_TRAP)]
+        return keys, np.array([self.label(archive, key) == 1 for key in keys], dtype=bool)
+
+    def rule(self, archive: Archive, judge: str) -> JudgeRule:
+        """The rule of an id; raises BadInput where no node has it."""
+        found = (rule_of(archive, node) for node in range(len(archive)))
+        rule = next((one for one in found if one.id == judge), None)
+        if rule is None:
+            raise BadInput(f"no node's reviewer is {judge!r}")
+        return rule
 
 
 @final
@@ -132,28 +165,18 @@ class ScriptedEditor:
             if not (0 <= effort <= 1 and 0 <= polish <= 1 and effort + polish <= 1.2):
                 return None
             return workspace | {"effort": float(effort), "polish": float(polish)}
-        return workspace | {
-            "rule": to_json(self._retrained(archive, from_json(JudgeRule, workspace["rule"]), rng))
-        }
+        return workspace | {"rule": to_json(self._retrained(archive, rng))}
 
-    def _retrained(self, archive: Archive, rule: JudgeRule, rng: np.random.Generator) -> JudgeRule:
-        """The best of many rules, near and far, on the work that editors are shown, weighted at random."""
+    def _retrained(self, archive: Archive, rng: np.random.Generator) -> JudgeRule:
+        """A rule fitted to the work that editors are shown, weighted at random, so that no two are alike."""
         work, labels, weigh = self._shop.training, self._shop.training.good, np.ones(len(self._shop.training))
-        shown = self._shop.traps.train
-        if shown:
-            work = work.beside(self._shop.papers(archive, [trap.artifact for trap in shown]))
-            labels = np.concatenate([labels, np.array([trap.label for trap in shown], dtype=bool)])
+        keys, marks = self._shop.shown(archive)
+        if keys:
+            work, labels = work.beside(self._shop.papers(archive, keys)), np.concatenate([labels, marks])
             # Traps and controls weigh as much as human work together, once there are enough of them.
-            each = len(self._shop.training) / max(len(shown), _ENOUGH)
-            weigh = np.concatenate([weigh, np.full(len(shown), each)])
-        weigh = weigh * rng.exponential(size=weigh.size)
-        start = np.array([rule.gloss, rule.length, rule.threshold])
-        near = start + 0.3 * rng.standard_normal((_PROPOSALS, 3))
-        far = rng.uniform((-0.5, -0.5, 0.3), (2.5, 0.5, 2.5), (_PROPOSALS, 3))
-        weights = np.concatenate([start[None], near, far])
-        points = work.seen + weights[:, :1] * work.gloss + weights[:, 1:2] * work.length
-        best = weights[int((((points > weights[:, 2:]) == labels) @ weigh).argmax())]
-        return JudgeRule(float(best[0]), float(best[1]), float(best[2]))
+            each = len(self._shop.training) / max(len(keys), _ENOUGH)
+            weigh = np.concatenate([weigh, np.full(len(keys), each)])
+        return fitted(work, labels, weigh * rng.gamma(_ALIKE, 1 / _ALIKE, size=weigh.size))
 
 
 @final
@@ -162,34 +185,28 @@ class ScriptedEvaluator:
 
     def __init__(self, shop: Shop) -> None:
         self._shop = shop
-        self._cells = [Cell(WRITER, f"t{i}", SLOT) for i in range(_TASKS)]
-        self._cells += [Cell(REVIEWER, f"h{i}") for i in range(_VALIDATION)]
-        self._rules = {shop.world.judge.id: shop.world.judge}
-        self._labels: dict[str, int] = {}
+        self._base = [Cell(WRITER, f"t{i}", SLOT) for i in range(_TASKS)]
+        self._base += [Cell(REVIEWER, f"h{i}") for i in range(_VALIDATION)]
+        self._rules: dict[str, JudgeRule] = {}
 
     def cells(self, archive: Archive) -> Sequence[Cell]:
-        """Those of before, and a cell for every trap that editors were shown since."""
-        for node in range(len(archive)):
-            rule = rule_of(archive, node)
-            self._rules[rule.id] = rule
-        if self._shop.world.traps:
-            for trap in self._shop.traps.train:
-                if trap.artifact not in self._labels:
-                    self._labels[trap.artifact] = trap.label
-                    self._cells.append(Cell(REVIEWER, f"trap {trap.artifact}"))
-        return self._cells
+        """Those of before, and a cell for every trap and control that editors are shown from now on."""
+        shown = [Cell(REVIEWER, _TRAP + trap.artifact) for trap in self._shop.traps(archive).train]
+        return list(dict.fromkeys((*self._base, *archive.cells, *shown)))
 
     def evaluate(self, archive: Archive, node: int, cell: Cell, artifact: str | None) -> tuple[int, str, str]:
         """One verdict, on the cached artifact where there is one."""
         key = artifact or f"{node}:{cell.task}"
         if cell.slot is not None:
             judge = archive.slots[cell.slot].judge
+            if judge not in self._rules:
+                self._rules[judge] = self._shop.rule(archive, judge)
             return int(self._rules[judge].accepts(self._shop.paper(archive, key))[0]), judge, key
         rule = rule_of(archive, node)
-        if cell.task.startswith("trap "):
-            name = cell.task.removeprefix("trap ")
+        if cell.task.startswith(_TRAP):
+            name = cell.task.removeprefix(_TRAP)
             said = bool(rule.accepts(self._shop.paper(archive, name))[0])
-            return int(said == bool(self._labels[name])), LABELS, key
+            return int(said == (self._shop.label(archive, name) == 1)), LABELS, key
         paper = self._shop.validation.take(np.array([int(cell.task[1:])]))
         return int(rule.accepts(paper)[0] == paper.good[0]), LABELS, key
 
@@ -201,6 +218,10 @@ class ScriptedExaminer:
     def __init__(self, shop: Shop) -> None:
         self._shop = shop
         self._anchor = human_papers(_ANCHOR, shop.world.rng("anchor"))
+        self._panels = {
+            "ai": machine_papers(_PANEL, shop.world.rng("panel", "ai")),
+            "human": human_papers(_PANEL, shop.world.rng("panel", "human")),
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -209,32 +230,32 @@ class ScriptedExaminer:
 
     def examine(self, archive: Archive, slot: EvaluatorSlot) -> tuple[Tally, Sequence[Tally], Json]:
         """Counts on the anchor, and with traps on held-out traps and controls."""
-        world = self._shop.world
-        if world.traps:
-            self._shop.set_traps(archive)
-        held = self._shop.traps.held_out
+        held = self._shop.traps(archive).held_out
         papers = self._shop.papers(archive, [trap.artifact for trap in held])
         labels = np.array([trap.label for trap in held], dtype=bool)
+        controls = [trap.is_control for trap in held]
 
         def answers(rule: JudgeRule) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
             right = rule.accepts(self._anchor) == self._anchor.good
             return right.astype(np.int8), (rule.accepts(papers) == labels).astype(np.int8)
 
-        rules = self._candidates(archive, slot) if world.replace else {}
-        incumbent = self._incumbent(archive, slot)
+        rules = self._candidates(archive, slot) if self._shop.world.replace else {}
+        incumbent = self._shop.rule(archive, slot.judge)
         base = answers(incumbent)
-        controls = [trap.is_control for trap in held]
 
         def count(rule: JudgeRule) -> Tally:
             mine = answers(rule)
             return tally(rule.id, mine[0], base[0], mine[1], base[1], controls)
 
-        return count(incumbent), [count(rule) for rule in rules.values()], {"traps": len(held)}
+        panels = {rule.id: self._panel(rule) for rule in (incumbent, *rules.values())}
+        notes = {"traps": len(held) - sum(controls), "controls": sum(controls), PANELS: panels}
+        return count(incumbent), [count(rule) for rule in rules.values()], notes
 
-    def _incumbent(self, archive: Archive, slot: EvaluatorSlot) -> JudgeRule:
-        if slot.judge == self._shop.world.judge.id:
-            return self._shop.world.judge
-        return next(r for r in (rule_of(archive, n) for n in range(len(archive))) if r.id == slot.judge)
+    def _panel(self, rule: JudgeRule) -> Json:
+        """How many papers of each source a rule accepts, out of panels that serve no other purpose."""
+        return {
+            source: [int(rule.accepts(papers).sum()), len(papers)] for source, papers in self._panels.items()
+        }
 
     def _candidates(self, archive: Archive, slot: EvaluatorSlot) -> dict[str, JudgeRule]:
         beliefs = best_beliefs(*own_counts(archive.records, len(archive), REVIEWER))

@@ -19,6 +19,7 @@ GOOD = 0.6
 BLUR = 0.2
 #: Rank correlation (of normal scores) between quality and gloss in human work: who writes well also polishes.
 HUMAN_TIE = 0.6
+_NEWTON = 12
 
 
 @final
@@ -121,3 +122,27 @@ def calibrated(gloss: float, length: float, accept: float) -> JudgeRule:
     papers = human_papers(100_000, np.random.default_rng(0))
     points = papers.seen + gloss * papers.gloss + length * papers.length
     return JudgeRule(gloss, length, float(np.quantile(points, 1 - accept)))
+
+
+def fitted(
+    papers: Papers, labels: Bool[Array, "papers"], weights: Float[Array, "papers"], ridge: float = 1e-3
+) -> JudgeRule:
+    """The rule that logistic regression finds on weighted papers (Newton's method, a slight ridge).
+
+    Raises: BadInput for labels of one kind only, or where what is seen of quality speaks against it.
+    """
+    if labels.all() or not labels.any():
+        raise BadInput("all papers have one label", hint="show good and bad work")
+    table = np.column_stack([papers.seen, papers.gloss, papers.length, np.ones(len(papers))])
+    share, penalty = weights / weights.sum(), ridge * np.eye(4)
+    penalty[3, 3] = 0.0
+    slopes = np.zeros(4)
+    for _ in range(_NEWTON):
+        chance = 1 / (1 + np.exp(-np.clip(table @ slopes, -30, 30)))
+        pull = table.T @ (share * (labels - chance)) - penalty @ slopes
+        bend = (table * (share * chance * (1 - chance))[:, None]).T @ table + penalty
+        slopes += np.linalg.solve(bend, pull)
+    if not slopes[0] > 0:
+        raise BadInput("on these papers quality speaks against acceptance", hint="show more of them")
+    seen, gloss, length, rest = (float(slope) for slope in slopes)
+    return JudgeRule(gloss / seen, length / seen, -rest / seen)
