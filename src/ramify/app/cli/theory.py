@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from ramify.app.cli import theory_score
+from ramify.app.cli import theory_export, theory_people, theory_run, theory_score, theory_serve
 
 app = typer.Typer(
     help="Theories of choice: scored on people by their priors, told apart, revised.", no_args_is_help=True
 )
-for part in (theory_score,):
+for part in (theory_run, theory_score):
     part.register(app)
-# The web page for people, `serve` and `export`, registers its verbs below this line.
+for part in (theory_serve, theory_export, theory_people):  # the web page for people
+    part.register(app)

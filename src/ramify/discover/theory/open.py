@@ -9,6 +9,7 @@ from ramify.core.errors import BadInput
 from ramify.core.sandbox import Sandbox
 from ramify.discover.theory.chooser import Chooser, Rule
 from ramify.discover.theory.domains import DOMAINS, domain_named
+from ramify.discover.theory.people.results import is_results, read_people
 from ramify.discover.theory.read import Foreign, Read, read_csv_trials, read_human_choices
 from ramify.discover.theory.sandboxed import SandboxedTheory
 from ramify.discover.theory.seeds import seed_theory
@@ -50,10 +51,12 @@ def open_theories(specs: Sequence[str], sandbox: Sandbox, domain: str) -> list[C
 
 
 def read_choices(path: Path, *, foreign: Foreign = "drop", validities: Sequence[float] | None = None) -> Read:
-    """People's choices: published JSON lines (``.jsonl``, ``.jsonl.gz``), else a CSV of trials.
+    """People's choices: of the page, published JSON lines (``.jsonl``, ``.jsonl.gz``), or a CSV of trials.
 
     Raises: BadInput as the readers.
     """
+    if is_results(path):
+        return read_people(path)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         if validities is not None:
             raise BadInput("the file names its validities itself", where=str(path))

@@ -1,0 +1,74 @@
+"""``ramify theory serve``: an experiment for real people, as a web page that loses no answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ramify.app.cli.theory_people import Back, Code, Design, Name, Seed, TextsFile, TrialCount, study_of
+
+Out = Annotated[Path, typer.Option("--out", help="Results: a file of JSON lines that only grows.")]
+Most = Annotated[
+    int | None, typer.Option("--people", min=1, help="How many may begin; all who come without it.")
+]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for other machines.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+
+
+def serve(
+    design: Design,
+    out: Out,
+    texts: TextsFile = None,
+    name: Name = None,
+    trials: TrialCount = 96,
+    seed: Seed = 0,
+    code: Code = None,
+    back: Back = None,
+    most: Most = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+) -> None:
+    """Serve an experiment to people: consent, instructions, choices, completion code. Ctrl-C stops it.
+
+    Every answer is on the disk before the page goes on; reloads and restarts lose nothing. The same command
+    goes on. Links of Prolific, Connect, Mechanical Turk, SONA or ?participant=... are understood.
+    Put a web server with https in front. Example: ramify theory serve pairs.json --out results.jsonl
+    """
+    from ramify.app.server.people_serve import serve_people
+    from ramify.discover.theory.people import Conduct
+
+    study = study_of(design, texts, name, trials, seed, code, back)
+    with Conduct.open(study, out, most=most) as conduct:
+
+        def ready(address: str) -> None:
+            for line in _announcement(address, conduct, out, texts):
+                typer.echo(line, err=True)
+
+        serve_people(conduct, host=host, port=port, ready=ready)
+        counts = conduct.counts
+    typer.echo(
+        f"{sum(counts.values())} began, {counts['ended']} ended, {counts['withdrawn']} withdrew; "
+        f"see: ramify theory people {out}",
+        err=True,
+    )
+
+
+def _announcement(address: str, conduct: object, out: Path, texts: Path | None) -> list[str]:
+    from ramify.discover.theory.people import Conduct
+
+    assert isinstance(conduct, Conduct)
+    study, began = conduct.study, sum(conduct.counts.values())
+    lines = [f"{study.name} at {address}: {study.total} choices of {study.experiment.stimuli} pairs"]
+    lines.append(f"results in {out}" + (f", {began} people so far" if began else ""))
+    if texts is None:
+        lines.append(
+            "people read our own texts, which name nobody to ask: see ramify theory export --write-texts"
+        )
+    return lines
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command()(serve)
