@@ -3,6 +3,7 @@
 import gc
 import os
 import socket
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -65,6 +66,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # workers have that of the process which started them
+        config.ramify_home = tempfile.TemporaryDirectory(prefix="ramify-tests-home-")
+        os.environ["RAMIFY_HOME"] = config.ramify_home.name  # never what the developer has built
     if config.getoption("--lines"):
         EXECUTED.install()
 
@@ -72,6 +76,11 @@ def pytest_configure(config):
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()  # a hundred thousand objects of libraries and tests, which no later collection need look at
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "ramify_home"):
+        config.ramify_home.cleanup()
 
 
 def pytest_sessionfinish(session):

@@ -8,6 +8,10 @@ the next); the others show output. A comment on the line above a block changes w
     <!-- exit: N -->        the block's last command ends with status N (all others with 0)
     <!-- match -->          the output shown is the output got; "..." stands for anything
 
+What Ramify keeps between runs (trained organisms, drafters, recordings) is in an empty folder at the start,
+which the pages share and which is gone at the end, so that no page sees what its reader happens to have.
+``--home FOLDER`` keeps it instead: quicker the next time.
+
 Every page and every ``ramify`` of a console block is a process of its own, forked from one that has read the
 large libraries (tools/warm.py). Pages and commands have one such process each, so their hash seeds differ.
 With ``--cold`` each process starts from nothing, which takes twice as long.
@@ -206,6 +210,22 @@ class Start:
     commands: tuple[Path, ...] = (Path(sys.executable).parent,)
 
 
+@contextmanager
+def home(folder: Path | None) -> Iterator[None]:
+    """Let Ramify keep what it builds in ``folder``, or in one that is gone afterwards."""
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ramify-docs-home-")))
+        before = os.environ.get("RAMIFY_HOME")
+        os.environ["RAMIFY_HOME"] = str(folder.resolve())
+        try:
+            yield
+        finally:
+            os.environ.pop("RAMIFY_HOME")
+            if before is not None:
+                os.environ["RAMIFY_HOME"] = before
+
+
 def environment(commands: tuple[Path, ...]) -> dict[str, str]:
     """What a page finds in its environment."""
     env = dict(os.environ, PATH=os.pathsep.join([*map(str, commands), os.environ.get("PATH", "")]))
@@ -270,6 +290,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="PAGE", help="part of a page's path")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a page may take")
     parser.add_argument("--jobs", type=int, default=2, help="pages at once")
+    parser.add_argument("--home", type=Path, help="where what Ramify builds is kept, rather than thrown away")
     parser.add_argument("--cold", action="store_true", help="every process reads the libraries itself")
     parser.add_argument("--in-place", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -281,7 +302,10 @@ def main() -> int:
         return 2
     # The pages with most to run first, so that at the end no worker waits for a long one.
     longest = sorted(chosen, key=lambda page: -sum(len(block.body) for block in blocks(page.read_text())))
-    with nullcontext(Start()) if args.cold else warm() as start, ThreadPoolExecutor(args.jobs) as pool:
+    with ExitStack() as stack:
+        stack.enter_context(home(args.home))
+        start = stack.enter_context(nullcontext(Start()) if args.cold else warm())
+        pool = stack.enter_context(ThreadPoolExecutor(args.jobs))
         ran = dict(
             zip(longest, pool.map(lambda page: run_page(page, args.limit, start), longest), strict=True)
         )

@@ -1,7 +1,9 @@
 """The runner of the documentation."""
 
+import os
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +114,19 @@ def test_pages_are_chosen_by_part_of_their_path(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run_docs.py", "--only", "no-such-page"])
     assert run_docs.main() == 2
     assert "no-such-page" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("before", ["/the/reader's/own", None])
+def test_pages_do_not_see_what_the_reader_has_built(tmp_path, monkeypatch, before):
+    monkeypatch.delenv("RAMIFY_HOME", raising=False)
+    if before is not None:
+        monkeypatch.setenv("RAMIFY_HOME", before)
+    text = "```console\n$ ls $RAMIFY_HOME | wc -l\n0\n$ touch $RAMIFY_HOME/built\n```\n"
+    with run_docs.home(None):
+        scratch = Path(os.environ["RAMIFY_HOME"])
+        assert outcome_of(tmp_path, text).status == 0
+        assert (scratch / "built").exists()
+    assert not scratch.exists()
+    with run_docs.home(tmp_path / "kept"):
+        assert os.environ["RAMIFY_HOME"] == str(tmp_path / "kept")
+    assert os.environ.get("RAMIFY_HOME") == before
