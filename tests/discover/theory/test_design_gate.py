@@ -73,6 +73,15 @@ def test_power_at_no_difference_is_the_level_and_grows():
     assert powers[-1] == 1
 
 
+def test_power_grows_with_people_at_every_level():
+    """The noncentral law has holes in the library far out on the wrong side: they made power 0."""
+    for alpha in (0.05, 0.01, 0.00083):
+        powers = [welch_power((0.2, 0.1), (0.0, 0.0936), n, alpha) for n in range(2, 2000, 7)]
+        assert powers == sorted(powers)
+        assert powers[-1] == pytest.approx(1)
+    assert people_needed((0.2, 0.1), (0.0, 0.0936), alpha=0.00083) == 88
+
+
 def test_people_needed_is_the_fewest():
     needed = people_needed((0.0, 1.0), (0.5, 1.5))
     assert (

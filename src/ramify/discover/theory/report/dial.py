@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
@@ -14,7 +15,7 @@ from ramify.discover.theory.cues import rules
 from ramify.discover.theory.cues.experiment import DOMAIN
 from ramify.discover.theory.predictive import score_theories
 from ramify.discover.theory.priors import Fixed
-from ramify.discover.theory.report.svg import COLOURS, Axes, band, label, picture, polyline, tag
+from ramify.discover.theory.report.svg import COLOURS, Axes, band, label, picture, polyline, spread, tag
 from ramify.discover.theory.trials import Observation
 
 POWERS: Final = tuple(float(x) for x in np.arange(0, 10.01, 0.5))
@@ -62,10 +63,10 @@ def dial_curve(
 
 def dial_picture(curve: DialCurve) -> str:
     """The curve with its band; SVG. At 0 the dial counts cues, at 1 it adds up; large, the best decides."""
-    most = max([curve.coin, *(one.high for one in curve.errors)]) * 1.1
+    most = 0.04 * math.ceil(max([curve.coin, *(one.high for one in curve.errors)]) / 0.04)
     axes = Axes((curve.powers[0], curve.powers[-1]), (0.0, most))
     ticks = [(g, f"{g:g}") for g in curve.powers if g == int(g) and int(g) % 2 == 0]
-    ys = [(most * part, f"{most * part:.3f}") for part in (0, 0.25, 0.5, 0.75, 1)]
+    ys = [(most * part, f"{most * part:.2g}") for part in (0, 0.25, 0.5, 0.75, 1)]
     parts = axes.frame(
         ticks, ys, "power g of validity", "mse_pB of the dial held at g (lower is nearer to people)"
     )
@@ -73,17 +74,17 @@ def dial_picture(curve: DialCurve) -> str:
               for side in ("high", "low", "estimate")]  # fmt: skip
     parts.append(band(points[0], points[1], COLOURS[0], 0.18))
     parts.append(polyline(points[2], COLOURS[0]))
-    for value, text, colour in (
+    levels = (
         (curve.coin, f"a coin {curve.coin:.4f}", COLOURS[7]),
         (curve.whole.estimate, f"g drawn from [0, 10]: {curve.whole.estimate:.4f}", COLOURS[2]),
         (curve.floor, f"people's own noise {curve.floor:.4f}", COLOURS[1]),
-    ):
-        left, y = axes.at(curve.powers[0], value)
-        parts.append(polyline([(left, y), (axes.right, y)], colour, stroke_dasharray="5 4", width=1.5))
-        parts.append(label(axes.right + 10, y + 4, text, "small", style=f"fill:{colour}"))
-    for g, text in ((0.0, "counting"), (1.0, "adding"), (curve.powers[-1], "best cue")):
-        x, _ = axes.at(g, 0)
-        parts.append(label(x, axes.bottom + 34, text, "small mid"))
+    )
+    heights = [axes.at(curve.powers[0], value)[1] for value, _, _ in levels]
+    for y, place, (_, text, colour) in zip(heights, spread(heights, 16), levels, strict=True):
+        parts.append(polyline([(axes.left, y), (axes.right, y)], colour, stroke_dasharray="5 4", width=1.5))
+        parts.append(label(axes.right + 10, place + 4, text, "small", style=f"fill:{colour}"))
+    parts.append(label(axes.left, axes.bottom + 42, "0: counts cues, 1: adds up", "small"))
+    parts.append(label(axes.right, axes.bottom + 42, "large: best cue alone", "small end"))
     x, y = axes.at(curve.best, min(one.estimate for one in curve.errors))
     parts.append(tag("circle", cx=x, cy=y, r=5, fill=COLOURS[0]))
     parts.append(label(x, y - 10, f"least at g = {curve.best:g}", "small mid"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ramify.discover.theory.pool import Standing
 from ramify.discover.theory.report.svg import COLOURS, Axes, label, picture, polyline, spread, tag
 
 if TYPE_CHECKING:
     from ramify.discover.theory.search.loop import TheorySearch
+
+#: Values written on the lower axis, as far as they lie on it.
+TICKS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def leaderboard_picture(search: TheorySearch, standings: Sequence[Standing]) -> str:
@@ -29,16 +33,22 @@ def leaderboard_picture(search: TheorySearch, standings: Sequence[Standing]) -> 
         for name in standing.labels:
             rows = search.predicted[name][:done]
             absolute[name].append((number, sum(row.mse_pb for row in rows) / len(rows)))
-    most = max(value for rows in absolute.values() for _, value in rows) * 1.08 or 1.0
+    values = [value for rows in absolute.values() for _, value in rows if value > 0] or [1.0]
+    logs = {
+        name: [(number, math.log10(max(value, min(values)))) for number, value in rows]
+        for name, rows in absolute.items()
+    }
+    low, high = math.log10(min(values)) - 0.1, math.log10(max(values)) + 0.1
     span = (0.8, max(rounds, 2) + 0.2)
     upper = Axes(span, (0.0, 1.0), bottom=250)
-    lower = Axes(span, (0.0, most), top=360, bottom=560)
+    lower = Axes(span, (low, high), top=360, bottom=560)
     ticks = [(float(n), str(n)) for n in range(1, rounds + 1)]
     parts = upper.frame(ticks, [(v, f"{v:g}") for v in (0, 0.5, 1)], "", "Leaderboard score (relative)")
-    ys = [(most * part, f"{most * part:.3f}") for part in (0, 0.5, 1)]
-    parts += [label(62, 340, "mse_pB over all observations so far (absolute, lower is nearer to people)")]
+    ys = [(math.log10(v), f"{v:g}") for v in TICKS if low <= math.log10(v) <= high]
+    parts.append(label(upper.right + 12, 26, "filled: stands in a slot", "small"))
+    parts.append(label(62, 340, "mse_pB over all observations so far (absolute, lower is nearer to people)"))
     parts += lower.frame(ticks, ys, "round", "")[1:]
-    for panel, lines in ((upper, relative), (lower, absolute)):
+    for panel, lines in ((upper, relative), (lower, logs)):
         parts += _lines(panel, lines, standings, search)
     return picture(900, 620, f"Scores of {len(labels)} theories over {rounds} rounds", parts)
 

@@ -1,7 +1,7 @@
 """A search in a folder: begun, resumed, read again, and written out for people.
 
-``events.jsonl`` is the record, and all there is to it: every line's digest covers the one before. ``run.json``
-is the recipe. The rest is written anew from them: ``theories/LABEL.yaml``, ``trials/*.csv``,
+``events.jsonl`` is the record, and all there is to it: every line's digest covers the one before.
+``run.json`` is the recipe. The rest is written anew from them: ``theories/LABEL.yaml``, ``trials/*.csv``,
 ``leaderboard.csv``, ``leaderboard.svg`` and ``tree.db``.
 """
 

@@ -1,8 +1,8 @@
 """A search as a rollout tree: theories with their parents, verdicts, and scores by who gave them.
 
 A theory is a ``rewrite`` of the one whose slot it took: it carries the whole new text. Absolute scores are of
-the producer ``theory:prior-predictive``; relative ones of ``theory:leaderboard``, one producer for each round,
-since admitting a theory moves everybody's.
+the producer ``theory:prior-predictive``; relative ones of ``theory:leaderboard``, one producer for each
+round, since admitting a theory moves everybody's.
 """
 
 from __future__ import annotations
