@@ -44,11 +44,13 @@ def _mount() -> None:
         credit,
         crosscoder_run,
         demo,
+        evolve,
         forensics_run,
         fork,
         gate,
         grow,
         implicit,
+        judge,
         kernel,
         learn,
         localize,
@@ -90,6 +92,8 @@ def _mount() -> None:
     app.add_typer(route.app, name="route")
     app.add_typer(localize.app, name="localize")
     app.add_typer(kernel.app, name="kernel")
+    app.add_typer(evolve.app, name="evolve")
+    app.add_typer(judge.app, name="judge")
     app.add_typer(speculate.app, name="speculate")
     app.add_typer(simulate.app, name="simulate")
     app.add_typer(theory.app, name="theory")

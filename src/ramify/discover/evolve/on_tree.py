@@ -12,6 +12,7 @@ from typing import final
 
 from ramify.core.errors import BadInput
 from ramify.core.tree import Producer, Retirement, Score, Tree
+from ramify.core.tree.scoring import chain
 from ramify.discover.evolve.records import Cell, EvaluatorSlot, UtilityRecord
 
 UTILITY_VERSION = "1"
@@ -121,6 +122,17 @@ def would_erase(
         for slot in sorted(before)
         if slot != now.get(slot.name)
     }
+
+
+def would_retire(tree: Tree, producer: str) -> Retirement:
+    """What :meth:`Tree.retire` of a producer would take out of sight, derived scores too; writes nothing."""
+    live = {one.id: one.reads for one in tree.producers()}
+    gone = tuple(chain(live, producer)) if producer in live else ()
+    lost: dict[str, int] = {}
+    for one in gone:
+        for score in tree.scores(producer=one):
+            lost[score.name] = lost.get(score.name, 0) + 1
+    return Retirement(gone, dict(sorted(lost.items())), "")
 
 
 def live_outcomes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
@@ -124,8 +124,8 @@ def judge_gate(
     """
     stored = list(verdicts)
     _check_terms(old, new, margin)
-    _check(stored)
-    says = {judge: _said(stored, judge, repeats) for judge in (old, new)}
+    check_verdicts(stored)
+    says = {judge: said(stored, judge, repeats) for judge in (old, new)}
     items, truth = _anchor_items(anchor, says[old], says[new], seen)
     answers = {judge: np.array([says[judge][item] for item in items], dtype=np.int8) for judge in (old, new)}
     right = {judge: (found == truth).astype(np.int8) for judge, found in answers.items()}
@@ -139,13 +139,13 @@ def judge_gate(
     return SwapReport(
         answer,
         reason,
-        _on_anchor(old, answers[old], truth, level),
-        _on_anchor(new, answers[new], truth, level),
+        on_anchor(old, answers[old], truth, level),
+        on_anchor(new, answers[new], truth, level),
         difference,
         decision,
         wilson(flips, len(shared), level) if shared else None,
-        _stringency(stored, shared, (old, new), both, seed, level),
-        _stale(stored, old, says[new].keys(), {k: tuple(v) for k, v in (reads or {}).items()}),
+        stringency_of(stored, shared, (old, new), both, seed, level),
+        stale_scores(stored, old, says[new].keys(), {k: tuple(v) for k, v in (reads or {}).items()}),
     )
 
 
@@ -158,7 +158,8 @@ def _check_terms(old: str, new: str, margin: float | None) -> None:
         )
 
 
-def _check(stored: list[Verdict]) -> None:
+def check_verdicts(stored: Sequence[Verdict]) -> None:
+    """Refuse verdicts that are not 0 or 1, name no judge or item, or share an id (BadInput)."""
     ids: set[str] = set()
     for verdict in stored:
         where = f"score {verdict.id!r}"
@@ -172,8 +173,11 @@ def _check(stored: list[Verdict]) -> None:
         ids.add(verdict.id)
 
 
-def _said(stored: list[Verdict], judge: str, repeats: Repeats) -> dict[str, int]:
-    """One verdict per item of a judge; items on which its votes tie are left out."""
+def said(stored: Sequence[Verdict], judge: str, repeats: Repeats) -> dict[str, int]:
+    """One verdict per item of a judge; items on which its votes tie are left out.
+
+    Raises: BadInput for a judge without verdicts; Mismatch where it contradicts itself, under ``refuse``.
+    """
     votes: dict[str, list[int]] = {}
     for verdict in stored:
         if verdict.judge == judge:
@@ -245,7 +249,8 @@ def _answer(
     return "unclear", f"{why}: {span}; {counts}; more anchor items would tell"
 
 
-def _on_anchor(judge: str, answers: NDArray[np.int8], truth: NDArray[np.int8], level: float) -> OnAnchor:
+def on_anchor(judge: str, answers: NDArray[np.int8], truth: NDArray[np.int8], level: float) -> OnAnchor:
+    """How a judge's answers compare with the truth on the same items, with Wilson intervals."""
     right, good = int((answers == truth).sum()), truth == 1
     return OnAnchor(
         judge,
@@ -257,14 +262,15 @@ def _on_anchor(judge: str, answers: NDArray[np.int8], truth: NDArray[np.int8], l
     )
 
 
-def _stringency(
-    stored: list[Verdict],
-    shared: list[str],
-    judges: tuple[str, str],
-    both: NDArray[np.int8],
+def stringency_of(
+    stored: Sequence[Verdict],
+    shared: Sequence[str],
+    judges: Sequence[str],
+    answers: NDArray[np.int8],
     seed: int,
     level: float,
 ) -> dict[str, Interval | None]:
+    """Each judge's stringency on the same items, one column of ``answers`` a judge; None: not computable."""
     source = {verdict.item: verdict.source for verdict in stored if verdict.source is not None}
     kind = np.array([source.get(item, "") for item in shared], dtype=object)
     ai, human = kind == "ai", kind == "human"
@@ -273,15 +279,18 @@ def _stringency(
         return found
     for column, judge in enumerate(judges):
         try:
-            found[judge] = stringency_ratio(both[ai, column], both[human, column], seed=seed, level=level)
+            found[judge] = stringency_ratio(
+                answers[ai, column], answers[human, column], seed=seed, level=level
+            )
         except CannotDo:
             found[judge] = None
     return found
 
 
-def _stale(
-    stored: list[Verdict], old: str, judged: Collection[str], reads: dict[str, tuple[str, ...]]
+def stale_scores(
+    stored: Sequence[Verdict], old: str, judged: Collection[str], reads: dict[str, tuple[str, ...]]
 ) -> Stale:
+    """What goes stale with a judge; ``judged`` are items that its successor has judged already."""
     judges = chain(reads, old)
     gone = set(judges)
     ids: list[str] = []

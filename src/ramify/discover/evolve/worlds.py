@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -98,6 +98,30 @@ def read_plan(world: str, options: Mapping[str, Any] | None = None) -> Plan:
         )  # fmt: skip
     plan = from_json(Plan, told, world)
     return Plan(plan.world, plan.options | dict(options or {}), plan.settings)
+
+
+def with_settings(plan: Plan, given: Iterable[str]) -> Plan:
+    """The plan with ``key=value`` items on top: a setting, ``gate.KEY``, or ``options.KEY`` of the world.
+
+    Values are read as TOML where they are, else as text. Raises BadInput for an item without ``=``.
+    """
+    told: dict[str, Any] = {"options": dict(plan.options), "settings": dict(plan.settings)}
+    for item in given:
+        key, sign, text = item.partition("=")
+        if not sign:
+            raise BadInput(f"--set {item!r} has no '='", hint="write --set budget=600")
+        try:
+            value = tomllib.loads(f"v = {text}")["v"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        home, dot, rest = key.strip().partition(".")
+        if dot and home == "options":
+            told["options"][rest] = value
+        elif dot and home == "gate":
+            told["settings"]["gate"] = told["settings"].get("gate", {}) | {rest: value}
+        else:
+            told["settings"][key.strip()] = value
+    return Plan(plan.world, told["options"], told["settings"])
 
 
 def open_plan(plan: Plan) -> Ready:

@@ -1,0 +1,170 @@
+"""``ramify judge``: may a judge be swapped, which stored scores become stale, how do judges differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ramify.app.cli.common import existing, print_json
+
+if TYPE_CHECKING:
+    from ramify.core.stats import Interval
+    from ramify.discover.evolve.compare import Comparison
+    from ramify.discover.evolve.swap import Stale, SwapReport
+
+app = typer.Typer(
+    help="Judges of stored verdicts: may one be swapped, and what becomes stale.", no_args_is_help=True
+)
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Verdicts: JSON lines, inspect_ai logs, or one tree."),
+]
+Anchor = Annotated[
+    Path | None, typer.Option(help="True labels, JSON lines: {id, label: 0 or 1, source: human or ai}.")
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Graded scores become verdicts: 1 where at least this.")
+]
+Majority = Annotated[
+    bool, typer.Option("--majority", help="Let a majority decide where a judge contradicts itself.")
+]
+Name = Annotated[str | None, typer.Option(help="On a tree: scores of this name only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def gate(
+    files: Files,
+    old: Annotated[str, typer.Option(help="The judge in use.")],
+    new: Annotated[
+        str | None,
+        typer.Option(help="The judge that may replace it; without it only stale scores are listed."),
+    ] = None,
+    anchor: Anchor = None,
+    margin: Annotated[
+        float | None, typer.Option(help="No worse by this much accuracy is enough; else it must be better.")
+    ] = None,
+    rule: Annotated[str, typer.Option(help="paired (exact test), or best_belief.")] = "paired",
+    rate: Annotated[float, typer.Option(help="Chance that a judge which is no better passes.")] = 0.05,
+    looks: Annotated[int, typer.Option(min=1, help="How often this anchor is asked in all.")] = 1,
+    seen: Annotated[
+        Path | None, typer.Option(help="Items that prompts or training showed, one per line.")
+    ] = None,
+    reads: Annotated[
+        list[str] | None,
+        typer.Option(help="Scores derived from others: DERIVED=JUDGE,JUDGE. May be repeated."),
+    ] = None,
+    threshold: Threshold = None,
+    majority: Majority = False,
+    name: Name = None,
+    stale: Annotated[Path | None, typer.Option(help="Write the stale scores here, as JSON lines.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """May this judge be replaced by that one, and which stored scores does that make stale?
+
+    Exit status 0: yes. 1: no, or not shown. Nothing is changed.
+
+    Example: ramify judge gate verdicts.jsonl --old v1 --new v2 --anchor anchor.jsonl
+    """
+    from ramify.core.plain import to_json
+    from ramify.discover.evolve.on_files import SwapTerms, gate_files, stale_files, write_stale
+
+    paths = [existing(file) for file in files]
+    if new is None:
+        found = stale_files(paths, old, reads=reads or (), threshold=threshold, name=name, new=None)
+        told: Any = to_json(found)
+    else:
+        terms = SwapTerms(
+            rule=rule,
+            rate=rate,
+            looks=looks,
+            margin=margin,
+            threshold=threshold,
+            majority=majority,
+            name=name,
+        )
+        report = gate_files(paths, old, new, anchor, terms, reads=reads or (), seen=seen)
+        found, told = report.stale, to_json(report)
+    if stale is not None:
+        write_stale(found, stale)
+    if as_json:
+        print_json(told)
+    elif new is None:
+        _print_stale(found)
+    else:
+        _print_report(report)
+    if new is not None and report.answer != "yes":
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    files: Files,
+    anchor: Anchor = None,
+    threshold: Threshold = None,
+    majority: Majority = False,
+    name: Name = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every judge in the files: acceptance, accuracy on the anchor, stringency; and each pair of them.
+
+    Example: ramify judge compare verdicts.jsonl --anchor anchor.jsonl
+    """
+    from ramify.core.plain import to_json
+    from ramify.discover.evolve.on_files import SwapTerms, compare_files
+
+    terms = SwapTerms(threshold=threshold, majority=majority, name=name)
+    found = compare_files([existing(file) for file in files], anchor, terms)
+    if as_json:
+        print_json(to_json(found))
+    else:
+        _print_comparison(found)
+
+
+def _span(found: Interval | None) -> str:
+    return "-" if found is None else f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _print_report(found: SwapReport) -> None:
+    typer.echo(f"{found.answer.upper()}: {found.reason}")
+    typer.echo(f"{'judge':<24} {'accuracy':<22} {'false accepts':<22} {'false refusals':<22} machine/human")
+    for one in (found.old, found.new):
+        typer.echo(
+            f"{one.judge[:24]:<24} {_span(one.accuracy):<22} {_span(one.false_accepts):<22} "
+            f"{_span(one.false_refusals):<22} {_span(found.stringency.get(one.judge))}"
+        )
+    typer.echo(
+        f"{found.new.items} anchor items; the two disagree on {_span(found.flipped)} of all they judged"
+    )
+    _print_stale(found.stale)
+
+
+def _print_stale(found: Stale) -> None:
+    readers = f", read by {', '.join(found.judges[1:])}" if len(found.judges) > 1 else ""
+    typer.echo(f"stale: {len(found.ids):,} scores of {found.judges[0]}{readers}; {found.unaffected:,} stay")
+    typer.echo(
+        f"  {len(found.covered):,} have a verdict of the new judge already; "
+        f"{len(found.to_rescore):,} items to judge again"
+    )
+
+
+def _print_comparison(found: Comparison) -> None:
+    typer.echo(f"{'judge':<24} {'items':>7}  {'accepts':<22} {'accuracy on anchor':<22} machine/human")
+    for row in found.judges:
+        right = None if row.anchor is None else row.anchor.accuracy
+        typer.echo(
+            f"{row.judge[:24]:<24} {row.items:7,d}  {_span(row.acceptance):<22} {_span(right):<22} "
+            f"{_span(row.stringency)}"
+        )
+    if found.pairs:
+        typer.echo(f"\n{'pair':<36} {'both':>7}  {'disagree':<22} {'accuracy, second - first':<25} p (Holm)")
+    for pair in found.pairs:
+        gap = None if pair.difference is None else pair.difference.interval
+        p = "-" if pair.p is None else f"{pair.p:.2g}"
+        typer.echo(
+            f"{f'{pair.one} / {pair.other}'[:36]:<36} {pair.shared:7,d}  {_span(pair.disagree):<22} "
+            f"{_span(gap):<25} {p}"
+        )

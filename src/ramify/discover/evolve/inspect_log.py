@@ -1,0 +1,108 @@
+"""Verdicts out of inspect_ai evaluation logs, JSON or ``.eval``, without that package.
+
+A judge is a scorer with its options. An item is a sample: its id, and its epoch where the log has several.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from ramify.core.errors import BadInput
+from ramify.core.plain import content_hash
+from ramify.core.types import Json
+
+#: inspect_ai's letters for correct, incorrect, and no answer.
+LETTERS: Final[Mapping[str, int]] = {"C": 1, "I": 0, "N": 0}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One score of one sample: where it stands, what judged, which item, the raw value, and its source.
+
+    ``output`` is a digest of what was judged.
+    """
+
+    place: str
+    judge: str
+    item: str
+    value: Any
+    source: str | None
+    output: str
+
+
+def looks_like_log(head: Json) -> bool:
+    """Whether a JSON document is an inspect_ai log."""
+    return {"version", "status", "eval"} <= head.keys()
+
+
+def read_log(file: Path) -> Iterator[Scored]:
+    """Every score of a log, samples in order.
+
+    Raises: BadInput for a file that is no log, has no scored samples, or is packed in a way that Python's
+        own library cannot read.
+    """
+    if zipfile.is_zipfile(file):
+        header, samples = _unpacked(file)
+    else:
+        try:
+            header = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"this is not JSON: {error}", where=str(file)) from error
+        if not isinstance(header, dict) or not looks_like_log(header):
+            raise BadInput("this is not an inspect_ai log", where=str(file))
+        samples = header.get("samples") or []
+    names = _judges(header)
+    several = len({sample.get("epoch", 1) for sample in samples}) > 1
+    found = 0
+    for sample in samples:
+        for one in _scores(sample, names, several, str(file)):
+            found += 1
+            yield one
+    if not found:
+        raise BadInput(
+            f"the log has {len(samples)} samples and no score (status {header.get('status')!r})",
+            where=str(file), hint="inspect score FILE",
+        )  # fmt: skip
+
+
+def _unpacked(file: Path) -> tuple[Json, list[Json]]:
+    try:
+        with zipfile.ZipFile(file) as packed:
+            names = sorted(n for n in packed.namelist() if n.startswith("samples/") and n.endswith(".json"))
+            return json.loads(packed.read("header.json")), [json.loads(packed.read(n)) for n in names]
+    except NotImplementedError as error:
+        raise BadInput(
+            "this log is packed with Zstandard, which Python reads from 3.14 on only", where=str(file),
+            hint=f"inspect log convert {file.name} --to json --output-dir DIR, and name the result",
+        ) from error  # fmt: skip
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise BadInput(f"this is not a whole inspect_ai log: {error}", where=str(file)) from error
+
+
+def _judges(header: Json) -> dict[str, str]:
+    """The judge of each scorer's name: the name, with a digest of the options where it has any."""
+    found = {}
+    for scorer in header.get("eval", {}).get("scorers") or ():
+        name, options = str(scorer.get("name")), scorer.get("options") or {}
+        found[name] = f"{name}#{content_hash(options)[:8]}" if options else name
+    return found
+
+
+def _scores(sample: Json, names: Mapping[str, str], several: bool, where: str) -> Iterator[Scored]:
+    item = str(sample.get("id"))
+    if several:
+        item += f"@{sample.get('epoch', 1)}"
+    told = sample.get("metadata") or {}
+    source = told.get("source")
+    output = content_hash((sample.get("output") or {}).get("choices"))
+    for name, score in (sample.get("scores") or {}).items():
+        yield Scored(
+            f"{where}:{item}/{name}", names.get(name, name), item, score.get("value"),
+            source if isinstance(source, str) else None, output,
+        )  # fmt: skip
