@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -67,7 +68,7 @@ class TheorySearch:
     ) -> None:
         self.domain, self.settings, self.sandbox = domain, settings, sandbox
         self.participants, self.scientist = participants, scientist
-        self.record = record or Record()
+        self.record = Record() if record is None else record  # an empty one is false
         self.theories: dict[str, TheorySpec] = dict(zip(SEEDS, seeds, strict=True))
         self.parents: dict[str, str | None] = dict.fromkeys(SEEDS)
         self.slots: tuple[str, str] = SEEDS
@@ -161,11 +162,13 @@ class TheorySearch:
         refused: list[str] = []
         for attempt in range(self.settings.designs):
             key = f"{number}/{side}/{attempt}"
-            told = self.record.once(f"{key}/design", lambda: self._propose(number, side, attempt, refused))  # noqa: B023
+            told = self.record.once(f"{key}/design", partial(self._propose, number, side, attempt, refused))
             if "fault" in told:
                 refused.append(told["fault"])
                 continue
-            gated = self.record.once(f"{key}/gate", lambda: self._gate(number, side, attempt, told))  # noqa: B023
+            gated = self.record.once(
+                f"{key}/gate", partial(self._gate, number, side, attempt, told, self.slots)
+            )
             if gated["accepted"] is None:
                 refused.append("; ".join(f"{one['statistic']}: {one['reason']}" for one in gated["results"]))
                 continue
@@ -179,16 +182,17 @@ class TheorySearch:
         return {
             **self._asked(),
             "experiment": found.experiment.to_json(),
+            "kept": self.participants.kept(found.experiment, self.settings.people),
             "statistics": [one.model_dump() for one in found.statistics],
             "why": found.why,
         }
 
-    def _gate(self, number: int, side: int, attempt: int, told: Json) -> Json:
+    def _gate(self, number: int, side: int, attempt: int, told: Json, slots: tuple[str, str]) -> Json:
         """Whether the people who will be kept could tell the theories apart, statistic by statistic."""
-        design = self._designed(told)
-        kept = self.participants.kept(design.experiment, self.settings.people)
+        design = self.designed(told)
+        kept = told["kept"]
         seeds = np.random.SeedSequence(self._key(number, side, attempt), spawn_key=(1,)).generate_state(2)
-        labels = (self.slots[side - 1], self.slots[2 - side])
+        labels = (slots[side - 1], slots[2 - side])
         results: list[Json] = []
         try:
             runs = [
@@ -212,13 +216,14 @@ class TheorySearch:
                 return {"accepted": place, "kept": kept, "results": results}
         return {"accepted": None, "kept": kept, "results": results}
 
-    def _designed(self, told: Json) -> Designed:
+    def designed(self, told: Json) -> Designed:
+        """A recorded design, read."""
         experiment = self.domain.read(told["experiment"], None)
         return Designed(experiment, tuple(read_statistic(one) for one in told["statistics"]), told["why"])
 
     def _observe(self, number: int, side: int, told: Json, place: int) -> None:
         """Ask people, score every theory on what they chose, and keep it; left out where it says nothing."""
-        design, key = self._designed(told), f"{number}/{side}"
+        design, key = self.designed(told), f"{number}/{side}"
         self._spent.add(content_hash(told["experiment"]))
         seed = self._seed(number, side)
         answered = self.record.once(f"{key}/people", lambda: self._ask(design.experiment, seed))
@@ -275,8 +280,7 @@ class TheorySearch:
         best: tuple[Candidate, list[Predicted]] | None = None
         for attempt in range(self.settings.tries):
             told = self.record.once(
-                f"{number}/0/{attempt}/candidate",
-                lambda: self._try(number, attempt, verdict, tried, best),  # noqa: B023
+                f"{number}/0/{attempt}/candidate", partial(self._try, number, attempt, verdict, tried, best)
             )
             if "end" in told:
                 break
@@ -343,6 +347,21 @@ class TheorySearch:
         ]
         known = [[value for value in one if value is not None] for one in stored]
         return loss(rows, self.seen, known, self.settings)
+
+    # Reading
+
+    def slots_before(self, number: int) -> tuple[str, str]:
+        """Labels of the two theories that stood when a round began."""
+        standings = self.pool.replay()
+        return SEEDS if number == 1 else standings[number - 2].slots
+
+    def record_keys(self, kind: str) -> list[str]:
+        """Keys of all recorded steps of a kind."""
+        return [key for key, _ in self.record.items() if key.rpartition("/")[2] == kind]
+
+    def gate_again(self, number: int, side: int, attempt: int, told: Json) -> Json:
+        """A gate as it comes out when it is simulated once more."""
+        return self._gate(number, side, attempt, told, self.slots_before(number))
 
     # Keys
 
