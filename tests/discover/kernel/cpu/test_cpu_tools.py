@@ -29,7 +29,7 @@ SOUND: dict[Metric, float] = {
     m.PACKED: 8, m.SCALAR: 2, m.PACKED_128: 0, m.PACKED_256: 8, m.PACKED_512: 0, m.WIDEST_BITS: 256, m.FMA: 8,
     m.ITEM_BYTES: 4,
     m.LOOPS: 1, m.FP_LOOPS: 1, m.VECTOR_LOOPS: 1, m.LOOP_INSTRUCTIONS: 20, m.DIVISIONS: 0, m.ROOTS: 0,
-    m.LIBM_CALLS: 0, m.OTHER_CALLS: 0, m.STACK_LOADS: 0, m.STACK_STORES: 0,
+    m.LIBM_CALLS: 0, m.OTHER_CALLS: 0, m.STACK_LOADS: 0, m.STACK_STORES: 0, m.STREAMING: 0,
     m.VECTORISED: 1, m.MISSED: 1, m.VECTOR_BYTES: 32,
     m.LOOP_CYCLES: 4.2, m.BLOCK_CYCLES: 4, m.PORT_USE: 0.8,
     m.SAMPLES: 900, m.INSIDE: 0.97, m.STACK_SHARE: 0, m.FAULTS: 3,
@@ -164,17 +164,55 @@ def test_a_busy_port_is_no_news_while_memory_is_the_reason() -> None:
 
 
 def test_a_stream_that_reads_and_writes_each_byte_once_has_nothing_to_mend() -> None:
-    # a[i] = b[i] + s * c[i] in doubles: 2 flops, 24 bytes, 4 numbers at a time; on the roof.
+    # a[i] = b[i] + s * c[i] in doubles, stored past the caches: 2 flops, 24 bytes, 4 numbers at a time.
     n = 1_000_000
     stream = {
         m.READS: 2 * n / 4, m.WRITES: n / 4, m.D1_READ_MISSES: 2 * n / 8, m.D1_WRITE_MISSES: n / 8,
         m.LL_READ_MISSES: 2 * n / 8, m.LL_WRITE_MISSES: n / 8, m.FULL_MISSES: 3 * n / 8, m.BRANCHES: n / 4,
         m.MISPREDICTIONS: 10, m.INSTRUCTIONS: 6 * n / 4, m.OUTPUT_BYTES: 8 * n, m.SECONDS: 24 * n / 11.5e9,
+        m.STREAMING: 1,
     }  # fmt: skip
     found = diagnose_cpu(signals(stream), Work(2 * n, 24 * n), MACHINE)
     assert (found.classified.bound, found.classified.confidence) == ("memory", "high")
     assert [one.tool for one in found.findings] == ["BandwidthRoof"]
     assert "96% of the memory's measured bandwidth" in found.findings[0].cause
+
+
+def test_lines_fetched_only_to_be_written_over_are_found_where_stores_do_not_stream() -> None:
+    n = 4_000_000
+    copied = {
+        m.LL_READ_MISSES: n / 16, m.LL_WRITE_MISSES: n / 16, m.LINE_BYTES: 64, m.CALLS: 1, m.STREAMING: 0,
+        m.WRITES: n / 8, m.OUTPUT_BYTES: 4 * n, m.SECONDS: 8 * n / 9e9,
+    }  # fmt: skip
+
+    def found(**changed: float) -> list[Finding]:
+        by_name = {one.name: one for one in METRICS.values()}
+        values = copied | {by_name[name]: value for name, value in changed.items()}
+        told = diagnose_cpu(signals(values), Work(n, 8 * n), MACHINE).findings
+        return [one for one in told if one.tool == "StoreTraffic"]
+
+    (one,) = found()
+    assert "16 MB of lines are fetched from memory only to be written over, 33%" in one.cause
+    assert "non-temporal" in one.action
+    assert one.expected_gain == (1.0, 1.5)
+    assert found(streaming_stores_loop=2) == []
+    assert found(ll_write_misses=n / 320) == []  # 0.8 MB: caches hold it
+    assert found(ll_read_misses=n / 2) == []  # a small part of what moves
+
+
+def test_a_written_line_moves_twice_unless_it_is_streamed() -> None:
+    n = 1_000_000
+    counted = {
+        m.LL_READ_MISSES: n / 16,
+        m.LL_WRITE_MISSES: n / 16,
+        m.LINE_BYTES: 64,
+        m.CALLS: 1,
+        m.SECONDS: 1e-3,
+    }
+    for streaming, moved in ((0, 12 * n), (4, 8 * n)):
+        known = signals(counted | {m.STREAMING: streaming})
+        told = derived(known, Work(n, 8 * n), MACHINE)
+        assert m.BYTES_SHARE.of(told) == pytest.approx(moved / 1e-3 / MACHINE.bandwidth)
 
 
 def test_classes_ask_the_tools_of_their_row() -> None:

@@ -14,7 +14,7 @@ from ramify.discover.kernel.problem_read import read_problem
 
 #: Figures of no machine: tests compare with them, and measure no ceilings.
 KNOWN = Calibration(
-    fingerprint="none", machine={}, flops=64e9, flops64=32e9, bandwidth=10e9, cached=100e9,
+    fingerprint="none", machine={}, flops=64e9, flops64=32e9, bandwidth=10e9, ordinary=10e9, cached=100e9,
     triad_bytes=1 << 25, cache_bytes=1 << 20, noise=1.1, made="never",
 )  # fmt: skip
 

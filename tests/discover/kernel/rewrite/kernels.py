@@ -15,6 +15,14 @@ Arrays = dict[str, Any]
 FLAGS = ("-O3", "-march=native")
 SIZES = (1, 2, 7, 33, 67)
 EDGE = 64
+#: What rewrites bring along, once for each variant in a library.
+HELPERS = (
+    "ramify_expf",
+    "ramify_lead",
+    "ramify_on_line",
+    "ramify_stream_end",
+    *(f"ramify_{does}_{kind}" for does in ("gather", "stream") for kind in ("f32x16", "f64x8", "i32x16")),
+)
 
 
 @dataclass(frozen=True)
@@ -312,7 +320,7 @@ def build(
     lines: list[str] = []
     for number, source in enumerate(sources):
         (folder / f"part{number}.c").write_text(source)
-        names = ("run", "ramify_expf")
+        names = ("run", *HELPERS)
         lines += [f"#define {name} {name}_{number}" for name in names]
         lines += [f'#include "part{number}.c"', *(f"#undef {name}" for name in names)]
     (folder / "all.c").write_text("\n".join(lines) + "\n")

@@ -61,10 +61,11 @@ def calibrate(folder: Path | None = None, *, force: bool = False, progress: Prog
     if known is not None:
         return known
     progress("ceilings", 0, 2)
-    flops, flops64, bandwidth, cached = ceilings()
+    flops, flops64, ordinary, cached, streaming = ceilings()
     found = Calibration(
-        fingerprint=fingerprint(), machine=machine(), flops=flops, flops64=flops64, bandwidth=bandwidth,
-        cached=cached, triad_bytes=12 * MANY, cache_bytes=core_cache(), noise=1.0,
+        fingerprint=fingerprint(), machine=machine(), flops=flops, flops64=flops64,
+        bandwidth=max(ordinary, streaming), ordinary=ordinary, cached=cached,
+        triad_bytes=12 * MANY, cache_bytes=core_cache(), noise=1.0,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     progress("noise", 1, 2)
@@ -77,8 +78,10 @@ def calibrate(folder: Path | None = None, *, force: bool = False, progress: Prog
     return found
 
 
-def ceilings() -> tuple[float, float, float, float]:
-    """Flop per second of float and double; bytes per second of a triad in memory, and in the first cache.
+def ceilings() -> tuple[float, float, float, float, float]:
+    """Flop per second of float and double, and bytes per second of three triads.
+
+    They are in memory with ordinary stores, in the first cache, and in memory with stores past the caches.
 
     Raises:
         CannotDo: no gcc, or the program did not run.
@@ -104,7 +107,7 @@ def ceilings() -> tuple[float, float, float, float]:
             raise CannotDo(f"the ceilings cannot be measured: {error}", where="kernel calibrate") from None
     rows = [[float(one) for one in line.split()] for line in said.splitlines()]
     best = [max(column) for column in zip(*rows, strict=True)]
-    return best[0], best[1], best[2], best[3]
+    return best[0], best[1], best[2], best[3], best[4]
 
 
 def noise(known: Calibration) -> float:

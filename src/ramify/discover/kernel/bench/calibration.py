@@ -19,7 +19,7 @@ from ramify.core.types import Json
 from ramify.discover.kernel.roofline import Ceilings
 
 #: Changes with what is measured: other versions' files are not read.
-VERSION = 1
+VERSION = 2
 
 
 @final
@@ -28,10 +28,12 @@ class Calibration:
     """What this machine was measured to do on one core.
 
     ``flops``: per second, of single-precision fused multiply-adds at the widest vectors; ``flops64`` of
-    double precision. ``bandwidth``: bytes per second of a triad on arrays of ``triad_bytes`` in all, each
-    array's bytes counted once; ``cached`` of one on arrays within the first cache. ``cache_bytes``: the
-    last cache of one core. ``noise``: the widest ratio of minima between two runs of the same program,
-    timed as candidates are. ``machine``: what the fingerprint is made of. ``made``: when, ISO 8601, UTC.
+    double precision. ``ordinary``: bytes per second of a triad on arrays of ``triad_bytes`` in all, each
+    array's bytes counted once, though its stores fetch their lines before; ``bandwidth``: the same, or that
+    of a triad whose stores pass by the caches, whichever is more; ``cached`` of an ordinary one on arrays
+    within the first cache. ``cache_bytes``: the last cache of one core. ``noise``: the widest
+    ratio of minima between two runs of the same program, timed as candidates are. ``machine``: what the
+    fingerprint is made of. ``made``: when, ISO 8601, UTC.
     """
 
     fingerprint: str
@@ -39,6 +41,7 @@ class Calibration:
     flops: float
     flops64: float
     bandwidth: float
+    ordinary: float
     cached: float
     triad_bytes: int
     cache_bytes: int

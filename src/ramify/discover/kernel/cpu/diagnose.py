@@ -116,10 +116,13 @@ def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
 def _moved(signals: Signals, work: Work, simulated: Work) -> float:
     """Bytes of one call to and from memory: by simulated misses, at least what must be moved.
 
-    Where a smaller call was simulated, its excess over what it must move is taken for this one's.
+    A line that an ordinary store misses is fetched, and written back; the simulation does not know of stores
+    past the caches, so where there are some a written line counts once. Where a smaller call was simulated,
+    its excess over what it must move is taken for this one's.
     """
     known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS)
     if known is None:
         return work.bytes
     read, written, line, calls = known
-    return work.bytes * max(1.0, (read + written) * line / calls / simulated.bytes)
+    ways = 1 if m.STREAMING.of(signals) else 2
+    return work.bytes * max(1.0, (read + ways * written) * line / calls / simulated.bytes)

@@ -25,6 +25,7 @@ _ARITHMETIC = re.compile(
 _ROOT = re.compile(r"^v?sqrt[ps][sd]$")
 _DIVIDE = re.compile(r"^(?:v?div[ps][sd]|i?div[bwlq]?)$")
 _FMA = re.compile(r"^vfn?m(?:add|sub|addsub|subadd)\d{3}[ps][sd]$")
+_STREAMING = re.compile(r"^v?movnt(?:ps|pd|dq|i|q)$")
 _ONLY_READ = re.compile(r"^(?:cmp|test|v?u?comis|bt|push|i?div|i?mul|prefetch)")
 _AVX512 = re.compile(r"%zmm\d|%k[0-7]\b|%[xy]mm(?:1[6-9]|2\d|3[01])\b")
 _LIBM = re.compile(
@@ -71,6 +72,7 @@ def parse(text: str, entry: str) -> tuple[dict[str, float], tuple[str, ...]]:
         m.OTHER_CALLS.name: len(calls) - len(libm),
         m.STACK_LOADS.name: _count(stack, lambda one: not is_store(one)),
         m.STACK_STORES.name: _count(stack, is_store),
+        m.STREAMING.name: _count(inner, lambda one: bool(_STREAMING.match(one.name))),
     }
     arithmetic = [one for one in inner if _kind(one)]
     packed = [one for one in inner if _kind(one) == "p"]

@@ -45,7 +45,9 @@ PURE = frozenset(
     )
     for kind in ("", "f")
 ) | {"abs", "ramify_expf"}  # fmt: skip
-HINTS = frozenset({"__builtin_prefetch"})
+HINTS = frozenset({"__builtin_prefetch", "ramify_stream_end"})
+#: Functions of the vector helpers that read one array at places that a vector holds.
+GATHERS = re.compile(r"ramify_gather_[fi]\d+x\d+")
 _MAXIMA = {">": "max", ">=": "max", "<": "min", "<=": "min"}
 
 
@@ -215,6 +217,9 @@ class _Reader:
                 if not kind.replace("const ", "").startswith("ramify_") or not wide.isdigit():
                     raise BadInput("a pointer that is not understood", where="loop nest")
                 yield from self._reads(aimed, above, int(wide))
+            case Call(name=called, args=(Name(id=array), at)) if GATHERS.fullmatch(called):
+                yield Access(array, (None,), False, above)
+                yield from self._reads(at, above)
             case Unary(op="*" | "&") | Other():
                 raise BadInput("a pointer that is not understood", where="loop nest")
             case Call(name=called) if called not in PURE:

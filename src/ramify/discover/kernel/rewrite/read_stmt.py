@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 from ramify.discover.kernel.rewrite.read_expr import read_expr, text
 from ramify.discover.kernel.rewrite.syntax import (
+    STREAM,
     Assign,
+    At,
     Block,
     Call,
+    Cast,
     Declare,
     Do,
     Expr,
@@ -26,6 +29,7 @@ from ramify.discover.kernel.rewrite.syntax import (
     Return,
     Stmt,
     Stmts,
+    Unary,
     code,
     expressions,
     inside,
@@ -94,8 +98,15 @@ def _read(node: Node) -> Stmts:
 def _expression(node: Node) -> Stmt:
     opaque = Opaque(text(node) + ";")
     if node.type == "call_expression":
-        call = read_expr(node)
-        return Do(call) if isinstance(call, Call) else opaque
+        match read_expr(node):
+            case Call(name=called, args=(Unary(op="&", arg=At()) as place, value)) if called.startswith(
+                STREAM
+            ):
+                return Assign(Unary("*", Cast(f"{called} *", place)), "=", value)
+            case Call() as call:
+                return Do(call)
+            case _:
+                return opaque
     operator = node.child_by_field_name("operator")
     if operator is None:
         return opaque

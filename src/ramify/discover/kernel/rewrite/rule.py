@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, final
 
 from ramify.core.errors import BadInput
-from ramify.discover.kernel.rewrite.access import HINTS, PURE, values_of
+from ramify.discover.kernel.rewrite.access import GATHERS, HINTS, PURE, values_of
 from ramify.discover.kernel.rewrite.affine import Facts, add, poly, whole
 from ramify.discover.kernel.rewrite.depend import assigned, may_alias
 from ramify.discover.kernel.rewrite.syntax import (
@@ -136,7 +136,8 @@ def _wild(body: Stmts) -> bool:
     """Whether statements may write memory that is not named."""
     for stmt in statements(body):
         parts = [part for expr in expressions(stmt) for part in inside(expr)]
-        if any(isinstance(part, Call) and part.name not in PURE | HINTS for part in parts):
+        called = {part.name for part in parts if isinstance(part, Call)} - PURE - HINTS
+        if any(not GATHERS.fullmatch(name) for name in called):
             return True
         if isinstance(stmt, Assign) and isinstance(stmt.target, Unary):
             return True

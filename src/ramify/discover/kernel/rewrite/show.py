@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ramify.discover.kernel.rewrite.syntax import (
+    STREAM,
     Assign,
     At,
     Block,
@@ -99,7 +100,11 @@ def _show(stmt: Stmt, depth: int) -> str:
 
 
 def _assign(stmt: Assign) -> str:
-    target = show_expr(stmt.target)
+    match stmt.target:
+        case Unary(op="*", arg=Cast(type=kind, arg=place)) if kind.startswith(STREAM):
+            return f"{kind.removesuffix(' *')}({show_expr(place)}, {show_expr(stmt.value)})"
+        case _:
+            target = show_expr(stmt.target)
     if stmt.op in ("+=", "-=") and stmt.value == Number("1"):
         return f"{target}{stmt.op[0] * 2}"
     return f"{target} {stmt.op} {show_expr(stmt.value)}"

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
+#: Beginning of the names of functions that store past the caches: assignments to a place of that "type".
+STREAM = "ramify_stream_"
+
 
 @final
 @dataclass(frozen=True, slots=True)

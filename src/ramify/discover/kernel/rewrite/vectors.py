@@ -6,8 +6,22 @@ from collections.abc import Mapping
 
 from ramify.discover.kernel.rewrite.affine import poly, words
 from ramify.discover.kernel.rewrite.rule import refuse
-from ramify.discover.kernel.rewrite.syntax import At, Cast, Expr, Name, Number, Op, Unary, names, root
+from ramify.discover.kernel.rewrite.syntax import (
+    STREAM,
+    At,
+    Call,
+    Cast,
+    Expr,
+    Name,
+    Number,
+    Op,
+    Unary,
+    inside,
+    names,
+    root,
+)  # fmt: skip
 from ramify.discover.kernel.rewrite.unit import Unit
+from ramify.discover.kernel.rewrite.vector_helpers import GATHER, vector_text
 
 _TAGS = {"float": ("f32", 4), "double": ("f64", 8), "int": ("i32", 4)}
 
@@ -26,10 +40,8 @@ def lanes_of(unit: Unit, kind: str) -> int:
 
 def vector_type(kind: str, lanes: int) -> tuple[str, str]:
     """Name and definition of a vector type that may stand at any address."""
-    tag, size = _TAGS[kind]
-    name = f"ramify_{tag}x{lanes}"
-    text = f"typedef {kind} {name} __attribute__((vector_size({size * lanes}), aligned({size}), may_alias));"
-    return name, text
+    tag = _TAGS[kind][0]
+    return f"ramify_{tag}x{lanes}", vector_text(tag, lanes)
 
 
 def unit_stride(expr: At, counter: str, values: Mapping[str, Expr]) -> bool:
@@ -79,6 +91,10 @@ def _read(unit: Unit, expr: At, counter: str, kind: str, lanes: int, values: Map
     if unit_stride(expr, counter, values):
         return Unary("*", Cast(f"const {vector_type(kind, lanes)[0]} *", Unary("&", expr)))
     found = poly(expr.index, values)
+    if isinstance(expr.base, Name) and any(isinstance(part, At) for part in inside(expr.index)):
+        at = widened(unit, expr.index, counter, "int", lanes, values)
+        if at != expr.index:
+            return Call(f"{GATHER}{_TAGS[kind][0]}x{lanes}", (expr.base, at))
     if counter in names(expr) or found is None or counter in words(found):
         raise refuse(f"{root(expr)} is not read in order of {counter}")
     return expr
@@ -87,3 +103,8 @@ def _read(unit: Unit, expr: At, counter: str, kind: str, lanes: int, values: Map
 def stored(expr: At, kind: str, lanes: int) -> Expr:
     """The place of ``lanes`` neighbouring numbers, to be assigned."""
     return Unary("*", Cast(f"{vector_type(kind, lanes)[0]} *", Unary("&", expr)))
+
+
+def streamed(expr: At, kind: str, lanes: int) -> Expr:
+    """The same place, to be assigned past the caches. It is printed, and read back, as a call."""
+    return Unary("*", Cast(f"{STREAM}{_TAGS[kind][0]}x{lanes} *", Unary("&", expr)))

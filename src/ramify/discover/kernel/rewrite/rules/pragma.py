@@ -20,6 +20,9 @@ from ramify.discover.kernel.rewrite.rule import (
 )  # fmt: skip
 from ramify.discover.kernel.rewrite.unit import Unit
 
+#: Makes gcc read ``omp simd``, and nothing else of OpenMP.
+SIMD_FLAG = "-fopenmp-simd"
+
 
 def _each(unit: Unit) -> Iterator[dict[str, str | int]]:
     for label in innermost(unit):
@@ -61,8 +64,8 @@ def _simd(unit: Unit, given: Parameters) -> Changed:
             known.extend([] if one.array in known else [one.array])
     clauses = "".join(f" reduction({kind}: {', '.join(held)})" for kind, held in folds.items())
     made = exchange(unit, loop, (replace(loop, pragmas=(f"omp simd{clauses}",)),))
-    if "-fopenmp-simd" not in made.flags:
-        made = replace(made, flags=(*made.flags, "-fopenmp-simd"))
+    if SIMD_FLAG not in made.flags:
+        made = replace(made, flags=(*made.flags, SIMD_FLAG))
     return Changed(made, rounds)
 
 

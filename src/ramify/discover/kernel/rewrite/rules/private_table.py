@@ -53,7 +53,7 @@ def _offers(unit: Unit) -> Iterator[dict[str, str | int]]:
         yield from ({"loop": label, "copies": copies} for copies in (2, 4, 8))
 
 
-def _length(unit: Unit, array: str) -> tuple[Expr, str]:
+def length_of(unit: Unit, array: str) -> tuple[Expr, str]:
     """How long a table is, and what has to be promised for it."""
     known = unit.parameter(array)
     if known is not None and known.dims and len(known.dims) == 1 and known.dims[0] is not None:
@@ -72,7 +72,8 @@ def _length(unit: Unit, array: str) -> tuple[Expr, str]:
     raise refuse(f"the length of {array} is not known")
 
 
-def _table(unit: Unit, loop: Loop) -> str:
+def table_of(unit: Unit, loop: Loop) -> str:
+    """The table that a loop counts into, and does not read."""
     scattered = {
         root(s.target) or ""
         for s in statements(loop.body)
@@ -97,8 +98,8 @@ def _make(unit: Unit, given: Parameters) -> Changed:
     copies = count_of(given, "copies", 16)
     if any(isinstance(s, Loop | If) for s in statements(loop.body)) or loop.step != 1:
         raise refuse("only plain innermost loops", f"loop {loop.counter}")
-    array = _table(unit, loop)
-    length, assumes = _length(unit, array)
+    array = table_of(unit, loop)
+    length, assumes = length_of(unit, array)
     kind = unit.kind(array)
     parallel(unit, loop, above)
     if not kind:

@@ -43,6 +43,7 @@ from ramify.discover.kernel.rewrite.syntax import (
     root,
 )  # fmt: skip
 from ramify.discover.kernel.rewrite.unit import Unit, labelled
+from ramify.discover.kernel.rewrite.vector_helpers import with_helpers
 from ramify.discover.kernel.rewrite.vectors import lanes_of, stored, unit_stride, vector_type, widened
 
 ROWS, WIDTHS = (4, 6, 8), (1, 2, 3)
@@ -211,7 +212,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
     main = replace(found.rows, upper=row_end, step=rows, body=across(rows), pragmas=())
     rest = replace(found.rows, lower=row_end, body=across(1), pragmas=())
     changed = exchange(unit, found.rows, (*before, *declared, *narrow, main, rest))
-    return Changed(changed.with_top(vector_type(kind, lanes)[1]), rounds)
+    return Changed(with_helpers(changed), rounds)
 
 
 def _vectors(unit: Unit, found: _Nest, kind: str, lanes: int) -> bool:

@@ -36,6 +36,7 @@ from ramify.discover.kernel.rewrite.syntax import (
     put,
 )  # fmt: skip
 from ramify.discover.kernel.rewrite.unit import Unit
+from ramify.discover.kernel.rewrite.vector_helpers import with_helpers
 from ramify.discover.kernel.rewrite.vectors import lanes_of, vector_type, widened
 
 
@@ -58,7 +59,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
         raise refuse("sums of several types", f"loop {loop.counter}")
     (kind,) = kinds
     lanes, values = lanes_of(unit, kind), values_of(unit)
-    vector, definition = vector_type(kind, lanes)
+    vector = vector_type(kind, lanes)[0]
     body: list[Stmt] = []
     held = {(name, number): unit.fresh(f"{name}_lanes_{number}") for name in sums for number in range(count)}
     for number in range(count):
@@ -84,7 +85,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
     merge = Loop(lane, "int", Number("0"), Number(str(lanes)), 1, gathered)
     main = replace(loop, upper=end, step=lanes * count, body=tuple(body), pragmas=())
     changed = exchange(unit, loop, (*before, *declared, main, merge, replace(loop, lower=end, pragmas=())))
-    return Changed(changed.with_top(definition), rounds)
+    return Changed(with_helpers(changed), rounds)
 
 
 def _total(vectors: list[Name], lane: str) -> Expr:
