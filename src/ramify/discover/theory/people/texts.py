@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -134,12 +135,12 @@ class Messages(_Section):
 
 @final
 class Texts(_Section):
-    """All texts of a page. ``minutes``: how long it takes, as people are told before they agree."""
+    """All texts of a page. ``minutes``: how long it takes, as people are told; None: reckoned."""
 
     lang: str = Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
     title: str
     contact: str
-    minutes: int = Field(ge=1, le=600)
+    minutes: int | None = Field(ge=1, le=600)
     consent: Consent
     declined: Note
     back: str
@@ -194,12 +195,17 @@ def filled(texts: Texts, experiment: Experiment, trials: int) -> Json:
     task = texts.task
     known = {
         "trials": str(trials),
-        "minutes": str(texts.minutes),
+        "minutes": str(texts.minutes or _reckoned(trials)),
         "contact": texts.contact,
         "rating": task.binary if getattr(experiment, "binary", False) else task.graded,
     }
     found: Json = _fill(texts.to_json(), known)
     return found
+
+
+def _reckoned(trials: int) -> int:
+    """Minutes for reading, and five seconds for each choice."""
+    return 2 + math.ceil(trials * 5 / 60)
 
 
 @cache

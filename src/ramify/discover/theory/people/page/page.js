@@ -91,7 +91,7 @@
 
   const state = { status: "new", answered: 0, order: [] };
   let done = null; // what is shown when jsPsych has ended; the end of the study where nothing else is said
-  const jsPsych = initJsPsych({ display_element: "study" });
+  const jsPsych = initJsPsych({ display_element: "study", override_safe_mode: true });
 
   function began(standing) {
     Object.assign(state, standing);
@@ -160,7 +160,7 @@
     const code = make("p", { className: "code" }, standing.code);
     const button = make("button", { type: "button", onclick: () => copy(button, code) }, say.copy);
     const back = standing.return && make("a", { className: "button primary", href: standing.return, rel: "noreferrer" }, say.return);
-    const close = standing.return ? [] : paragraphs([say.close]);
+    const close = standing.return || keep ? [] : paragraphs([say.close]);
     last(say.heading, ...saving, make("h2", {}, say.code), code, make("div", { className: "buttons" }, back || "", button), make("p"), ...close);
   }
 
