@@ -96,6 +96,7 @@ def gate(
         _print_stale(found)
     else:
         _print_report(report)
+    # An answer other than yes is a finding.
     if new is not None and report.answer != "yes":
         raise typer.Exit(1)
 
@@ -143,12 +144,11 @@ def _print_report(found: SwapReport) -> None:
 
 
 def _print_stale(found: Stale) -> None:
-    readers = f", read by {', '.join(found.judges[1:])}" if len(found.judges) > 1 else ""
-    typer.echo(f"stale: {len(found.ids):,} scores of {found.judges[0]}{readers}; {found.unaffected:,} stay")
-    typer.echo(
-        f"  {len(found.covered):,} have a verdict of the new judge already; "
-        f"{len(found.to_rescore):,} items to judge again"
-    )
+    first, *readers = found.judges
+    derived = f" and of {', '.join(readers)}, which read them" if readers else ""
+    typer.echo(f"stale: {len(found.ids):,} scores, of {first}{derived}; {found.unaffected:,} stay")
+    done = f"{len(found.covered):,} of its items the new judge has judged; " if found.covered else ""
+    typer.echo(f"  {done}{len(found.to_rescore):,} items to judge again")
 
 
 def _print_comparison(found: Comparison) -> None:

@@ -71,9 +71,9 @@ def compare_judges(
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """Every judge among the verdicts, and every pair; each judge on all that it judged, pairs on what both did.
+    """Every judge among the verdicts, on all that it judged, and every pair, on what both did.
 
-    A judge that saw other items than its rival differs in acceptance for that reason too: pairs are on
+    A judge that saw other items differs in acceptance for that reason too: pairs are on
     shared items alone.
 
     Raises:
