@@ -26,10 +26,10 @@ def study():
         yield client
 
 
-def answer(order, index, **more):
+def answer(order, place, **more):
     body = {
-        "index": index,
-        "stimulus": order[index],
+        "index": place,
+        "stimulus": order[place],
         "response": 1,
         "rt_ms": 1500.0,
         "by": "key",

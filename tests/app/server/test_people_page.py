@@ -32,8 +32,8 @@ FOCUS = """() => {
   return [at.textContent, getComputedStyle(at).outlineStyle, at.id];
 }"""
 #: Whether everything fits the width, and what can be pressed is large enough for a finger.
-FITS = """() => document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll('button, a')]
-  .filter((one) => one.offsetParent).every((one) => one.getBoundingClientRect().height >= 44)"""
+FITS = """() => document.documentElement.scrollWidth <= innerWidth
+  && [...document.querySelectorAll('button, a')].filter((one) => one.offsetParent).every((one) => one.getBoundingClientRect().height >= 44)"""
 
 
 @pytest.fixture(scope="module", autouse=True)
