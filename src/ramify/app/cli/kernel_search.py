@@ -117,7 +117,9 @@ def _print(found: SearchResult) -> None:
     span = "" if last.low is None or last.high is None else f"  [{last.low:.2f}, {last.high:.2f}]"
     typer.echo(f"last duel: {last.speedup:.2f} times as fast as the original{span}")
     if found.granted:
-        typer.echo(f"it takes for granted: {'; '.join(found.granted)}")
+        typer.echo("it is assumed, so check it before you use this version:")
+        for one in found.granted:
+            typer.echo(f"  - {one}")
     typer.echo(f"{found.source}  {' '.join(found.best.candidate.flags)}")
 
 

@@ -53,7 +53,7 @@ def test_a_stream_is_offered_where_results_are_written_once() -> None:
     (found,) = [one for one in moves(AXPY, "run", FLAGS) if one.name == "stream"]
     assert found.id == "stream(i,1,1024)"
     assert not found.reassociates
-    assert found.assumes == "what is written to z is not read again soon"
+    assert found.assumes == "z is not read again soon: it has left the caches"
     assert "BandwidthRoof" in found.answers
 
 

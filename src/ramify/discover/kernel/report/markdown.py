@@ -91,7 +91,8 @@ def _best(search: Search, told: Figures) -> str:
     found = change(search.nodes[0].source, best.source)
     flags = f"Flags: {code(' '.join(best.flags), 400)}\n\n" if best.flags else ""
     if told.granted:
-        flags += f"It takes for granted: {text('; '.join(told.granted))}.\n\n"
+        listed = "".join(f"- {text(one)}\n" for one in told.granted)
+        flags += f"**It is assumed, so check it before you use this version:**\n\n{listed}\n"
     if not found.lines:
         return f"{flags}The source is the original's."
     lines = [("@@ " if line.kind == "place" else line.sign) + line.text for line in found.lines]

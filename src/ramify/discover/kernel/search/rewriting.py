@@ -119,7 +119,7 @@ class RewriteWriter(Generic[M]):
         answered = [one for one in seen if answers(move, one.tool)]
         why = answered[0].sentence if answered else "no advice"
         tools = tuple(dict.fromkeys(one.tool for one in answered))
-        granted = ([move.assumes] if move.assumes else []) + [REORDERED] * move.reassociates
+        granted = [one for one in move.assumes.split("; ") if one] + [REORDERED] * move.reassociates
         return Proposal(source, flags, move.id, why, move.name, tools, granted=tuple(granted))
 
 

@@ -156,7 +156,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
     changed = exchange(unit, loop, (*declared, ends[0], made, ends[1]))
     changed = replace(changed, body=_fenced(original, changed.body))
     arrays = " and ".join(sorted({root(store.target) or "" for store in stores}))
-    return Changed(with_helpers(changed), False, f"what is written to {arrays} is not read again soon")
+    return Changed(with_helpers(changed), False, f"{arrays} is not read again soon: it has left the caches")
 
 
 def _bounds(
