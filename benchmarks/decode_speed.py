@@ -4,8 +4,9 @@ Target: the organism `chronicler` (8 layers x 512, float32), two threads, one pr
 must say the same tokens, and they are compared. Sides take turns; figures are medians over rounds. The peers
 run at the best settings that the full form finds (it tries them all); `--quick` takes fixed ones.
 
-Beside the plain peers stands `generate` with Ramify's packed matrix products, which transformers does not
-offer: so it is seen what the drafter gains and what the products gain.
+In the full form `generate` with Ramify's packed matrix products, which transformers does not offer, stands
+beside the plain peers: so it is seen what the drafter gains and what the products gain. Sampling at
+temperature 1 and sixteen prompts at once are in the full form too.
 """
 
 from __future__ import annotations
@@ -280,23 +281,26 @@ def tuned(bench: Bench) -> dict[str, dict[str, Any]]:
 
 
 def alone(
-    bench: Bench, best: dict[str, dict[str, Any]], rounds: int, warm: bool
+    bench: Bench, best: dict[str, dict[str, Any]], rounds: int, quick: bool
 ) -> tuple[dict[str, float], dict[str, int], Any]:
-    """Seconds of every side, one prompt at a time."""
+    """Seconds of every side, one prompt at a time; ``quick`` of those that the claims speak of."""
     drafts = bench.drafted(1, bench.dspark)
     sides: dict[str, Run] = {
         "ramify": bench.plain(1),
-        "ramify, continuous batch": bench.live(1),
         "ramify + dspark": drafts,
-        "ramify + dspark, no schedule": bench.drafted(1, bench.dspark, scheduled=False),
-        "ramify + parallel drafter": bench.drafted(1, bench.dflash, scheduled=False),
         "generate": bench.generate(**best["generate"]),
-        "generate, our products": bench.packed_generate(**best["generate"]),
         "assisted generation": bench.assisted(**best["assisted"]),
-        "transformers' dflash": bench.dflash_there(),
         "prompt lookup": bench.lookup(**best["lookup"]),
     }
-    seconds, said = in_turns(sides, rounds, warm)
+    if not quick:
+        sides |= {
+            "ramify, continuous batch": bench.live(1),
+            "ramify + dspark, no schedule": bench.drafted(1, bench.dspark, scheduled=False),
+            "ramify + parallel drafter": bench.drafted(1, bench.dflash, scheduled=False),
+            "generate, our products": bench.packed_generate(**best["generate"]),
+            "transformers' dflash": bench.dflash_there(),
+        }
+    seconds, said = in_turns(sides, rounds, not quick)
     wrong = {name: differing(tokens, said["ramify"]) for name, tokens in said.items()}
     return seconds, wrong, drafts.stats  # type: ignore[attr-defined]
 
@@ -322,13 +326,13 @@ def by_batch(
         }
         if not quick:
             sides["always"] = work.drafted(size, work.dspark, scheduled=False)
-        once, said = rounds_of(sides, 2)
+        once, said = rounds_of(sides, 1 if quick else 2)
         drafts = sides["dspark"].stats.passes  # type: ignore[attr-defined]
         first = {name: min(times) for name, times in once.items()}
         rival = min(("plain", "live"), key=lambda name: first[name])
         seconds: dict[str, list[float]] = {rival: [], "dspark": []}
         # Small batches are quick, so more rounds of them fit.
-        for turn in range(max(rounds, min(5 * rounds, round(rounds / first[rival])))):
+        for turn in range(max(rounds, min((3 if quick else 5) * rounds, round(rounds / first[rival])))):
             runs = {rival: sides[rival], "dspark": work.drafted(size, work.dspark)}
             for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
                 seconds[name] += rounds_of({name: runs[name]}, 1)[0][name]
@@ -397,25 +401,26 @@ def main() -> None:
             policy, ModelSpeculator(models[0]), tokens=[2**k for k in range(9 if quick else 10)],
             requests=(1, 2, 4, 8, 16, 32, 64), repeats=4 if quick else 9, context=48,
         )  # fmt: skip
-        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 24 if quick else 128)
+        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 64 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))
-        seconds, wrong, stats = alone(bench, best, 3 if quick else 7, not quick)
-        drawn = sampled(bench.of(asked[:1], 32) if quick else bench, best, 3 if quick else 5, not quick)
-        batches = by_batch(bench, asked, 24 if quick else 96, 4 if quick else 9, quick)
-        many = bench.of(asked[:16], 24 if quick else 128)
-        sixteen, said = in_turns(
-            {
-                "ramify": many.plain(16), "ramify + dspark": many.drafted(16, many.dspark),
-                "continuous batching": many.continuous(**best["continuous"]),
-                "generate, one batch": many.together(**best["generate"]),
-            },
-            3 if quick else 5, not quick,
-        )  # fmt: skip
-    show_alone(bench, seconds, wrong)
-    show_sampled(drawn, 32 if quick else len(bench.asked) * bench.length)
-    print(f"dspark: {stats}")
-    show_batches(batches)
-    show_sixteen(many, sixteen, said)
+        print(f"cost table: {time.perf_counter() - began:.0f} s", flush=True)
+        seconds, wrong, stats = alone(bench, best, 3 if quick else 7, quick)
+        show_alone(bench, seconds, wrong)
+        print(f"dspark: {stats}; {time.perf_counter() - began:.0f} s", flush=True)
+        batches = by_batch(bench, asked, 16 if quick else 96, 4 if quick else 9, quick)
+        show_batches(batches)
+        if not quick:
+            show_sampled(sampled(bench, best, 5, warm=True), len(bench.asked) * bench.length)
+            many = bench.of(asked[:16], 128)
+            sixteen, said = in_turns(
+                {
+                    "ramify": many.plain(16), "ramify + dspark": many.drafted(16, many.dspark),
+                    "continuous batching": many.continuous(**best["continuous"]),
+                    "generate, one batch": many.together(**best["generate"]),
+                },
+                5,
+            )  # fmt: skip
+            show_sixteen(many, sixteen, said)
     print(f"{time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
     fast = seconds["ramify + dspark"]
     least = min(row["ratio"] for row in batches.values())

@@ -50,6 +50,24 @@ def test_rows_do_not_depend_on_how_many_there_are(model):
             assert torch.equal(layer(rows[:count]), whole[:count])
 
 
+def test_a_few_rows_have_the_bits_of_many(model):
+    linears = PackedLinears(model)
+    assert linears.unit in (2, 4, 8)
+    rows = torch.randn(64, 64)
+    with torch.inference_mode(), linears.attached():
+        for layer in linears._layers:
+            if layer.in_features == 64:
+                whole = layer(rows)
+                for count in range(linears.unit, 25, linears.unit):
+                    assert torch.equal(layer(rows[:count]), whole[:count])
+
+
+def test_a_matrix_that_is_not_packed_asks_for_eight_rows(model):
+    model.extra = torch.nn.Parameter(torch.zeros(3, 3))
+    assert PackedLinears(model).unit == 8
+    assert PackedLinears(models.make("llama").to(torch.bfloat16)).unit == 8
+
+
 def test_changed_weights_are_packed_again(model):
     linears = PackedLinears(model)
     before = logits(model, linears)

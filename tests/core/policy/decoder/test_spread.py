@@ -58,7 +58,7 @@ def test_ragged_passes_give_the_same_bits(built, name):
                 # What was fed and rejected is overwritten by what is fed in its place.
                 logits_of(backbone, *batch.spread(counts), rng.integers(0, models.VOCABULARY, len(true)))
             places, step = batch.spread(counts)
-            assert len(places) == -(-len(true) // backbone.granule) * backbone.granule
+            assert len(places) == backbone.padded(len(true))
             got = logits_of(backbone, places, step, true)
             wanted = torch.cat([p[a : a + c] for p, a, c in zip(plain, at, counts, strict=True)])
             assert torch.equal(got, wanted)

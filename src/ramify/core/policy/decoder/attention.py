@@ -30,15 +30,16 @@ NAME = "ramify_branches"
 class Product:
     """Rows of the batch against one stack's first ``width`` positions.
 
-    Dense: ``rows`` is a slice of many rows that all read run ``item``. Stacked: run
-    ``items[i]`` (None: run i) is read by rows ``padded[i]`` [M], of which the flat places ``taken``
-    are real and belong to batch rows ``rows``.
+    Dense: ``rows`` is a slice of many rows that all read run ``item``; with ``tall`` a few, computed with
+    those behind them, so many in all. Stacked: run ``items[i]`` (None: run i) is read by rows ``padded[i]``
+    [M], of which the flat places ``taken`` are real and belong to batch rows ``rows``.
     """
 
     stack: Stack
     width: int
     rows: slice | Tensor
     item: int = 0
+    tall: int = 0
     items: Tensor | None = None
     padded: Tensor | None = None
     taken: Tensor | None = None
@@ -48,27 +49,53 @@ class Product:
         start = self.stack.start
         part = scores[:, :, start : start + self.width]
         keys = self._run(self.stack.keys[layer])
-        if isinstance(self.rows, slice):
+        if not isinstance(self.rows, slice):
+            self._stacked(part, query, keys.transpose(-1, -2))
+        elif not self.tall:
             self._dense(part[self.rows], query[self.rows], keys.transpose(-1, -2))
         else:
-            self._stacked(part, query, keys.transpose(-1, -2))
+            found = torch.bmm(self._few(query, keys.shape[0]), keys.transpose(-1, -2))
+            part[self.rows].add_(self._whole(found, query.shape[1]))
 
     def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
         """Add weighted values to ``out`` [N, H, d], block after block of absolute positions."""
         values = self._run(self.stack.values[layer])
         start = self.stack.start
         part = weights[:, :, start : start + self.width]
-        if isinstance(self.rows, slice):
+        if not isinstance(self.rows, slice):
+            self._stacked(out, part, values, BLOCK)
+        elif not self.tall:
             for at in range(0, self.width, BLOCK):
                 block = slice(at, at + BLOCK)
                 self._dense(out[self.rows], part[self.rows][..., block], values[..., block, :])
         else:
-            self._stacked(out, part, values, BLOCK)
+            heads = values.shape[0]
+            total, mine = self._few(out, heads), self._few(part, heads)
+            for at in range(0, self.width, BLOCK):
+                total.baddbmm_(mine[:, :, at : at + BLOCK], values[:, at : at + BLOCK])
+            out[self.rows] = self._whole(total, out.shape[1])
 
     def _run(self, tensor: Tensor) -> Tensor:
         if isinstance(self.rows, slice):
             return tensor[self.item, :, : self.width]
         return (tensor if self.items is None else tensor[self.items])[:, :, : self.width]
+
+    def _few(self, tensor: Tensor, heads: int) -> Tensor:
+        """A copy [heads, tall * group, k] of some rows of [N, H, k] and those behind them."""
+        first, tall = self.rows.start, self.tall  # type: ignore[union-attr]
+        rows = tensor[first : first + tall]
+        if len(rows) < tall:
+            rows = torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, tall - len(rows)))
+        split = rows.view(tall, heads, rows.shape[1] // heads, rows.shape[2])
+        return (
+            split.transpose(0, 1).clone(memory_format=torch.contiguous_format).view(heads, -1, rows.shape[2])
+        )
+
+    def _whole(self, tensor: Tensor, heads: int) -> Tensor:
+        """The inverse, without the rows behind: [rows, H, k] of [kv heads, tall * group, k]."""
+        split = tensor.view(tensor.shape[0], self.tall, -1, tensor.shape[2]).transpose(0, 1)
+        count = self.rows.stop - self.rows.start  # type: ignore[union-attr]
+        return split[:count].reshape(count, heads, tensor.shape[2])
 
     @staticmethod
     def _dense(out: Tensor, left: Tensor, right: Tensor) -> None:
@@ -90,7 +117,8 @@ class Product:
 
         def gather(tensor: Tensor) -> Tensor:
             picked = tensor[self.padded].view(runs, tall, heads, group, tensor.shape[-1])
-            return picked.transpose(1, 2).reshape(flat)
+            # A view, where it would do, is ten times slower: products into strided memory go head by head.
+            return picked.transpose(1, 2).reshape(flat).contiguous()
 
         right = right.reshape(runs * heads, right.shape[2], right.shape[3])
         total, mine = gather(out), gather(left)
@@ -149,7 +177,7 @@ class OwnPart:
         flat = query.reshape(keys.shape[0], -1, width)
         # Straight into the strided scores this product is ten times slower.
         own = torch.bmm(flat, keys.transpose(1, 2)).view(rows, heads, self.columns)
-        scores[:, :, scores.shape[-1] - self.columns :] += own
+        scores[:, :, scores.shape[-1] - self.columns :].add_(own)
 
     def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
         """Add weighted values to ``out`` [N, H, d], block after block."""

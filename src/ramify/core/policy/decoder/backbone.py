@@ -14,8 +14,12 @@ from ramify.core.errors import CannotDo
 from ramify.core.policy.decoder import attention
 from ramify.core.policy.decoder.attention import Step
 from ramify.core.policy.decoder.packed import PackedLinears
+from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.sites import Look, Sites
 from ramify.core.policy.decoder.stack import KvShape, LayerShape
+
+_SPLIT = 32768
+"""Elements from which on PyTorch's element-wise kernels share the work among threads."""
 
 
 @final
@@ -52,6 +56,16 @@ class Backbone:
         """
         vectors = 32 * max(torch.get_num_threads(), 1)
         return min(math.lcm(8, vectors // math.gcd(vectors, self._common)), 64)
+
+    def padded(self, count: int) -> int:
+        """How many rows a pass over ``count`` rows computes, so that no bit depends on the batch.
+
+        A few rows stay few where the model's products allow it, and where element-wise kernels leave them
+        to one thread.
+        """
+        vector = 32 // math.gcd(32, self._common)
+        few = align(count, math.lcm(self.linears.unit, vector))
+        return few if few < 8 and few * self.widest < _SPLIT else align(count, self.granule)
 
     @property
     def _text_config(self) -> Any:

@@ -110,7 +110,7 @@ class Batch:
 
     def step(self) -> tuple[Tensor, Step]:
         """Positions [N] and attention of the next pass, which feeds each row's newest token."""
-        device, count = self.backbone.device, align(len(self), self.backbone.granule)
+        device, count = self.backbone.device, self.backbone.padded(len(self))
         lengths = np.zeros(count, dtype=np.int64)
         lengths[: len(self)] = np.maximum(self.said - 1, 0)
         keep = np.zeros(count, dtype=np.int64)

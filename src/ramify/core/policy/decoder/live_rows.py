@@ -73,8 +73,8 @@ class LiveRows:
             self.prompts.shelves.tidy()
             self._empty()
             return
-        granule = self.decoder.backbone.granule
-        before, after = align(len(self.batch), granule), align(len(self.where), granule)
+        padded = self.decoder.backbone.padded
+        before, after = padded(len(self.batch)), padded(len(self.where))
         if before > after and (before - after) * 8 >= before:
             self.seat([])
 

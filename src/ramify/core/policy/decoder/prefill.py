@@ -43,8 +43,10 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | N
         # Runs that nobody reads cost less than picking out the others in every layer.
         distinct, run = np.arange(stack.count), items
     one_piece = len(distinct) == 1 and rows[-1] - rows[0] + 1 == len(rows)
-    if one_piece and len(rows) >= DENSE:
-        return Product(stack, width, slice(int(rows[0]), int(rows[-1]) + 1), item=int(distinct[0]))
+    if one_piece:
+        tall = 0 if len(rows) >= DENSE else align(len(rows), stack.shape.row_unit)
+        piece = slice(int(rows[0]), int(rows[-1]) + 1)
+        return Product(stack, width, piece, item=int(distinct[0]), tall=tall)
     device = stack.shape.device
     counts = np.bincount(run, minlength=len(distinct))
     order = np.argsort(run, kind="stable")
@@ -217,7 +219,7 @@ class Forest:
             at, end = end, end + (limit if isinstance(limit, int) else limit())
             part = slice(at, end)
             t, p, ask = traces[part], positions[part], answer[part]
-            count = align(len(t), self.backbone.granule)
+            count = self.backbone.padded(len(t))
             ids = np.zeros(count, dtype=np.int64)
             ids[: len(t)] = [self.tokens[i][j] for i, j in zip(t, p, strict=True)]
             places = np.zeros(count, dtype=np.int64)

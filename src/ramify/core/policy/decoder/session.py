@@ -17,7 +17,6 @@ from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.kept import Kept
-from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.prefill import Ints, Seat
 from ramify.core.policy.decoder.record import AHEAD, Record, Sampled
 from ramify.core.policy.decoder.sites import Look, Rows
@@ -99,8 +98,7 @@ class Session:
         """Whether an eighth of the rows would be put to better use."""
         if joining:
             return joining * 8 >= self.width or living == 0
-        granule = self.backbone.granule
-        before, after = align(len(self.batch), granule), align(living, granule)
+        before, after = self.backbone.padded(len(self.batch)), self.backbone.padded(living)
         return before > after and (before - after) * 8 >= before
 
     def _reseat(self, arriving: Ints) -> list[Sampled]:

@@ -20,8 +20,11 @@ from ramify.core.policy.decoder.plan import BLOCK, align
 from ramify.core.policy.decoder.prefill import Ints, causal_mask, products
 from ramify.core.policy.decoder.stack import LayerShape, Stack
 
-STEADY = 4
+STEADY = 8
 """From so many rows on, the bits of a row of a product no longer depend on how many there are."""
+
+COPIED = 4 << 20
+"""Bytes of keys that are copied for each token of a pass, so that all tokens are one product."""
 
 
 @final
@@ -40,7 +43,7 @@ class Spread:
         self.backbone, self.rows = backbone, len(lengths)
         self.row = np.repeat(np.arange(len(lengths)), lengths)
         self.place = np.arange(len(self.row)) - starts[self.row]
-        count = align(len(self.row), backbone.granule)
+        count = backbone.padded(len(self.row))
         self.keep = np.zeros(count, dtype=np.int64)
         self.keep[: len(self.row)] = keep[self.row]
         self.kept = torch.from_numpy(self.keep).to(device)
@@ -142,7 +145,13 @@ class SpreadPart:
         mine = scores[:, :, scores.shape[-1] - self.columns :]
         if shape.group >= STEADY:
             found = torch.bmm(self._gather(query, shape), keys)
-            mine[: len(self.column)] += self._spread(found, shape)[self.table.taken]
+            mine[: len(self.column)].add_(self._spread(found, shape)[self.table.taken])
+            return
+        count = len(self.column)
+        if self._light(shape, shape.key):
+            flat = query[:count].reshape(count * shape.heads, shape.group, -1)
+            found = torch.bmm(flat, self._each(self.stack.keys[layer]).transpose(1, 2))
+            mine[:count].add_(found.view(count, -1, self.columns))
             return
         for numbers, rows, tokens in self.table.turns():
             found = torch.bmm(query[numbers].view(keys.shape[0], shape.group, -1), keys)
@@ -157,10 +166,22 @@ class SpreadPart:
             total = self._sum(self._gather(out, shape), self._gather(mine, shape), values)
             out[: len(self.column)] = self._spread(total, shape)[self.table.taken]
             return
+        count = len(self.column)
+        if self._light(shape, shape.value):
+            flat = count * shape.heads, shape.group, -1
+            self._sum(out[:count].view(flat), mine[:count].view(flat), self._each(self.stack.values[layer]))
+            return
         for numbers, rows, tokens in self.table.turns():
             flat = (values.shape[0], shape.group, -1)
             total = self._sum(out[numbers].view(flat), mine[numbers].view(flat), values)
             out[tokens] = total.view(self.rows, *out.shape[1:])[rows]
+
+    def _light(self, shape: LayerShape, width: int) -> bool:
+        return len(self.column) * shape.heads * self.columns * width * 4 <= COPIED
+
+    def _each(self, store: Tensor) -> Tensor:
+        """What the branch of each token said, [T * heads, columns, width]."""
+        return store[:, :, : self.columns][self.table.row].flatten(0, 1)
 
     def _sum(self, total: Tensor, weights: Tensor, values: Tensor) -> Tensor:
         for at in range(0, self.columns, BLOCK):
