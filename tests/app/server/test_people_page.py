@@ -33,7 +33,8 @@ FOCUS = """() => {
 }"""
 #: Whether everything fits the width, and what can be pressed is large enough for a finger.
 FITS = """() => document.documentElement.scrollWidth <= innerWidth
-  && [...document.querySelectorAll('button, a')].filter((one) => one.offsetParent).every((one) => one.getBoundingClientRect().height >= 44)"""
+  && [...document.querySelectorAll('button, a')].filter((one) => one.offsetParent)
+    .every((one) => one.getBoundingClientRect().height >= 44)"""
 
 
 @pytest.fixture(scope="module", autouse=True)

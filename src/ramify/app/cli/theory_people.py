@@ -84,7 +84,8 @@ def people(
 
 def _print(found: Results) -> None:
     rows = found.to_json()["people"]
-    typer.echo(f"{found.name}: {len(rows)} began, {len(found.kept)} count")
+    said = "" if found.rehearsal is None else f" (a rehearsal, simulated by {found.rehearsal})"
+    typer.echo(f"{found.name}: {len(rows)} began, {len(found.kept)} count{said}")
     if rows:
         typer.echo(
             f"{'participant':<14}  {'choices':>9}  {'mean s':>6}  {'away s':>6}  {'code':<12}  left out"

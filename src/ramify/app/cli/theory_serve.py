@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ramify.app.cli.theory_people import Back, Code, Design, Name, Seed, TextsFile, TrialCount, study_of
 
+if TYPE_CHECKING:
+    from ramify.discover.theory.people import Conduct, Study
+
 Out = Annotated[Path, typer.Option("--out", help="Results: a file of JSON lines that only grows.")]
 Most = Annotated[
     int | None, typer.Option("--people", min=1, help="How many may begin; all who come without it.")
+]
+Rehearsal = Annotated[
+    int | None,
+    typer.Option("--rehearse", min=1, help="Serve nothing: write results of so many simulated people."),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for other machines.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
@@ -27,6 +34,7 @@ def serve(
     code: Code = None,
     back: Back = None,
     most: Most = None,
+    rehearsal: Rehearsal = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
 ) -> None:
@@ -40,6 +48,9 @@ def serve(
     from ramify.discover.theory.people import Conduct
 
     study = study_of(design, texts, name, trials, seed, code, back)
+    if rehearsal is not None:
+        _rehearse(study, rehearsal, out)
+        return
     with Conduct.open(study, out, most=most) as conduct:
 
         def ready(address: str) -> None:
@@ -55,10 +66,16 @@ def serve(
     )
 
 
-def _announcement(address: str, conduct: object, out: Path, texts: Path | None) -> list[str]:
-    from ramify.discover.theory.people import Conduct
+def _rehearse(study: Study, people: int, out: Path) -> None:
+    from ramify.discover.theory.domains import domain_named
+    from ramify.discover.theory.people import rehearse
 
-    assert isinstance(conduct, Conduct)
+    theory = domain_named(study.experiment.domain).ranked()[0]
+    rehearse(study, theory, people, out)
+    typer.echo(f"{people} people simulated by {theory.name}, in {out}; nobody was asked", err=True)
+
+
+def _announcement(address: str, conduct: Conduct, out: Path, texts: Path | None) -> list[str]:
     study, began = conduct.study, sum(conduct.counts.values())
     lines = [f"{study.name} at {address}: {study.total} choices of {study.experiment.stimuli} pairs"]
     lines.append(f"results in {out}" + (f", {began} people so far" if began else ""))

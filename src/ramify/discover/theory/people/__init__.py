@@ -8,6 +8,7 @@ from ramify.discover.theory.people.conduct import Conduct, Standing
 from ramify.discover.theory.people.design import read_experiment
 from ramify.discover.theory.people.document import Study, document
 from ramify.discover.theory.people.record import Answer
+from ramify.discover.theory.people.rehearse import rehearse
 from ramify.discover.theory.people.results import Results, read_results
 from ramify.discover.theory.people.texts import Texts, default_texts, read_texts
 
@@ -24,4 +25,5 @@ __all__ = [
     "read_experiment",
     "read_results",
     "read_texts",
+    "rehearse",
 ]

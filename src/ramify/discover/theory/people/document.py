@@ -33,7 +33,7 @@ class Study:
 
     ``trials``: how many choices one person makes, as far as whole repetitions of the pairs go. ``seed``:
     of the orders of the pairs. ``post``: where a page without a server sends the answers at its end; None:
-    the person saves them as a file.
+    the person saves them as a file. ``rehearsal``: the theory whose simulations stand in for people.
 
     Raises: BadInput for an experiment without a page, or settings out of range.
     """
@@ -45,6 +45,7 @@ class Study:
     seed: int = 0
     completion: Completion = field(default_factory=Completion)
     post: str | None = None
+    rehearsal: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.experiment, CueExperiment | GambleExperiment):
@@ -82,6 +83,8 @@ class Study:
     def header(self) -> Json:
         """What results begin with."""
         design = {"experiment": self.experiment.to_json(), "trials": self.trials, "seed": self.seed}
+        if self.rehearsal is not None:
+            design["rehearsal"] = self.rehearsal
         return {"version": VERSION, "name": self.name, "design": design, "digest": content_hash(design)}
 
     def order(self, number: int) -> list[int]:

@@ -107,6 +107,7 @@ class Record:
         self.name = ""
         self.digest: str | None = None
         self.texts: str | None = None
+        self.rehearsal: str | None = None
         self.people: dict[str, Person] = {}
         self._experiment: Experiment | None = None
         self._trials = 0
@@ -159,6 +160,7 @@ class Record:
             raise BadInput("a second study in one file")
         design = body["design"]
         self.name, self.digest = str(body["name"]), str(body["digest"])
+        self.rehearsal = design.get("rehearsal")
         self._experiment, self._trials = experiment_of(design["experiment"]), int(design["trials"])
 
     def _begin(self, time: float, body: Mapping[str, Any]) -> None:

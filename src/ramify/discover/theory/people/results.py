@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -38,12 +38,16 @@ COLUMNS: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A study as it stands: its people in the order they began, and why each is left out who is."""
+    """A study as it stands: its people in the order they began, and why each is left out who is.
+
+    ``rehearsal``: the theory that simulated them; None: they are people.
+    """
 
     name: str
     experiment: Experiment
     people: tuple[Person, ...]
     reasons: dict[str, str]
+    rehearsal: str | None = None
 
     @property
     def kept(self) -> tuple[Person, ...]:
@@ -61,12 +65,14 @@ class Results:
         stimulus, response = (
             np.concatenate([getattr(p, name) for p in parts]) for name in ("stimulus", "response")
         )
-        return Observation(self.name, self.experiment, Trials(person, stimulus, response))
+        name = self.name if self.rehearsal is None else f"{self.name}, a rehearsal"
+        return Observation(name, self.experiment, Trials(person, stimulus, response))
 
     def to_json(self) -> Json:
         """Everybody's part, without the single choices."""
         return {
             "name": self.name,
+            "rehearsal": self.rehearsal,
             "kept": len(self.kept),
             "left_out": len(self.reasons),
             "people": [person_row(one, self.reasons.get(one.id)) for one in self.people],
@@ -100,7 +106,8 @@ def read_results(path: Path | str, rules: QualityRules | None = None) -> Results
     except OSError as error:
         raise BadInput(f"the results cannot be read: {error.strerror}", where=str(file)) from error
     people = tuple(record.people.values())
-    return Results(record.name, record.experiment, people, _reasons(people, rules or QualityRules()))
+    reasons = _reasons(people, rules or QualityRules())
+    return Results(record.name, record.experiment, people, reasons, record.rehearsal)
 
 
 def is_results(path: Path | str) -> bool:
@@ -247,4 +254,4 @@ def find_person(results: Results, path: Path | str, whose: str) -> Results:
     if not found:
         raise BadInput(f"{recruiter} sent nobody of this number", where=str(path))
     reasons = {one.id: results.reasons[one.id] for one in found if one.id in results.reasons}
-    return Results(results.name, results.experiment, found, reasons)
+    return replace(results, people=found, reasons=reasons)
