@@ -17,6 +17,7 @@ from ramify.discover.evolve.worlds import Ready
 BELIEF: Final = "belief"
 VERSION: Final = "1"
 REASON: Final = "judge replaced"
+SUPERSEDED: Final = "later beliefs"
 
 
 @final
@@ -95,6 +96,9 @@ class Follower:
         reads = tuple(sorted({record_producer(one).id for one in archive.records}))
         told = {"eps": self._eps, "outcomes": archive.outcomes}
         producer = Producer("evolve:belief", VERSION, told, reads)
+        for one in self._tree.producers():
+            if one.name == producer.name and one.id != producer.id:
+                self._tree.retire(one.id, SUPERSEDED)
         self._tree.add_producer(producer)
         good, bad = own_counts(archive.records, len(archive))
         beliefs = best_beliefs(good, bad, self._eps)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from ramify.core.errors import BadInput
-from ramify.core.tree import Producer, Tree
+from ramify.core.tree import Producer, Score, Tree
 from ramify.core.tree.scoring import chain
 from ramify.discover.evolve.swap import Stale, Verdict
 from ramify.discover.evolve.verdict_files import verdict_value
@@ -82,11 +82,16 @@ def tree_verdicts(
         value = verdict_value(score.value, where, threshold)
         found.append(
             Verdict(
-                f"{score.node}/{score.name}", judge.label, score.node, value,
+                _id(score), judge.label, score.node, value,
                 source if isinstance(source, str) else None,
             )
         )  # fmt: skip
     return found
+
+
+def _id(score: Score) -> str:
+    """A score's id in reports: node, name, and eight digits of its producer."""
+    return f"{score.node}/{score.name}@{score.producer[:8]}"
 
 
 def stale_on_tree(tree: Tree, old: TreeJudge, judged: Collection[str] = ()) -> Stale:
@@ -99,7 +104,7 @@ def stale_on_tree(tree: Tree, old: TreeJudge, judged: Collection[str] = ()) -> S
     waiting: dict[str, None] = {}
     for producer in gone:
         for score in tree.scores(producer=producer):
-            ids.append(f"{score.node}/{score.name}")
+            ids.append(_id(score))
             if producer != old.producer.id:
                 continue
             if score.node in judged:
