@@ -29,7 +29,7 @@ SOUND: dict[Metric, float] = {
     m.PACKED: 8, m.SCALAR: 2, m.PACKED_128: 0, m.PACKED_256: 8, m.PACKED_512: 0, m.WIDEST_BITS: 256, m.FMA: 8,
     m.ITEM_BYTES: 4,
     m.LOOPS: 1, m.FP_LOOPS: 1, m.VECTOR_LOOPS: 1, m.LOOP_INSTRUCTIONS: 20, m.DIVISIONS: 0, m.ROOTS: 0,
-    m.LIBM_CALLS: 0, m.OTHER_CALLS: 0, m.STACK_LOADS: 0, m.STACK_STORES: 0, m.STREAMING: 0,
+    m.LIBM_CALLS: 0, m.OTHER_CALLS: 0, m.STACK_LOADS: 0, m.STACK_STORES: 0, m.STREAMING: 0, m.UPDATES: 0,
     m.VECTORISED: 1, m.MISSED: 1, m.VECTOR_BYTES: 32,
     m.LOOP_CYCLES: 4.2, m.BLOCK_CYCLES: 4, m.PORT_USE: 0.8,
     m.SAMPLES: 900, m.INSIDE: 0.97, m.STACK_SHARE: 0, m.FAULTS: 3,
@@ -198,6 +198,20 @@ def test_lines_fetched_only_to_be_written_over_are_found_where_stores_do_not_str
     assert found(streaming_stores_loop=2) == []
     assert found(ll_write_misses=n / 320) == []  # 0.8 MB: caches hold it
     assert found(ll_read_misses=n / 2) == []  # a small part of what moves
+
+
+def test_counts_at_indexed_places_wait_where_neither_ceiling_is_near() -> None:
+    work = Work(1e6, 4e6)
+
+    def chains(updates: int, seconds: float) -> list[str]:
+        known = signals({m.UPDATES: updates, m.SECONDS: seconds, m.LL_READ_MISSES: 62500})
+        told = diagnose_cpu(known, work, MACHINE, every=True).findings
+        return [one.cause for one in told if one.tool == "DependencyChain"]
+
+    (cause,) = chains(1, 1e-3)
+    assert "Sums in memory at places that an index names" in cause
+    assert chains(0, 1e-3) == []
+    assert chains(1, 4e6 / MACHINE.bandwidth) == []
 
 
 def test_a_written_line_moves_twice_unless_it_is_streamed() -> None:

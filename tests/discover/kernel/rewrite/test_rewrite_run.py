@@ -21,7 +21,7 @@ LARGE = {
     "rows": (6, 8),
     "count": (8,),
     "copies": (8,),
-    "ahead": (64,),
+    "ahead": (64, 512),
 }
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 

@@ -87,6 +87,9 @@ LIBM_CALLS = Metric(
 OTHER_CALLS = Metric("objdump", "other_calls_loop", "other calls in innermost loops")
 STACK_LOADS = Metric("objdump", "stack_loads_loop", "loads from the stack in innermost loops")
 STACK_STORES = Metric("objdump", "stack_stores_loop", "stores to the stack in innermost loops")
+UPDATES = Metric(
+    "objdump", "indexed_updates_loop", "sums in memory at places that were loaded, in innermost loops"
+)
 STREAMING = Metric("objdump", "streaming_stores_loop", "stores past the caches in innermost loops")
 
 # The compiler's records, loops counted by source line.

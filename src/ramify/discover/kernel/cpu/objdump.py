@@ -25,6 +25,9 @@ _ARITHMETIC = re.compile(
 _ROOT = re.compile(r"^v?sqrt[ps][sd]$")
 _DIVIDE = re.compile(r"^(?:v?div[ps][sd]|i?div[bwlq]?)$")
 _FMA = re.compile(r"^vfn?m(?:add|sub|addsub|subadd)\d{3}[ps][sd]$")
+_UPDATE = re.compile(r"^(?:add|sub|inc|dec)[bwlq]?$")
+_LOAD = re.compile(r"^mov(?:[sz]?[bwl][wlq]|[lq]|abs)?$")
+_INDEXED = re.compile(r"\(%\w+,%(\w+)(?:,\d)?\)$")
 _STREAMING = re.compile(r"^v?movnt(?:ps|pd|dq|i|q)$")
 _ONLY_READ = re.compile(r"^(?:cmp|test|v?u?comis|bt|push|i?div|i?mul|prefetch)")
 _AVX512 = re.compile(r"%zmm\d|%k[0-7]\b|%[xy]mm(?:1[6-9]|2\d|3[01])\b")
@@ -72,6 +75,7 @@ def parse(text: str, entry: str) -> tuple[dict[str, float], tuple[str, ...]]:
         m.OTHER_CALLS.name: len(calls) - len(libm),
         m.STACK_LOADS.name: _count(stack, lambda one: not is_store(one)),
         m.STACK_STORES.name: _count(stack, is_store),
+        m.UPDATES.name: sum(map(_updates, loops)),
         m.STREAMING.name: _count(inner, lambda one: bool(_STREAMING.match(one.name))),
     }
     arithmetic = [one for one in inner if _kind(one)]
@@ -165,6 +169,19 @@ def _on_stack(body: Sequence[Instruction]) -> list[Instruction]:
     """Loads and stores of spilled registers; the base register is a frame's only where it was set to be."""
     frame = any(one.name.startswith("mov") and one.operands == "%rsp,%rbp" for one in body)
     return [one for one in body if is_stack(one.operands, frame) and not one.name.startswith(("lea", "nop"))]
+
+
+def _updates(loop: Sequence[Instruction]) -> int:
+    """Sums in memory whose index the same loop reads from memory."""
+    loads = [one.operands for one in loop if _LOAD.match(one.name) and "(" in one.operands]
+    loaded = {_family(operands.rpartition("%")[2]) for operands in loads if not operands.endswith(")")}
+    places = [_INDEXED.search(one.operands) for one in loop if _UPDATE.match(one.name)]
+    return sum(place is not None and _family(place[1]) in loaded for place in places)
+
+
+def _family(register: str) -> str:
+    """A register's name without its width."""
+    return re.sub(r"^[er](?=[a-z]{2}$)|(?<=\d)[bwd]$|(?<=[sdbp][ip])l$", "", register)
 
 
 def _count(items: Iterable[Instruction], test: Callable[[Instruction], bool]) -> int:

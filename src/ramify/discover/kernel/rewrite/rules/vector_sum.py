@@ -1,4 +1,4 @@
-"""Sums, maxima and minima held in vectors."""
+"""Sums held in vectors, on request with what they read asked for ahead."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ramify.discover.kernel.rewrite.access import fold_of, values_of
 from ramify.discover.kernel.rewrite.depend import parallel
 from ramify.discover.kernel.rewrite.rule import (
     Changed,
+    Given,
     Parameters,
     Rule,
     cut,
@@ -18,6 +19,7 @@ from ramify.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
+from ramify.discover.kernel.rewrite.rules import prefetch
 from ramify.discover.kernel.rewrite.rules.accumulators import folded
 from ramify.discover.kernel.rewrite.syntax import (
     Assign,
@@ -35,14 +37,16 @@ from ramify.discover.kernel.rewrite.syntax import (
     plus,
     put,
 )  # fmt: skip
-from ramify.discover.kernel.rewrite.unit import Unit
+from ramify.discover.kernel.rewrite.unit import Unit, labelled
 from ramify.discover.kernel.rewrite.vector_helpers import with_helpers
 from ramify.discover.kernel.rewrite.vectors import lanes_of, vector_type, widened
 
 
 def _offers(unit: Unit) -> Iterator[dict[str, str | int]]:
     for label in innermost(unit):
-        yield from ({"loop": label, "vectors": count} for count in (1, 2, 4))
+        for count in (1, 2, 4):
+            yield {"loop": label, "vectors": count}
+            yield {"loop": label, "vectors": count, "ahead": prefetch.AHEAD[-1]}
 
 
 def _make(unit: Unit, given: Parameters) -> Changed:
@@ -85,6 +89,10 @@ def _make(unit: Unit, given: Parameters) -> Changed:
     merge = Loop(lane, "int", Number("0"), Number(str(lanes)), 1, gathered)
     main = replace(loop, upper=end, step=lanes * count, body=tuple(body), pragmas=())
     changed = exchange(unit, loop, (*before, *declared, main, merge, replace(loop, lower=end, pragmas=())))
+    if "ahead" in given:
+        (name,) = (one for one, (found, _) in labelled(changed.body).items() if found is main)
+        asked: Given = {"array": prefetch.ALL, "loop": name, "ahead": given["ahead"]}
+        changed = prefetch.RULE.make(changed, asked).unit
     return Changed(with_helpers(changed), rounds)
 
 
