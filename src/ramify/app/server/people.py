@@ -48,11 +48,12 @@ class PageBody(_Body):
 
 
 class BeginBody(_Body):
-    """``params``: of the address, those of recruiting services among them."""
+    """``params``: of the address, recruiting services' among them; ``texts``: digest of those agreed to."""
 
     params: dict[str, str] = Field(default_factory=dict, max_length=64)
     bot: list[Sign] = Field(default_factory=list, max_length=8)
     page: PageBody | None = None
+    texts: str | None = Field(default=None, max_length=64)
 
 
 class AnswerBody(_Body):
@@ -124,7 +125,7 @@ def _add_answers(app: FastAPI, conduct: Conduct) -> None:
     def begin(body: BeginBody, request: Request) -> Response:
         """Consent was given."""
         window = None if body.page is None else body.page.model_dump()
-        return _told(conduct.begin(_token(request), body.params, body.bot, window))
+        return _told(conduct.begin(_token(request), body.params, body.bot, window, body.texts))
 
     @app.post("/api/standing")
     def standing(request: Request) -> Response:

@@ -174,7 +174,10 @@ def test_changed_texts_are_recorded_and_consent_names_those_it_was_given_to(tmp_
         conduct.begin(ONE)
     later = Study.of(PAIRS, trials=6, seed=3, texts=STUDY.texts.model_copy(update={"contact": "x@y.example"}))
     with Conduct.open(later, file) as conduct:
-        conduct.begin(TWO)
+        with pytest.raises(NotNow, match="texts") as caught:
+            conduct.begin(TWO, texts=STUDY.texts_digest)
+        assert caught.value.code == "stale"
+        conduct.begin(TWO, texts=later.texts_digest)
     kinds = [entry.kind for entry in Journal(file)]
     assert kinds == ["study", "texts", "begin", "texts", "begin"]
     first, second = read_results(file).people

@@ -34,7 +34,7 @@ class UnknownVisitor(BadInput):
 class NotNow(BadInput):
     """This person cannot do this, or not any more. ``code``: which of the page's messages says so."""
 
-    def __init__(self, what: str, code: Literal["again", "full", "order"] = "order") -> None:
+    def __init__(self, what: str, code: Literal["again", "full", "order", "stale"] = "order") -> None:
         super().__init__(what)
         self.code = code
 
@@ -130,16 +130,17 @@ class Conduct:
         params: Mapping[str, str] | None = None,
         bot: Sequence[str] = (),
         page: Mapping[str, Any] | None = None,
+        texts: str | None = None,
     ) -> Standing:
         """Somebody agreed to take part. ``token``: a secret that their browser drew.
 
         A token that is known changes nothing. ``params``: of the address; ``bot``: signs of a program seen so
         far. Who comes again on the same visit of a recruiting service, in a browser that forgot its token,
-        goes on where they were.
+        goes on where they were. ``texts``: digest of those that were read; None: of the study's.
 
         Raises:
             BadInput: a token, sign or parameter that is none.
-            NotNow: the person took part before, or the study is full.
+            NotNow: the person took part before, the study is full, or its texts were changed meanwhile.
         """
         if not _TOKEN.match(token):
             raise BadInput("a token is 32 to 128 letters, digits, - and _")
@@ -148,6 +149,8 @@ class Conduct:
         with self._turn:
             if token_digest(token) in self._tokens:
                 return self.standing(token)
+            if texts not in (None, self.study.texts_digest):
+                raise NotNow("these are not the study's texts any more", "stale")
             known = self._sealed.get(pseudonym(self._key, who)) if who else None
             if who and known:
                 return self._again(known, who, token)

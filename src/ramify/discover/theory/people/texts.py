@@ -130,6 +130,7 @@ class Messages(_Section):
     link: str
     contact: str
     elsewhere: str
+    stale: str
     script: str
 
 

@@ -67,6 +67,7 @@
       if (trap.value) bot.add("trap");
       const touch = matchMedia("(pointer: coarse)").matches;
       const page = { width: window.innerWidth, height: window.innerHeight, touch };
+      for (const name of ["away", "left", "outbox"]) store.set(name, null); // of somebody before
       return guarded(async () => began(await transport.begin([...bot], page)));
     };
     return { type: Ramify.ScreenPlugin, pages: [{ heading: say.heading, body, buttons }], act };

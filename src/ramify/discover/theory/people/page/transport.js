@@ -10,24 +10,24 @@
   class Store {
     constructor(study, person) {
       this.prefix = `ramify:${study}:${person}:`;
-      this.memory = new Map();
+      this.memory = new Map(); // only what could not be stored
     }
     get(name) {
       const kept = this.memory.get(name);
       if (kept !== undefined) return JSON.parse(kept);
       try {
-        return JSON.parse(localStorage.getItem(this.prefix + name));
+        return JSON.parse(localStorage.getItem(this.prefix + name)); // another window may have written it
       } catch {
-        return null; // no storage here: the tab's memory must do
+        return null;
       }
     }
     set(name, value) {
       const text = JSON.stringify(value);
-      this.memory.set(name, text);
       try {
         localStorage.setItem(this.prefix + name, text);
+        this.memory.delete(name);
       } catch {
-        /* full or forbidden: memory has it */
+        this.memory.set(name, text); // full or forbidden
       }
     }
   }
@@ -102,7 +102,7 @@
     begin(bot, page) {
       this.token = hex(6);
       this.store.set("token", this.token); // before it is sent: a second try is the same person
-      return this.post("begin", { params: this.params, bot, page });
+      return this.post("begin", { params: this.params, bot, page, texts: this.study.texts_digest });
     }
     async answer(choice) {
       this.store.set("outbox", choice);
