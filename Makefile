@@ -44,7 +44,7 @@ demo: $(READY) ## The whole story in under three minutes: runs/demo
 
 test: $(READY) ## All tests, with the coverage gate
 	@rm -f .coverage .coverage.*
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --lines $(ARGS)
+	@OMP_NUM_THREADS=1 COV_LINES=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
 
 check: format lint types imports surface wheel docs docs-run ## Style, types, contracts, wheel, docs that run

@@ -59,18 +59,15 @@ socket.socket.connect = _connect_locally
 socket.getaddrinfo = _resolve_locally
 
 EXECUTED = Finder("ramify", checked=PURE)
-
-
-def pytest_addoption(parser):
-    parser.addoption("--lines", action="store_true", help="write which lines of the package ran, .coverage.*")
+LINES = bool(os.environ.get("COV_LINES"))  # write which lines of the package run, .coverage.*
+if LINES:
+    EXECUTED.install()
 
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # workers have that of the process which started them
         config.ramify_home = tempfile.TemporaryDirectory(prefix="ramify-tests-home-")
         os.environ["RAMIFY_HOME"] = config.ramify_home.name  # never what the developer has built
-    if config.getoption("--lines"):
-        EXECUTED.install()
 
 
 def pytest_collection_finish():
@@ -84,5 +81,5 @@ def pytest_unconfigure(config):
 
 
 def pytest_sessionfinish(session):
-    if session.config.getoption("--lines"):
+    if LINES:
         EXECUTED.write(session.config.rootpath)
