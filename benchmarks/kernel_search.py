@@ -57,7 +57,7 @@ TASKS = (
     Task("stencil", {"n": 2048}, {"n": 1024}, 4),
     Task("softmax", {"rows": 2048, "n": 1024}, {"rows": 256, "n": 1024}, 4),
     Task("histogram", {"n": 1 << 22, "bins": 2}, {"n": 1 << 18, "bins": 2}, 8),
-    Task("spmv", {"rows": 2048, "nnz": 1 << 21}, {"rows": 256, "nnz": 1 << 18}, 8),
+    Task("spmv", {"rows": 2048, "nnz": 1 << 21}, {"rows": 256, "nnz": 1 << 18}, 10),
 )
 
 

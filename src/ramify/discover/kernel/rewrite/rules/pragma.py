@@ -70,5 +70,5 @@ def _simd(unit: Unit, given: Parameters) -> Changed:
 
 
 IVDEP = Rule("ivdep", ("CpuScalarFallback",), _each, _ivdep)
-UNROLL = Rule("unroll_pragma", ("DependencyChain", "PortPressure"), _unrolls, _unroll)
+UNROLL = Rule("unroll_pragma", ("PortPressure",), _unrolls, _unroll)
 SIMD = Rule("simd", ("CpuScalarFallback", "DependencyChain"), _each, _simd)
