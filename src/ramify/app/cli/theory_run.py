@@ -140,14 +140,21 @@ def _print(told: dict[str, Any]) -> None:
         typer.echo(f"round {one['round']}: {one['ruling']} for {one['loser']} ({one['why']})")
     typer.echo(f"{'label':<8} {'loss':>8} {'mse_pB':>8} {'relative':>9}  theory")
     for one in told["theories"]:
-        relative = "-" if one["relative"] is None else f"{one['relative']:.3f}"
-        numbers = f"{one['loss']:8.4f} {one['mse_pb']:8.4f} {relative:>9}"
+        shown = ["-" if one[key] is None else f"{one[key]:.4f}" for key in ("loss", "mse_pb", "relative")]
+        numbers = f"{shown[0]:>8} {shown[1]:>8} {shown[2]:>9}"
         typer.echo(f"{one['label']:<8} {numbers}  {one['title']}" + (", stands" if one["slot"] else ""))
     if told["state"] != "done":
         typer.echo(f"ended: {told['state']}. {told['why']}")
-    typer.echo(
-        f"winner: {told['winner']}"
-        if told["winner"]
-        else "no theory is better than a coin by more than chance"
-    )
+    if told["order"] is not None:
+        order, people = told["order"], told["order"]["people"]
+        typer.echo(
+            f"lag-1 of people {people['estimate']:.3f} [{people['low']:.3f}, {people['high']:.3f}], "
+            f"of {order['name']} {order['theory']:.3f}"
+        )
+    if not told["observations"]:
+        typer.echo("nothing was observed: no design was admitted")
+    elif told["winner"]:
+        typer.echo(f"winner: {told['winner']}")
+    else:
+        typer.echo("by rates of choice, no theory is better than a coin")
     typer.echo(f"{told['folder']}: theories/, trials/, leaderboard.csv, leaderboard.svg, tree.db")

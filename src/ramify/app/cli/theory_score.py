@@ -28,6 +28,9 @@ Validities = Annotated[str | None, typer.Option(help="Of the cues, where a CSV h
 Draws = Annotated[int, typer.Option(min=1, help="Draws from each theory's priors.")]
 Redraws = Annotated[int, typer.Option(min=100, help="Samples of people for the intervals.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
+Pictures = Annotated[
+    Path | None, typer.Option(help="Folder for dial.svg and, with graded ratings, utility.svg.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -39,6 +42,7 @@ def score(
     draws: Draws = 2000,
     redraws: Redraws = 2000,
     seed: Seed = 1,
+    pictures: Pictures = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank theories on people's choices by their priors alone: nothing is fitted.
@@ -51,6 +55,7 @@ def score(
     from ramify.discover.theory.open import open_theories, read_choices
     from ramify.discover.theory.order import score_order
     from ramify.discover.theory.predictive import score_theories
+    from ramify.discover.theory.report import draw_pictures
     from ramify.discover.theory.sandboxed import LIMITS
 
     read = read_choices(existing(data), foreign=foreign, validities=numbers(validities))
@@ -58,10 +63,13 @@ def score(
         theories = open_theories(theory or (), sandbox, read.observations[0].experiment.domain)
         board = score_theories(theories, read.observations, seed=seed, draws=draws, redraws=redraws)
         order = score_order(theories, read.observations, seed=seed)
+    drawn = [] if pictures is None else draw_pictures(read.observations, pictures, seed=seed)
     if as_json:
         print_json(_json(board, order, read.foreign))
     else:
         _print(board, order, read.foreign)
+        for one in drawn:
+            typer.echo(str(one))
     if board.winner() is None:
         raise typer.Exit(1)
 

@@ -1,6 +1,7 @@
 """Pictures of theories: the leaderboard over rounds, the dial, the utility of ratings."""
 
 from ramify.discover.theory.report.dial import DialCurve, dial_curve, dial_picture
+from ramify.discover.theory.report.draw import draw_pictures
 from ramify.discover.theory.report.leaderboard import leaderboard_picture
 from ramify.discover.theory.report.utility import UtilityCurve, utility_curve, utility_picture
 
@@ -9,6 +10,7 @@ __all__ = [
     "UtilityCurve",
     "dial_curve",
     "dial_picture",
+    "draw_pictures",
     "leaderboard_picture",
     "utility_curve",
     "utility_picture",

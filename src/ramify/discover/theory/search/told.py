@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ramify.core.types import Json
+from ramify.discover.theory.order import OrderScore, score_order
 from ramify.discover.theory.predictive import Scoreboard, score_theories
 from ramify.discover.theory.search.loop import Outcome, TheorySearch
 
@@ -21,6 +23,20 @@ def scoreboard(search: TheorySearch, *, draws: int = 1000, redraws: int = 500) -
     return score_theories(choosers, observations, seed=search.settings.seed, draws=draws, redraws=redraws)
 
 
+def ordered(search: TheorySearch, outcome: Outcome) -> OrderScore | None:
+    """Lag-1 of the best theory beside people's; None where people's choices show none beyond chance.
+
+    A theory of order alone has a coin's rates and can win nothing by them: this is what it is seen by.
+    """
+    if outcome.best is None:
+        return None
+    chooser = search.theories[outcome.best].chooser(outcome.best, search.domain, search.sandbox)
+    found = score_order([chooser], [one.observation for one in search.seen], seed=search.settings.seed)[0]
+    if found.people is None or found.people.low <= 0 <= found.people.high:
+        return None
+    return found
+
+
 def told_search(search: TheorySearch, outcome: Outcome) -> Json:
     """What a search found: theories, best loss first, observations, verdicts, refused designs, winner."""
     board = scoreboard(search)
@@ -32,16 +48,18 @@ def told_search(search: TheorySearch, outcome: Outcome) -> Json:
         rows.append({
             "label": label, "title": spec.title(search.domain), "parent": search.parents[label],
             "slot": search.slots.index(label) + 1 if label in search.slots else None,
-            "loss": outcome.losses.get(label, float("nan")),
-            "mse_pb": sum(errors) / len(errors) if errors else float("nan"),
+            "loss": outcome.losses.get(label),
+            "mse_pb": sum(errors) / len(errors) if errors else None,
             "relative": relative.get(label),
         })  # fmt: skip
+    order = ordered(search, outcome)
     return {
+        "order": None if order is None else asdict(order),
         "state": outcome.state,
         "why": outcome.why,
         "best": outcome.best,
         "winner": None if board is None else board.winner(),
-        "theories": sorted(rows, key=lambda row: row["loss"]),
+        "theories": sorted(rows, key=lambda row: (row["loss"] is None, row["loss"])),
         "observations": [
             {"name": one.name, "people": len(one.observation.trials.people), "statistic": one.metric.name,
              "real": one.real}

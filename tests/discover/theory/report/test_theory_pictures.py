@@ -1,0 +1,62 @@
+"""Pictures hold what was measured; the utility curve finds a planted bend."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.discover.theory.cues import rules
+from ramify.discover.theory.cues.designs import random_design
+from ramify.discover.theory.priors import Fixed
+from ramify.discover.theory.report import dial_curve, dial_picture, utility_curve, utility_picture
+from ramify.discover.theory.report.svg import label, num, spread
+from ramify.discover.theory.simulate import simulate
+from ramify.discover.theory.trials import Observation
+
+
+def seen(rule, top, count=5):
+    rng = np.random.default_rng(0)
+    designs = [random_design(rng, cues=(4, 5), top=top) for _ in range(count)]
+    return [Observation(str(i), one, simulate(rule, one, 25, i)) for i, one in enumerate(designs)]
+
+
+def test_the_dial_s_curve_has_its_least_where_people_are():
+    planted = replace(rules.dial(), priors={**rules.dial().priors, "g": Fixed(3.0)})
+    curve = dial_curve(seen(planted, 1), draws=300, redraws=100, powers=(0.0, 1.0, 3.0, 10.0))
+    assert curve.best == 3.0
+    assert curve.errors[2].high < curve.coin
+    text = dial_picture(curve)
+    ElementTree.fromstring(text)
+    assert "least at g = 3" in text
+
+
+@pytest.mark.parametrize("power", [0.4, 1.0])
+def test_a_planted_utility_is_found(power):
+    """The 95 % interval over people, one data set each; the truth of the concave one is .676."""
+    priors = {**rules.diminishing_wadd().priors, "a": Fixed(power), "s": Fixed(0.5)}
+    curve = utility_curve(seen(replace(rules.diminishing_wadd(), priors=priors), 10, 8), redraws=300)
+    truth = rules.concave(np.asarray(5.0), power, 0.5) / rules.concave(np.asarray(10.0), power, 0.5)
+    estimate, low, high = curve.bend
+    assert low <= truth <= high
+    assert (low > 0.5) == (power < 1)
+    assert curve.prior_bend == pytest.approx(0.5, abs=0.02)
+    assert (curve.low <= curve.mean + 1e-9).all()
+    ElementTree.fromstring(utility_picture(curve))
+    assert f"{estimate:.3f}" in utility_picture(curve)
+
+
+def test_binary_ratings_say_nothing_of_utility():
+    with pytest.raises(BadInput, match="graded"):
+        utility_curve(seen(rules.wadd(), 1, 1))
+
+
+def test_svg_parts():
+    assert num(-0.01) == "0"
+    assert "&lt;b&gt;" in label(1, 2, "<b>")
+    places = spread([10, 11, 40], 8)
+    assert all(b - a >= 8 for a, b in itertools.pairwise(places))

@@ -1,0 +1,51 @@
+"""Lag-1 beside rates, and what designs can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ramify.core.errors import BadInput
+from ramify.discover.theory.cues import rules
+from ramify.discover.theory.cues.designs import random_design
+from ramify.discover.theory.cues.experiment import CueExperiment
+from ramify.discover.theory.metrics import lag_one
+from ramify.discover.theory.order import score_order
+from ramify.discover.theory.power import power_table
+from ramify.discover.theory.simulate import simulate
+from ramify.discover.theory.trials import Observation, Trials
+
+DESIGN = random_design(np.random.default_rng(1), cues=(4, 4))
+
+
+def test_order_is_seen_by_lag_one_alone():
+    alternation = rules.stress_rules()[0]
+    seen = [Observation("one", DESIGN, simulate(alternation, DESIGN, 25, 3))]
+    alike, plain = score_order([alternation, rules.wadd()], seen, seed=1)
+    assert alike.people.estimate == pytest.approx(lag_one()(seen[0].trials))
+    assert alike.people.low < alike.people.estimate < alike.people.high < -0.5
+    assert alike.error < 0.01 < 0.3 < plain.error
+
+
+def test_people_who_never_vary_have_no_order():
+    flat = Observation("one", DESIGN, Trials(np.repeat([0, 1], 6), np.tile(np.arange(6), 2), np.zeros(12)))
+    (found,) = score_order([rules.wadd()], [flat], seed=1)
+    assert found.people is None
+    assert found.error is None
+
+
+def test_a_design_that_separates_needs_few_people_and_one_that_cannot_none():
+    apart = CueExperiment.of((0.9, 0.8, 0.7), [[1, 0, 0]], [[0, 1, 1]])
+    alike = CueExperiment.of((0.9, 0.8, 0.7), [[1, 1, 1]], [[0, 0, 0]])
+    table = power_table(
+        rules.take_the_best(), rules.tallying(), [("apart", apart), ("alike", alike)], seed=1, numbers=(5, 25)
+    )
+    one, other = table.designs
+    assert one.statistic == "agreement with take-the-best"
+    assert one.needed <= 5
+    assert one.power[0] <= one.power[1] == pytest.approx(1)
+    assert one.jsd > other.jsd
+    assert other.needed is None or other.needed > 100
+    assert table.passing.estimate == 0.5
+    with pytest.raises(BadInput):
+        power_table(rules.wadd(), rules.tallying(), [], seed=1)
