@@ -223,3 +223,34 @@ def test_declining_records_nothing_and_withdrawing_forgets(tmp_path):
             page.wait_for_selector("text=You have withdrawn")
 
     browser.in_browser(visit)
+
+
+def test_a_page_without_a_server_sends_the_answers_or_has_them_saved(tmp_path):
+    """The collector fails once, then takes them; another refuses them, and the person saves a file."""
+    sent = []
+
+    def collect(route):
+        sent.append(route.request.post_data)
+        route.fulfill(status=503 if len(sent) == 1 else 200, headers={"access-control-allow-origin": "*"})
+
+    def visit(chromium):
+        for name in ("taken", "refused"):
+            post = f"http://localhost:9/{name}"
+            export(Study.of(GAMBLES, trials=2, post=post), tmp_path / name)
+            with opened(chromium, []) as page:
+                page.route("http://localhost:9/taken", collect)
+                page.route("http://localhost:9/refused", lambda route: route.fulfill(status=403))
+                page.goto((tmp_path / name / "index.html").as_uri())
+                for label in ("I agree, begin", "Next", "Start"):
+                    page.get_by_role("button", name=label).click()
+                for number in (1, 2):
+                    choice(page, number, 2)
+                    page.keyboard.press("j")
+                page.wait_for_selector(".code")
+                assert page.get_by_role("button", name="Save my answers").count() == (name == "refused")
+
+    browser.in_browser(visit)
+    assert len(sent) == 2
+    (tmp_path / "sent.json").write_text(sent[1])
+    (person,) = read_results(tmp_path / "sent.json").people
+    assert (person.status, [one.response for one in person.answers]) == ("ended", [1, 1])

@@ -155,7 +155,7 @@
 
   function end(standing) {
     const say = texts.end;
-    const keep = study.mode === "file" && !study.post;
+    const keep = study.mode === "file" && !standing.saved;
     const file = keep && make("button", { type: "button", className: "primary", onclick: download }, say.download);
     const saving = keep ? [...paragraphs([fill(say.send, { contact: texts.contact })]), make("div", { className: "buttons" }, file)] : paragraphs(say.text);
     const code = make("p", { className: "code" }, standing.code);

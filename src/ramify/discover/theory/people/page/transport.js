@@ -4,6 +4,7 @@
   const Ramify = (window.Ramify = window.Ramify || {});
   const PATIENCE_MS = 10000;
   const WAITS_MS = [400, 800, 1600, 3200, 6400];
+  const POSTS = 5;
   const LETTERS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ";
 
   /** What is kept in the browser: of this study and, where a link names somebody, of that person. */
@@ -46,8 +47,8 @@
   }
   const hex = (count) => [...random(count)].map((one) => one.toString(16).padStart(8, "0")).join("");
 
-  /** Send until it arrives; `lost` is told while it does not. A refusal is thrown. */
-  async function send(address, body, token, lost) {
+  /** Send until it arrives, `most` times; `lost` is told while it does not. A refusal is thrown. */
+  async function send(address, body, token, lost, most = Infinity) {
     for (let tries = 0; ; tries += 1) {
       const stop = new AbortController();
       const late = setTimeout(() => stop.abort(), PATIENCE_MS);
@@ -70,6 +71,10 @@
         if (error instanceof Refused) throw error;
       } finally {
         clearTimeout(late);
+      }
+      if (tries + 1 >= most) {
+        lost(false);
+        throw new Refused(0, "");
       }
       if (tries > 0) lost(true); // once is no reason for alarm
       await pause(WAITS_MS[Math.min(tries, WAITS_MS.length - 1)]);
@@ -181,9 +186,14 @@
       this.add("withdraw", { participant: this.first.participant });
       return this.standing();
     }
+    /** Send the answers where the study wants them; where that fails, the person is asked to save them. */
     async sendAll() {
-      await send(this.study.post, this.file(), null, this.lost);
-      this.store.set("sent", true);
+      try {
+        await send(this.study.post, this.file(), null, this.lost, POSTS);
+        this.store.set("sent", true);
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+      }
     }
     file() {
       return { format: "ramify-people", header: this.study.header, entries: this.entries };
