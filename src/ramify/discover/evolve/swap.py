@@ -162,14 +162,13 @@ def check_verdicts(stored: Sequence[Verdict]) -> None:
     """Refuse verdicts that are not 0 or 1, name no judge or item, or share an id (BadInput)."""
     ids: set[str] = set()
     for verdict in stored:
-        where = f"score {verdict.id!r}"
         if verdict.value not in (0, 1):
-            raise BadInput(f"the verdict is {verdict.value!r}, not 0 or 1", where=where,
+            raise BadInput(f"the verdict is {verdict.value!r}, not 0 or 1", where=f"score {verdict.id!r}",
                            hint="turn graded scores into verdicts by the threshold in use")  # fmt: skip
         if not verdict.judge or not verdict.item:
-            raise BadInput("a score names its judge and its item", where=where)
+            raise BadInput("a score names its judge and its item", where=f"score {verdict.id!r}")
         if verdict.id in ids:
-            raise BadInput("two scores have this id", where=where)
+            raise BadInput("two scores have this id", where=f"score {verdict.id!r}")
         ids.add(verdict.id)
 
 
@@ -178,23 +177,30 @@ def said(stored: Sequence[Verdict], judge: str, repeats: Repeats) -> dict[str, i
 
     Raises: BadInput for a judge without verdicts; Mismatch where it contradicts itself, under ``refuse``.
     """
-    votes: dict[str, list[int]] = {}
+    found: dict[str, int] = {}
+    # Most items have one verdict, and a list for each would cost more than the reading.
+    repeated: dict[str, list[int]] = {}
     for verdict in stored:
-        if verdict.judge == judge:
-            votes.setdefault(verdict.item, []).append(verdict.value)
-    if not votes:
+        if verdict.judge != judge:
+            continue
+        if verdict.item in found:
+            repeated.setdefault(verdict.item, [found[verdict.item]]).append(verdict.value)
+        else:
+            found[verdict.item] = verdict.value
+    if not found:
         known = sorted({verdict.judge for verdict in stored})
         raise BadInput(f"no verdicts of judge {judge!r}", hint=f"judges here: {', '.join(known) or 'none'}")
-    said: dict[str, int] = {}
-    for item, given in votes.items():
+    for item, given in repeated.items():
         share = sum(given) / len(given)
         if repeats == "refuse" and 0 < share < 1:
             raise Mismatch(
                 f"judge {judge!r} says both 0 and 1 of item {item!r}", hint="let a majority decide (repeats)"
             )
-        if share != 0.5:
-            said[item] = int(share > 0.5)
-    return said
+        if share == 0.5:
+            del found[item]
+        else:
+            found[item] = int(share > 0.5)
+    return found
 
 
 def _anchor_items(

@@ -59,22 +59,36 @@ def _is_log(file: Path) -> bool:
 
 
 def _lines(file: Path, threshold: float | None) -> Iterator[Verdict]:
+    name = str(file)
+    for number, row in _rows(file):
+        judge, item, source = row.get("judge"), row.get("item"), row.get("source")
+        place = f"{name}:{number}"
+        if not judge or item is None or "value" not in row:
+            raise BadInput(
+                f"a verdict names its {'value' if judge and item is not None else 'judge and item'}",
+                where=place, hint=f"lines such as {_ROW}",
+            )  # fmt: skip
+        value = verdict_value(row["value"], place, threshold)
+        told = None if source is None else str(source)
+        yield Verdict(str(row.get("id", place)), str(judge), str(item), value, told)
+
+
+def _rows(file: Path) -> list[tuple[int, Json]]:
+    """The objects of JSON lines with their line numbers.
+
+    All lines are parsed as one list, which takes a third of the time; where that fails the lines are read one
+    by one, for a message that names the line.
+    """
+    try:
+        lines = [(n, line) for n, line in enumerate(file.read_text("utf-8").split("\n"), 1) if line.strip()]
+        rows = json.loads(f"[{','.join(line for _, line in lines)}]")
+        if len(rows) == len(lines) and all(type(row) is dict for row in rows):
+            return [(n, row) for (n, _), row in zip(lines, rows, strict=True)]
+    except (ValueError, RecursionError):
+        pass
     with file.open(encoding="utf-8") as stream:
-        for place, row in json_objects(stream, str(file)):
-            judge, item, source = row.get("judge"), row.get("item"), row.get("source")
-            if not judge or item is None or "value" not in row:
-                raise BadInput(
-                    f"a verdict names its {'value' if judge and item is not None else 'judge and item'}",
-                    where=place, hint=f"lines such as {_ROW}",
-                )  # fmt: skip
-            value = verdict_value(row["value"], place, threshold)
-            yield Verdict(
-                str(row.get("id", place)),
-                str(judge),
-                str(item),
-                value,
-                None if source is None else str(source),
-            )
+        found = json_objects(stream, str(file))
+        return [(int(place.rpartition(":")[2]), row) for place, row in found]
 
 
 def _inspect(file: Path, threshold: float | None, outputs: dict[str, tuple[str, str]]) -> Iterator[Verdict]:
@@ -95,6 +109,8 @@ def verdict_value(raw: Any, where: str, threshold: float | None = None) -> int:
 
     Raises: BadInput for anything else.
     """
+    if threshold is None and type(raw) is int and 0 <= raw <= 1:
+        return raw
     if isinstance(raw, str) and raw in LETTERS:
         return LETTERS[raw]
     if isinstance(raw, bool):
