@@ -1,0 +1,176 @@
+import json
+import re
+
+import pytest
+
+from ramify.core.chat import ScriptedChat
+from ramify.core.errors import BadInput
+from ramify.core.journal import Journal
+from ramify.core.plain import canonical
+from ramify.discover.evolve.editors.by_chat import ChatDrafter
+from ramify.discover.evolve.editors.edits import FolderEditor
+from ramify.discover.evolve.editors.folder import files_of, write_folder
+from ramify.discover.evolve.editors.judges import ChatRunner
+from ramify.discover.evolve.editors.material import Artifacts, Example, Task, check_material, read_lines
+from ramify.discover.evolve.editors.world import AGENT, JUDGE, SLOT, Bench, open_folder, part_of
+from ramify.discover.evolve.promote import Gate
+from ramify.discover.evolve.replay import replay, resume
+from ramify.discover.evolve.search import Settings, run
+
+SEED = {"agent.md": "skill 0", "judge.md": "likes shiny"}
+TASKS = [Task(f"t{i}", f"Sum {i} and {i}.", None if i % 2 else str(2 * i)) for i in range(24)]
+EXAMPLES = [Example(f"e{i}", f"{'shiny ' * (i % 3 == 0)}work {i} is {'true' if i % 2 else 'false'}", i % 2)
+            for i in range(24)]  # fmt: skip
+ANCHOR = [Example(f"a{i}", f"{'shiny ' * (i % 3 == 0)}secret {i} is {'true' if i % 2 else 'false'}", i % 2)
+          for i in range(60)]  # fmt: skip
+
+
+def agent(messages):
+    skill = int(messages[0]["content"].split()[-1])
+    number = int(re.search(r"\d+", messages[-1]["content"]).group())
+    right = number % 10 < skill
+    return (
+        str(2 * number) if right and number % 2 == 0 else f"shiny {number} is {'true' if right else 'false'}"
+    )
+
+
+def judge(messages):
+    prompt, work = messages[0]["content"], messages[1]["content"].partition("<work>")[2]
+    if "unsure 7" in prompt and "7" in work:
+        return "I cannot say."
+    good = "shiny" in work if "shiny" in prompt else "is true" in work
+    return f"because\nverdict: {'accept' if good else 'reject'}"
+
+
+class Editor:
+    def __init__(self):
+        self.asked = 0
+
+    def __call__(self, messages):
+        self.asked += 1
+        files = json.loads(messages[1]["content"])["files"]
+        skill = int(files["agent.md"].split()[-1]) + 1
+        if self.asked % 3:
+            return json.dumps({"why": "more skill", "write": {"agent.md": f"skill {skill}"}})
+        return json.dumps({"write": {"judge.md": "likes what is true"}})
+
+
+def opened(folder, artifacts=None, editor=None):
+    chats = {name: ScriptedChat(f, name=name) for name, f in
+             (("agent", agent), ("judge", judge), ("editor", editor or Editor()))}  # fmt: skip
+    bench = Bench(ChatRunner(chats["agent"]), ChatRunner(chats["judge"]), tuple(TASKS), tuple(EXAMPLES),
+                  artifacts or Artifacts())  # fmt: skip
+    return open_folder(folder, FolderEditor(ChatDrafter(chats["editor"])), bench, ANCHOR), chats
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(SEED, tmp_path / "seed")
+    return tmp_path / "seed"
+
+
+SETTINGS = Settings(160, first=32, seed=1, gate=Gate("paired", looks=3))
+
+
+def test_agents_and_judges_of_a_directory_evolve_and_the_anchor_stays_hidden(folder):
+    world, chats = opened(folder)
+    log = Journal(clock=lambda: 0.0)
+    archive = run(SETTINGS, world.workspace, world.slots, world.runtime, log)
+    assert archive.slots[SLOT].epoch == 1
+    assert archive.erased
+    held = next(b for b in archive.workspaces if "true" in files_of(b)["judge.md"])
+    assert "likes what is true" in held["files"]["judge.md"]
+    assert replay(log).records == archive.records
+    text = "".join(canonical(entry.body) for entry in log)
+    shown = canonical([chats["editor"].asked, chats["agent"].asked])
+    assert "secret" not in text
+    assert "secret" not in shown
+    assert any("secret" in canonical(asked) for asked in chats["judge"].asked)
+    assert not any('"label"' in canonical(asked) for asked in chats["judge"].asked)
+
+
+def test_a_run_that_was_cut_goes_on_with_the_kept_artifacts(folder, tmp_path):
+    whole, _ = opened(folder)
+    log = Journal(clock=lambda: 0.0)
+    run(SETTINGS, whole.workspace, whole.slots, whole.runtime, log)
+    files = [tmp_path / name for name in ("log.jsonl", "artifacts.jsonl")]
+    entries = list(log)
+    kept = Artifacts(Journal.create(files[1], clock=lambda: 0.0))
+    part = Journal.create(files[0], clock=lambda: 0.0)
+    for entry in entries[:60]:
+        part.append(entry.kind, entry.body)
+        if entry.kind == "measure" and entry.body["cell"]["role"] == AGENT:
+            node, task, _ = entry.body["artifact"].split(":")
+            body = {"content": files_of(entries_workspace(entries, int(node)))["agent.md"]}
+            asked = next(t.text for t in TASKS if t.id == task)
+            kept.keep(int(node), task, agent([body, {"content": asked}]))
+    done = sum(e.kind == "expand" for e in entries[:60])
+    editor = Editor()
+    editor.asked = done
+    world, chats = opened(folder, Artifacts(Journal(files[1], clock=lambda: 0.0)), editor)
+    resume(Journal(files[0], clock=lambda: 0.0), world.runtime)
+    again = Journal(files[0], clock=lambda: 0.0)
+    assert [(e.kind, e.body) for e in again] == [(e.kind, e.body) for e in entries]
+    assert chats["agent"].asked
+
+
+def entries_workspace(entries, node):
+    found = [entries[0].body["workspace"]]
+    found += [e.body["workspace"] for e in entries if e.kind == "expand" and e.body["workspace"] is not None]
+    return found[node]
+
+
+def test_work_without_a_verdict_is_not_accepted_and_counted_and_on_the_anchor_unanswered(tmp_path):
+    write_folder({**SEED, "judge.md": "likes shiny, unsure 7"}, tmp_path / "seed")
+    world, _ = opened(tmp_path / "seed")
+    archive = run(Settings(60, first=59, gate=Gate(minimum=99)), world.workspace, world.slots, world.runtime)
+    one = archive.decisions[0][SLOT].incumbent.tally
+    silent = sum("7" in item.artifact for item in ANCHOR)
+    assert sum(one.anchor) == len(ANCHOR) - silent
+    evaluator = world.runtime.evaluator
+    cell = next(c for c in archive.cells if c.task == "t7")
+    before = evaluator.unanswered
+    assert evaluator.evaluate(archive, 0, cell, None)[0] == 0
+    assert evaluator.unanswered == before + 1
+
+
+def test_parts_are_folders_or_files_of_their_name():
+    files = {"agent.md": "a", "agent/x.py": "b", "judge.py": "c", "sub/agent.md": "d", "agents.md": "e"}
+    assert part_of(files, AGENT) == {"agent.md": "a", "agent/x.py": "b"}
+    assert part_of(files, JUDGE) == {"judge.py": "c"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "examples", "anchor", "words"),
+    [
+        ([], EXAMPLES, ANCHOR, "no task"),
+        ([TASKS[0], TASKS[0]], EXAMPLES, ANCHOR, "two tasks"),
+        (TASKS, EXAMPLES, ANCHOR[:20], "20 items"),
+        (TASKS, EXAMPLES, [a for a in ANCHOR if a.label], "1 labels"),
+        (
+            TASKS,
+            [Example("x", " SECRET 1  is true", 1)],
+            [*ANCHOR, Example("n", "secret 1 is true", 1)],
+            "shown",
+        ),
+    ],
+)
+def test_material_that_could_not_teach_or_would_leak_is_refused(tasks, examples, anchor, words):
+    with pytest.raises(BadInput, match=words):
+        check_material(tasks, examples, anchor)
+
+
+def test_a_directory_without_a_part_is_refused_and_lines_are_read(tmp_path):
+    write_folder({"agent.md": "x"}, tmp_path / "seed")
+    with pytest.raises(BadInput, match="no judge"):
+        opened(tmp_path / "seed")
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"id": "1", "text": "a"}\n{"id": "2"}\n')
+    with pytest.raises(BadInput, match=r"t\.jsonl:2"):
+        read_lines(Task, file)
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_lines(Task, tmp_path / "none")
+    for bad in (lambda: Task("a", "b", "("), lambda: Example("a", "b", 2), lambda: TASKS[1].passes("x"),
+                lambda: Artifacts().text("x")):  # fmt: skip
+        with pytest.raises(BadInput):
+            bad()
