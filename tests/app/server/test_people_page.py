@@ -31,6 +31,12 @@ FOCUS = """() => {
   const at = document.activeElement;
   return [at.textContent, getComputedStyle(at).outlineStyle, at.id];
 }"""
+#: Leave the window for 0.3 s.
+AWAY = """async () => {
+  window.dispatchEvent(new Event('blur'));
+  await new Promise((done) => setTimeout(done, 310));
+  window.dispatchEvent(new Event('focus'));
+}"""
 #: Whether everything fits the width, and what can be pressed is large enough for a finger.
 FITS = """() => document.documentElement.scrollWidth <= innerWidth
   && [...document.querySelectorAll('button, a')].filter((one) => one.offsetParent)
@@ -241,11 +247,14 @@ def test_a_page_without_a_server_sends_the_answers_or_has_them_saved(tmp_path):
                 page.route("http://localhost:9/taken", collect)
                 page.route("http://localhost:9/refused", lambda route: route.fulfill(status=403))
                 page.goto((tmp_path / name / "index.html").as_uri())
+                page.evaluate("() => { document.querySelector('.trap').value = 'x'; }")
                 for label in ("I agree, begin", "Next", "Start"):
                     page.get_by_role("button", name=label).click()
-                for number in (1, 2):
-                    choice(page, number, 2)
-                    page.keyboard.press("j")
+                choice(page, 1, 2)
+                page.evaluate("() => document.dispatchEvent(new KeyboardEvent('keydown', {key: 'j'}))")
+                choice(page, 2, 2)
+                page.evaluate(AWAY)
+                page.keyboard.press("j")
                 page.wait_for_selector(".code")
                 assert page.get_by_role("button", name="Save my answers").count() == (name == "refused")
 
@@ -254,3 +263,6 @@ def test_a_page_without_a_server_sends_the_answers_or_has_them_saved(tmp_path):
     (tmp_path / "sent.json").write_text(sent[1])
     (person,) = read_results(tmp_path / "sent.json").people
     assert (person.status, [one.response for one in person.answers]) == ("ended", [1, 1])
+    assert person.bot == ("webdriver", "trap", "untrusted")
+    assert person.answers[0].away_ms == 0
+    assert person.seen().away_s >= 0.3

@@ -54,7 +54,7 @@ def serve(
     with Conduct.open(study, out, most=most) as conduct:
 
         def ready(address: str) -> None:
-            for line in _announcement(address, conduct, out, texts):
+            for line in _announcement(address, conduct, out, texts, host):
                 typer.echo(line, err=True)
 
         serve_people(conduct, host=host, port=port, ready=ready)
@@ -75,10 +75,16 @@ def _rehearse(study: Study, people: int, out: Path) -> None:
     typer.echo(f"{people} people simulated by {theory.name}, in {out}; nobody was asked", err=True)
 
 
-def _announcement(address: str, conduct: Conduct, out: Path, texts: Path | None) -> list[str]:
+def _announcement(address: str, conduct: Conduct, out: Path, texts: Path | None, host: str) -> list[str]:
+    from ramify.app.server.keys import is_loopback
+
     study, began = conduct.study, sum(conduct.counts.values())
     lines = [f"{study.name} at {address}: {study.total} choices of {study.experiment.stimuli} pairs"]
     lines.append(f"results in {out}" + (f", {began} people so far" if began else ""))
+    if not is_loopback(host):
+        lines.append(
+            "other machines can reach it, and nothing is encrypted: put a web server with https in front"
+        )
     if texts is None:
         lines.append(
             "people read our own texts, which name nobody to ask: see ramify theory export --write-texts"
