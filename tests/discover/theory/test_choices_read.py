@@ -174,3 +174,27 @@ def test_exactly_the_limit_stays():
 def test_refused_rules(bad):
     with pytest.raises(BadInput):
         QualityRules(**bad)
+
+
+def test_choices_between_gambles_are_read_back(tmp_path):
+    from ramify.discover.theory.gambles.experiment import random_gambles
+    from ramify.discover.theory.open import read_choices
+
+    design = random_gambles(np.random.default_rng(0), 4)
+    lines = ["subject_id,option_a,option_b,response"]
+    for person, at, response in ((p, i, (p + i) % 2) for p in range(3) for i in range(4)):
+        sides = [json.dumps([list(one) for one in side[at]]) for side in (design.a, design.b)]
+        lines.append(f'{person},"{sides[0]}","{sides[1]}",{response}')
+    file = tmp_path / "gambles.csv"
+    file.write_text("\n".join(lines) + "\n")
+    (found,) = read_choices(file).observations
+    assert found.experiment == design
+    assert found.trials.response.tolist() == [0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1]
+    for bad in (
+        lines[0],
+        "subject_id,option_a,option_b,response\n1,x,[],0",
+        lines[0] + "\n1,[[1,1]],[[2,1]],5",
+    ):
+        file.write_text(bad + "\n")
+        with pytest.raises(BadInput):
+            read_choices(file)

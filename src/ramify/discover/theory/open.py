@@ -9,6 +9,7 @@ from ramify.core.errors import BadInput
 from ramify.core.sandbox import Sandbox
 from ramify.discover.theory.chooser import Chooser, Rule
 from ramify.discover.theory.domains import DOMAINS, domain_named
+from ramify.discover.theory.gambles.read import is_gambles, read_csv_gambles
 from ramify.discover.theory.people.results import is_results, read_people
 from ramify.discover.theory.read import Foreign, Read, read_csv_trials, read_human_choices
 from ramify.discover.theory.sandboxed import SandboxedTheory
@@ -57,6 +58,8 @@ def read_choices(path: Path, *, foreign: Foreign = "drop", validities: Sequence[
     """
     if is_results(path):
         return read_people(path)
+    if is_gambles(path):
+        return Read(read_csv_gambles(path), {})
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         if validities is not None:
             raise BadInput("the file names its validities itself", where=str(path))
