@@ -69,9 +69,15 @@ def evolve(plan: Plan, out: Path, progress: Progress = silent) -> Finished:
         TreeBusy: another process runs there.
         DiskFull: it cannot be written.
     """
-    ready = open_plan(plan)
-    facts = _facts(plan, ready)
+    fresh = not out.exists()
     with _locked(out):
+        try:
+            ready = open_plan(plan, out)
+        except BaseException:
+            if fresh:
+                _remove(out)
+            raise
+        facts = _facts(plan, ready)
         _agree(out, facts)
         return _go(out, facts, ready, progress)
 
@@ -80,13 +86,13 @@ def go_on(out: Path, progress: Progress = silent) -> Finished:
     """Go on with the run in a folder, by what the folder says of it; raises as :func:`evolve`."""
     facts = read_facts(out)
     plan = from_json(Plan, facts["plan"], str(out / RUN))
-    ready = open_plan(plan)
-    now = _facts(plan, ready)
-    if now["anchor"] != facts["anchor"]:
-        raise Mismatch(
-            "the world has another anchor now", where=str(out), hint="restore the anchor, or begin a new run"
-        )
     with _locked(out):
+        ready = open_plan(plan, out)
+        if _facts(plan, ready)["anchor"] != facts["anchor"]:
+            raise Mismatch(
+                "the world has another anchor now", where=str(out),
+                hint="restore the anchor, or begin a new run",
+            )  # fmt: skip
         return _go(out, facts, ready, progress)
 
 
@@ -170,6 +176,13 @@ def _agree(out: Path, facts: Json) -> None:
             f"this folder holds another run; it differs in: {', '.join(differ)}", where=str(out),
             hint="use the same settings to resume, or another --out for a new run",
         )  # fmt: skip
+
+
+def _remove(out: Path) -> None:
+    """Take away a new folder in which nothing was recorded."""
+    for file in out.iterdir():
+        file.unlink()
+    out.rmdir()
 
 
 @contextlib.contextmanager

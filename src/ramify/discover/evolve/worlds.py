@@ -27,6 +27,7 @@ from ramify.discover.evolve.search import Runtime, Settings
 WORLDS: Final[Mapping[str, str]] = {
     "scripted": "ramify.discover.evolve.scripted.world:open_world",
     "reviewer": "ramify.discover.evolve.reviewer.world:open_world",
+    "directory": "ramify.discover.evolve.directory:open_world",
 }
 _KEYS: Final = ("world", "options", "settings")
 
@@ -124,21 +125,30 @@ def with_settings(plan: Plan, given: Iterable[str]) -> Plan:
     return Plan(plan.world, told["options"], told["settings"])
 
 
-def open_plan(plan: Plan) -> Ready:
+def open_plan(plan: Plan, home: Path | None = None) -> Ready:
     """The world of a plan, open, with the plan's settings over the world's own.
+
+    ``home`` is the run's folder, for a world that takes ``home`` to keep what it makes there.
 
     Raises: BadInput for a world that is not there, options that it does not take, or settings that cannot be.
     """
     opener = _opener(plan.world)
     accepted = inspect.signature(opener).parameters.values()
+    own = {"home": home} if any(one.name == "home" for one in accepted) else {}
+    needed = [one.name for one in accepted if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    if missing := [name for name in needed if name not in plan.options]:
+        raise BadInput(
+            f"the world needs {', '.join(missing)}", where=f"world {plan.world}",
+            hint=f"--set options.{missing[0]}=..., or [options] of a recipe",
+        )  # fmt: skip
     if not any(one.kind is one.VAR_KEYWORD for one in accepted):
-        unknown = plan.options.keys() - {one.name for one in accepted}
+        unknown = plan.options.keys() - {one.name for one in accepted if one.name != "home"}
         if unknown:
             raise BadInput(
                 f"no option {min(unknown)!r}", where=f"world {plan.world}",
-                hint=f"options: {', '.join(one.name for one in accepted) or 'none'}",
+                hint=f"options: {', '.join(one.name for one in accepted if one.name != 'home') or 'none'}",
             )  # fmt: skip
-    opened: Opened = opener(**plan.options)
+    opened: Opened = opener(**plan.options, **own)
     base: Settings = getattr(import_module(opener.__module__), "SETTINGS", None) or Settings(1024)
     return Ready(opened, _settings(base, plan.settings))
 
