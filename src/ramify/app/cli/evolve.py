@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 World = Annotated[
-    str, typer.Option(help="scripted, reviewer, directory, a recipe FILE.toml, or module:function of your own.")
+    str, typer.Option(help="scripted, reviewer, directory, a recipe FILE.toml, or your own module:function.")
 ]
 Out = Annotated[Path, typer.Option(help="The run's folder; the same command goes on with it.")]
 Set = Annotated[

@@ -68,8 +68,8 @@ def open_world(
     """The world of a directory; ``tasks``, ``examples`` and ``anchor`` are files of JSON lines.
 
     ``agent`` and ``judge`` run the parts of these names, ``editor`` breeds: each ``chat:SPEC`` with a
-    policy's name, or ``command:COMMAND`` in a sandbox of ``seconds``. ``fixed``: paths that no edit may touch. Texts
-    that agents make are kept in ``home``, so that a run can be resumed.
+    policy's name, or ``command:COMMAND`` in a sandbox of ``seconds``. ``fixed``: paths that no edit may
+    touch. Texts that agents make are kept in ``home``, so that a run can be resumed.
 
     Raises: BadInput for specifications, files or directories that cannot be used; CannotDo where a command
         cannot be confined here.
@@ -77,10 +77,9 @@ def open_world(
     shell = _Shells(seconds)
     chats = _Chats(max_tokens, seed)
     kept = Artifacts(None if home is None else _journal(home / ARTIFACTS))
-    bench = Bench(
-        _runner(agent, "agent", chats, shell), _runner(judge, "judge", chats, shell),
-        tuple(read_lines(Task, _file(tasks))), tuple(read_lines(Example, _file(examples))), kept,
-    )  # fmt: skip
+    asked, shown = read_lines(Task, _file(tasks)), read_lines(Example, _file(examples))
+    runs = [_runner(spec, what, chats, shell) for spec, what in ((agent, "agent"), (judge, "judge"))]
+    bench = Bench(runs[0], runs[1], tuple(asked), tuple(shown), kept)
     kind, rest = _split(editor, "editor")
     drafter = ChatDrafter(chats.open(rest)) if kind == "chat" else CommandDrafter(shell.open(), rest)
     bred = FolderEditor(drafter, fixed=frozenset(fixed or ()))
