@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -69,35 +69,20 @@ def gate(
 
     Example: ramify judge gate verdicts.jsonl --old v1 --new v2 --anchor anchor.jsonl
     """
-    from ramify.core.plain import to_json
     from ramify.discover.evolve.on_files import SwapTerms, gate_files, stale_files, write_stale
 
-    paths = [existing(file) for file in files]
+    paths, report = [existing(file) for file in files], None
     if new is None:
-        found = stale_files(paths, old, reads=reads or (), threshold=threshold, name=name, new=None)
-        told: Any = to_json(found)
+        found = stale_files(paths, old, reads=reads or (), threshold=threshold, name=name)
     else:
-        terms = SwapTerms(
-            rule=rule,
-            rate=rate,
-            looks=looks,
-            margin=margin,
-            threshold=threshold,
-            majority=majority,
-            name=name,
-        )
+        terms = SwapTerms(rule, rate, looks, margin, threshold, majority, name)
         report = gate_files(paths, old, new, anchor, terms, reads=reads or (), seen=seen)
-        found, told = report.stale, to_json(report)
+        found = report.stale
     if stale is not None:
         write_stale(found, stale)
-    if as_json:
-        print_json(told)
-    elif new is None:
-        _print_stale(found)
-    else:
-        _print_report(report)
+    _print_gate(report, found, as_json)
     # An answer other than yes is a finding.
-    if new is not None and report.answer != "yes":
+    if report is not None and report.answer != "yes":
         raise typer.Exit(1)
 
 
@@ -127,6 +112,17 @@ def compare(
 
 def _span(found: Interval | None) -> str:
     return "-" if found is None else f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
+    from ramify.core.plain import to_json
+
+    if as_json:
+        print_json(to_json(report or found))
+    elif report is None:
+        _print_stale(found)
+    else:
+        _print_report(report)
 
 
 def _print_report(found: SwapReport) -> None:

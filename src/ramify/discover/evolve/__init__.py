@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ramify.discover.evolve.belief import best_belief
     from ramify.discover.evolve.clades import clade_counts
+    from ramify.discover.evolve.compare import compare_judges
     from ramify.discover.evolve.erase import selective_erasure
+    from ramify.discover.evolve.history import judge_history
     from ramify.discover.evolve.promote import Gate, promote
     from ramify.discover.evolve.records import Cell, EvaluatorSlot, UtilityRecord
     from ramify.discover.evolve.replay import replay, resume
@@ -32,7 +34,9 @@ _HOME = {
     "Verdict": "swap",
     "best_belief": "belief",
     "clade_counts": "clades",
+    "compare_judges": "compare",
     "judge_gate": "swap",
+    "judge_history": "history",
     "promote": "promote",
     "replay": "replay",
     "resume": "replay",
@@ -52,7 +56,9 @@ __all__ = [
     "Verdict",
     "best_belief",
     "clade_counts",
+    "compare_judges",
     "judge_gate",
+    "judge_history",
     "promote",
     "replay",
     "resume",
