@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -109,20 +110,29 @@ def run_theories(
         recipe.scientist, recipe.settings, max_tokens=recipe.max_tokens, progress=progress
     )
     people = people_of(recipe, domain, sandbox)
-    try:
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         record = Record(out)
-        search = TheorySearch(domain, seeds, people, roles, recipe.settings, sandbox, record)
-        record.agree("start", search.facts())
+    search = TheorySearch(domain, seeds, people, roles, recipe.settings, sandbox, record)
+    record.agree("start", search.facts())
+    with _writing(out):
         (out / RECIPE).write_text(json.dumps(recipe.to_json(), indent=2, ensure_ascii=False) + "\n")
-        with Interrupt() as stop:
-            outcome = search.run(progress, lambda: stop.asked)
+    with Interrupt() as stop:
+        outcome = search.run(progress, lambda: stop.asked)
+    with _writing(out):
         write_out(out, search, outcome)
-    except OSError as error:
-        raise DiskFull(f"the search cannot be recorded: {error.strerror}", where=str(out)) from error
     if outcome.state == "stopped":
         raise KeyboardInterrupt
     return search, outcome
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Raise DiskFull where the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskFull(f"the search cannot be recorded: {error.strerror}", where=str(out)) from error
 
 
 def read_recipe(out: Path) -> Recipe:
