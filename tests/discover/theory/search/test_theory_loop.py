@@ -206,6 +206,7 @@ def test_lineage_stands_on_the_tree(whole):
         for label, parent in search.parents.items():
             node = tree.node(ids[label])
             assert node.parent == (ids[parent] if parent else next(tree.tasks()).id)
+        assert tree.node(ids["pi_3"]).extra["why"].startswith("loss")
         name = f"mse_pb/{search.seen[0].name}"
         assert tree.score_map(name, [ids["pi_1"]])[ids["pi_1"]] == search.predicted["pi_1"][0].mse_pb
         absolute = next(one for one in tree.producers() if one.name == "theory:prior-predictive")

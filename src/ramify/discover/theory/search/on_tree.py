@@ -11,6 +11,7 @@ from ramify.core.plain import content_hash
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import Producer, Score
 from ramify.core.tree.tree import Tree
+from ramify.core.types import Json
 from ramify.discover.theory.search.loop import TheorySearch
 
 VERSION = "1"
@@ -40,7 +41,12 @@ def record_on_tree(search: TheorySearch, tree: Tree) -> dict[str, str]:
                 text=theory.to_yaml() if theory is not None else spec.title(search.domain),
                 policy=None if parent is None else search.scientist.name,
                 origin="real",
-                extra={"label": label, "spec": spec.to_json(), "title": spec.title(search.domain)},
+                extra={
+                    "label": label,
+                    "spec": spec.to_json(),
+                    "title": spec.title(search.domain),
+                    **_verdict(search, label),
+                },
             )
         )
         ids[label] = node_id(above, None, "rewrite", f"theory/{label}")
@@ -62,3 +68,13 @@ def record_on_tree(search: TheorySearch, tree: Tree) -> dict[str, str]:
             scores.append(Score(ids[label], f"leaderboard/round {number}", value, relative.id))
     tree.add_scores(scores)
     return ids
+
+
+def _verdict(search: TheorySearch, label: str) -> Json:
+    """The verdict that made room for a theory, and why; nothing for a seed."""
+    for key in search.record_keys("admitted"):
+        number = key.partition("/")[0]
+        ruled, admitted = search.record.get(f"{number}/verdict"), search.record.get(key)
+        if ruled and admitted and admitted["label"] == label:
+            return {"round": int(number), "ruling": ruled["ruling"], "why": ruled["why"]}
+    return {}
