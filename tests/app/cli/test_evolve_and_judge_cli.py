@@ -86,6 +86,6 @@ def test_a_gate_answers_in_words_in_json_and_by_its_status(files: tuple[Path, Pa
 
 def test_judges_side_by_side(files: tuple[Path, Path]) -> None:
     said = called(judge, "compare", files[0], "--anchor", files[1])
-    assert "new / old" in said
+    assert "old - new" in said
     told = json.loads(called(judge, "compare", files[0], "--json"))
     assert [row["judge"] for row in told["judges"]] == ["mean", "new", "old"]

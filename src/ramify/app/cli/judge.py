@@ -111,7 +111,7 @@ def compare(
 
 
 def _span(found: Interval | None) -> str:
-    return "-" if found is None else f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return "-" if found is None else f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
@@ -127,12 +127,15 @@ def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
 
 def _print_report(found: SwapReport) -> None:
     typer.echo(f"{found.answer.upper()}: {found.reason}")
-    typer.echo(f"{'judge':<24} {'accuracy':<22} {'false accepts':<22} {'false refusals':<22} machine/human")
-    for one in (found.old, found.new):
-        typer.echo(
-            f"{one.judge[:24]:<24} {_span(one.accuracy):<22} {_span(one.false_accepts):<22} "
-            f"{_span(one.false_refusals):<22} {_span(found.stringency.get(one.judge))}"
-        )
+    both = (found.old, found.new)
+    typer.echo(f"{'':<16} {found.old.judge[:28]:<28} {found.new.judge[:28]}")
+    for name, cells in (
+        ("accuracy", [one.accuracy for one in both]),
+        ("false accepts", [one.false_accepts for one in both]),
+        ("false refusals", [one.false_refusals for one in both]),
+        ("machine/human", [found.stringency.get(one.judge) for one in both]),
+    ):
+        typer.echo(f"{name:<16} {_span(cells[0]):<28} {_span(cells[1])}")
     typer.echo(
         f"{found.new.items} anchor items; the two disagree on {_span(found.flipped)} of all they judged"
     )
@@ -148,19 +151,19 @@ def _print_stale(found: Stale) -> None:
 
 
 def _print_comparison(found: Comparison) -> None:
-    typer.echo(f"{'judge':<24} {'items':>7}  {'accepts':<22} {'accuracy on anchor':<22} machine/human")
+    typer.echo(f"{'judge':<16} {'items':>7}  {'accepts':<18} {'anchor':<18} machine/human")
     for row in found.judges:
         right = None if row.anchor is None else row.anchor.accuracy
         typer.echo(
-            f"{row.judge[:24]:<24} {row.items:7,d}  {_span(row.acceptance):<22} {_span(right):<22} "
+            f"{row.judge[:16]:<16} {row.items:7,d}  {_span(row.acceptance):<18} {_span(right):<18} "
             f"{_span(row.stringency)}"
         )
     if found.pairs:
-        typer.echo(f"\n{'pair':<36} {'both':>7}  {'disagree':<22} {'accuracy, second - first':<25} p (Holm)")
+        typer.echo(f"\n{'second - first':<16} {'both':>7}  {'disagree':<18} {'anchor':<20} p (Holm)")
     for pair in found.pairs:
         gap = None if pair.difference is None else pair.difference.interval
         p = "-" if pair.p is None else f"{pair.p:.2g}"
-        typer.echo(
-            f"{f'{pair.one} / {pair.other}'[:36]:<36} {pair.shared:7,d}  {_span(pair.disagree):<22} "
-            f"{_span(gap):<25} {p}"
-        )
+        name = f"{pair.other} - {pair.one}"
+        # A long pair has a line of its own.
+        start = f"{name:<16}" if len(name) <= 16 else f"{name}\n{'':<16}"
+        typer.echo(f"{start} {pair.shared:7,d}  {_span(pair.disagree):<18} {_span(gap):<20} {p}")
