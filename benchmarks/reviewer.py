@@ -31,6 +31,9 @@ ARMS = {
     "strict": {"first": "strict"},
 }
 
+#: The terms of the world were chosen on smaller seeds than the ones run here.
+_FIRST_SEED = 100
+
 
 def one(arm: str, seed: int) -> tuple[str, int, ReviewOutcome, bool, float]:
     """One run, its outcome, whether its log replays, and the processor seconds it took."""
@@ -130,7 +133,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="ends within 50 s on 2 quiet cores")
     quick: bool = parser.parse_args().quick
-    seeds = {arm: range(2 if arm in ("traps", "strict") else 1) if quick else range(5) for arm in ARMS}
+    many = {arm: (2 if arm in ("traps", "strict") else 1) if quick else 5 for arm in ARMS}
+    seeds = {arm: range(_FIRST_SEED, _FIRST_SEED + count) for arm, count in many.items()}
     jobs = [(arm, seed) for arm, many in seeds.items() for seed in many]
     runs: dict[str, list[ReviewOutcome]] = {arm: [] for arm in ARMS}
     replays, spent = True, 0.0

@@ -47,7 +47,10 @@ def test_without_traps_it_stays():
     _, archive, log = played("glossy", False)
     assert measure_reviewer(held_by(archive), reports=500).stringency.low > 1.3
     notes = [e.body["notes"][SLOT] for e in log if e.kind == "checkpoint"]
-    assert notes == [{"traps": 0, "controls": 0}] * 2
+    assert [(note["traps"], note["controls"]) for note in notes] == [(0, 0)] * 2
+    panels = notes[0]["panels"]
+    taken = panels[reviewer_of(archive, 0).id]
+    assert taken["ai"][0] > 1.3 * taken["human"][0]
 
 
 def test_a_too_strict_reviewer_gives_way_to_a_milder_one():

@@ -37,6 +37,8 @@ PANEL: Final = "panel"
 TASKS, TRAINING, VALIDATION, ANCHOR = 40, 500, 100, 400
 #: Machine reports that were commissioned, and read by a person, to see what reviewers make of them.
 COMMISSIONED: Final = 1000
+#: Reports of each source on which reviewers are watched.
+WATCHED: Final = 300
 #: Traps and controls from which on they weigh in full.
 ENOUGH_TRAPS: Final = 20
 #: What the first reviewer looks at, and when it accepts.
@@ -91,6 +93,14 @@ class Labelled:
 def labelled_humans(world: ReviewWorld, purpose: str, count: int) -> Labelled:
     """Human reports for one purpose; no other purpose has any of them."""
     return _labelled(human_report, world.seed, purpose, count)
+
+
+def watched(world: ReviewWorld) -> dict[str, Labelled]:
+    """Panels of both sources on which the even-handedness of reviewers is watched through a run."""
+    return {
+        "human": labelled_humans(world, "watched", WATCHED),
+        "ai": _labelled(machine_report, world.seed, "watched", WATCHED),
+    }
 
 
 @lru_cache(maxsize=16)

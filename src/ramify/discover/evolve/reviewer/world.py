@@ -14,6 +14,7 @@ from ramify.core.journal import Journal
 from ramify.core.plain import content_hash, from_json, to_json
 from ramify.core.types import Json
 from ramify.discover.evolve.archive import Archive
+from ramify.discover.evolve.history import PANELS
 from ramify.discover.evolve.promote import Gate, Tally, tally
 from ramify.discover.evolve.records import Cell, EvaluatorSlot
 from ramify.discover.evolve.reviewer.features import FEATURES
@@ -32,6 +33,7 @@ from ramify.discover.evolve.reviewer.shop import (
     Shop,
     labelled_humans,
     reviewer_of,
+    watched,
 )
 from ramify.discover.evolve.reviewer.writer import WriterSettings, mutate
 from ramify.discover.evolve.search import Runtime, Settings, run
@@ -136,6 +138,7 @@ class ReviewExaminer:
     def __init__(self, shop: Shop) -> None:
         self._shop = shop
         self._anchor = labelled_humans(shop.world, "anchor", ANCHOR)
+        self._panels = watched(shop.world)
 
     @property
     def fingerprint(self) -> str:
@@ -161,8 +164,16 @@ class ReviewExaminer:
             return tally(reviewer.id, mine[0], base[0], mine[1], base[1], controls)
 
         rivals = self._candidates(archive, slot) if self._shop.world.replace else ()
-        notes = {"traps": len(held) - sum(controls), "controls": sum(controls)}
+        panels = {one.id: self._watched(one) for one in (incumbent, *rivals)}
+        notes = {"traps": len(held) - sum(controls), "controls": sum(controls), PANELS: panels}
         return count(incumbent), [count(rival) for rival in rivals], notes
+
+    def _watched(self, reviewer: TextReviewer) -> Json:
+        """Accepted and judged of each source, on reports by which nobody chooses."""
+        counts: Json = {}
+        for source, made in self._panels.items():
+            counts[source] = [int(reviewer.accepts(made.table).sum()), len(made.labels)]
+        return counts
 
     def _candidates(self, archive: Archive, slot: EvaluatorSlot) -> list[TextReviewer]:
         """The reviewers that do best on all that editors are shown: to ask such a reviewer costs nothing."""
