@@ -297,16 +297,8 @@ def told(rows: list[Found], heading: str) -> None:
               f"{one.observations:2d} obs  {one.title}  winner {one.winner}")  # fmt: skip
 
 
-def run_all(seeds: int) -> dict[str, object]:
-    """Everything; the figures."""
-    failures = []
-    for make in (exact_checks, replay_checks):
-        for name, right in make():
-            print(f"  {'ok  ' if right else 'FAIL'} {name}")
-            failures += [] if right else [name]
-    low, middle, high = jsd_median()
-    print(f"\nsequence divergence over 150: median {middle:.4f}, quartiles {low:.4f} {high:.4f}")
-    print("  published: .041 (.018, .068)")
+def planned(seeds: int) -> list[Task]:
+    """All searches."""
     tasks = [
         Task(name, tuple(one for one in FAMILIES if one != name), seed, noise)
         for noise in (0.0, 0.75)
@@ -316,8 +308,23 @@ def run_all(seeds: int) -> dict[str, object]:
     tasks += [Task("random", ("take-the-best", "wadd"), s) for s in range(1, seeds + 1)]
     tasks += [Task(n, ("take-the-best", "wadd"), s) for n in ("alternation", "perseveration") for s in (1, 2)]
     tasks += [Task("prospect-theory", ("expected-value", "maximax"), s, domain="gambles") for s in (1, 2)]
+    return tasks
+
+
+def run_all(seeds: int) -> dict[str, object]:
+    """Everything; the figures. The checks run while the searches do."""
+    failures = []
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as workers:
-        rows = list(workers.map(found, tasks))
+        searches = workers.map(found, planned(seeds))
+        for make in (exact_checks, replay_checks):
+            for name, right in make():
+                print(f"  {'ok  ' if right else 'FAIL'} {name}")
+                failures += [] if right else [name]
+        low, middle, high = jsd_median()
+        fitted, r = parameters_recovered()
+        rows = list(searches)
+    print(f"\nsequence divergence over 150: median {middle:.4f}, quartiles {low:.4f} {high:.4f}")
+    print("  published: .041 (.018, .068)")
     recovered: dict[str, int] = {}
     for noise, suffix in ((0.0, ""), (0.75, " noisy")):
         some = [one for one in rows if one.task.noise == noise and one.task.hidden in FAMILIES]
@@ -334,7 +341,6 @@ def run_all(seeds: int) -> dict[str, object]:
     told(orders, "people who only follow their last choice: lag-1 of the chosen theory (of people)")
     lag_ok = all(abs(one.lag - one.people_lag) < 0.2 < abs(one.plain_lag - one.people_lag) for one in orders)
     told(gambles, "gambles by prospect theory")
-    fitted, r = parameters_recovered()
     print(f"  correlations of fitted with true alpha, loss, gamma, delta: {', '.join(f'{x:.3f}' for x in r)}")
     form = domain_named("gambles").grammar().known["prospect-theory"]
     second = fitted and all(one.title.startswith("-".join(form[:3])) for one in gambles)
