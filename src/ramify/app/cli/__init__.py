@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -37,70 +38,24 @@ def _root(
     """Options that come before every noun."""
 
 
-def _mount() -> None:
-    from ramify.app.cli import (
-        cliff,
-        collapse,
-        credit,
-        crosscoder_run,
-        demo,
-        evolve,
-        forensics_run,
-        fork,
-        gate,
-        grow,
-        implicit,
-        judge,
-        kernel,
-        learn,
-        localize,
-        maze,
-        memory_run,
-        organism,
-        pin,
-        policy,
-        probe_stance,
-        recovery,
-        rot,
-        route,
-        serve,
-        simulate,
-        speculate,
-        theory,
-        train,
-        tree,
-        world,
-    )
+#: The nouns in the order of the help, each with the file of its verbs.
+_NOUNS = {
+    "tree": "tree", "organism": "organism", "policy": "policy", "world": "world", "implicit": "implicit",
+    "credit": "credit", "maze": "maze", "recovery": "recovery", "train": "train", "learn": "learn",
+    "cliff": "cliff", "collapse": "collapse", "probe": "probe_stance", "forensics": "forensics_run",
+    "crosscoder": "crosscoder_run", "memory": "memory_run", "rot": "rot", "pin": "pin", "gate": "gate",
+    "route": "route", "localize": "localize", "kernel": "kernel", "evolve": "evolve", "judge": "judge",
+    "speculate": "speculate", "simulate": "simulate", "theory": "theory",
+}  # fmt: skip
+#: Files whose verbs stand without a noun.
+_ALONE = ("fork", "grow", "demo", "serve")
 
-    for name, module in (("tree", tree), ("organism", organism), ("policy", policy), ("world", world)):
-        app.add_typer(module.app, name=name)
-    app.add_typer(implicit.app, name="implicit")
-    app.add_typer(credit.app, name="credit")
-    app.add_typer(maze.app, name="maze")
-    app.add_typer(recovery.app, name="recovery")
-    app.add_typer(train.app, name="train")
-    app.add_typer(learn.app, name="learn")
-    app.add_typer(cliff.app, name="cliff")
-    app.add_typer(collapse.app, name="collapse")
-    app.add_typer(probe_stance.app, name="probe")
-    app.add_typer(forensics_run.app, name="forensics")
-    app.add_typer(crosscoder_run.app, name="crosscoder")
-    app.add_typer(memory_run.app, name="memory")
-    app.add_typer(rot.app, name="rot")
-    app.add_typer(pin.app, name="pin")
-    app.add_typer(gate.app, name="gate")
-    app.add_typer(route.app, name="route")
-    app.add_typer(localize.app, name="localize")
-    app.add_typer(kernel.app, name="kernel")
-    app.add_typer(evolve.app, name="evolve")
-    app.add_typer(judge.app, name="judge")
-    app.add_typer(speculate.app, name="speculate")
-    app.add_typer(simulate.app, name="simulate")
-    app.add_typer(theory.app, name="theory")
-    fork.register(app)
-    grow.register(app)
-    demo.register(app)
-    serve.register(app)
+
+def _mount() -> None:
+    for noun, file in _NOUNS.items():
+        app.add_typer(import_module(f"{__name__}.{file}").app, name=noun)
+    for file in _ALONE:
+        import_module(f"{__name__}.{file}").register(app)
 
 
 def main() -> None:
