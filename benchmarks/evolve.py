@@ -127,7 +127,8 @@ def main() -> None:
     erasure = erasure_effect(12)
     kept, erased = (erasure.pinned_keep, erasure.truth_keep), (erasure.pinned_erase, erasure.truth_erase)
     print("ranks after a judge's change, with those before and with the true ones: "
-          f"{kept[0]:.3f}, {kept[1]:.3f} with old outcomes kept; {erased[0]:.3f}, {erased[1]:.3f} erased")  # fmt: skip
+          f"{kept[0]:.3f}, {kept[1]:.3f} with old outcomes kept; "
+          f"{erased[0]:.3f}, {erased[1]:.3f} erased")  # fmt: skip
     rates = [false_replacement(n, repetitions=4000 if quick else 20_000) for n in CHALLENGERS]
     for one in rates:
         print(f"{one.challengers:2d} equal challengers: best belief replaces {one.best_belief.estimate:.3f}, "

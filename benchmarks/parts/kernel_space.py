@@ -114,6 +114,16 @@ class Step:
         """Such as ``tile(64)``."""
         return f"{self.name}({self.value})"
 
+    @property
+    def reassociates(self) -> bool:
+        """No change of this space alters the order in which a sum is made."""
+        return False
+
+    @property
+    def assumes(self) -> str:
+        """What the caller must promise, '' where nothing."""
+        return "arrays of a call do not overlap" if self.name == "restrict" and self.value else ""
+
 
 #: Kind of change -> the tools that ask for it: those of the shipped rewrite of the same name.
 ANSWERS: Mapping[str, tuple[str, ...]] = {rule.name: rule.answers for rule in RULES}
