@@ -1,9 +1,14 @@
 import json
+import struct
+import sys
 import zipfile
+import zlib
 
 import pytest
+import zstandard
 
-from ramify.core.errors import BadInput, Mismatch
+from ramify.core.errors import BadInput, Mismatch, MissingExtra
+from ramify.discover.evolve.inspect_log import read_log
 from ramify.discover.evolve.verdict_files import (
     read_anchor,
     read_items,
@@ -118,17 +123,53 @@ def test_logs_that_tell_nothing_are_refused(tmp_path):
         read_verdicts([tmp_path / "d.eval"])
 
 
-def test_a_log_packed_as_python_cannot_read_says_what_to_do(tmp_path):
-    file = tmp_path / "z.eval"
-    with zipfile.ZipFile(file, "w") as packed:
-        packed.writestr("header.json", "{}")
-    data = bytearray(file.read_bytes())
-    # The method of compression, in the local header and in the directory: 93 is Zstandard.
-    data[8] = 93
-    data[data.index(b"PK\x01\x02") + 10] = 93
-    file.write_bytes(bytes(data))
-    with pytest.raises(BadInput, match="inspect log convert"):
-        read_verdicts([file])
+def zstandard_log(place, told, spoil=lambda name, data: data):
+    """The log as inspect_ai's recent releases pack it: ZIP entries with Zstandard inside."""
+    parts = {"header.json": {k: v for k, v in told.items() if k != "samples"}}
+    parts |= {f"samples/{n}_epoch_1.json": sample for n, sample in enumerate(told["samples"])}
+    pack = zstandard.ZstdCompressor().compress
+    plain = {name: json.dumps(part).encode() for name, part in parts.items()}
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_STORED) as file:
+        for name, data in plain.items():
+            file.writestr(name, spoil(name, pack(data)))
+    whole = bytearray(place.read_bytes())
+    with zipfile.ZipFile(place) as file:
+        entries, at = file.infolist(), file.start_dir
+    for info in entries:
+        data = plain[info.filename]
+        told_of = struct.pack("<LLL", zlib.crc32(data), info.compress_size, len(data))
+        for method, sums in ((info.header_offset + 8, info.header_offset + 14), (at + 10, at + 16)):
+            whole[method] = 93
+            whole[sums : sums + 12] = told_of
+        at += 46 + len(info.filename)
+    place.write_bytes(bytes(whole))
+    return place
+
+
+def test_logs_packed_with_zstandard_are_read(tmp_path):
+    told = log([1, 0, 1])
+    (tmp_path / "a.json").write_text(json.dumps(told))
+    packed = zstandard_log(tmp_path / "b.eval", told)
+    rows = [(v.judge, v.item, v.value) for v in read_log(tmp_path / "a.json")]
+    assert rows == [(v.judge, v.item, v.value) for v in read_log(packed)]
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda name, data: data[:-3],
+    lambda name, data: b"no zstandard" + data,
+    lambda name, data: zstandard.ZstdCompressor().compress(bytes(1 << 20)),
+])  # fmt: skip
+def test_damaged_entries_are_refused(tmp_path, spoil):
+    with pytest.raises(BadInput, match="not a whole inspect_ai log"):
+        list(read_log(zstandard_log(tmp_path / "z.eval", log([1]), spoil)))
+
+
+def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch):
+    file = zstandard_log(tmp_path / "z.eval", log([1]))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingExtra, match="inspect"):
+        list(read_log(file))
 
 
 def test_folders_and_nothing(tmp_path):

@@ -43,9 +43,7 @@ def calibrate(
     typer.echo(f"float      {found.flops / 1e9:8.1f} GF/s   fused multiply-adds, one core")
     typer.echo(f"double     {found.flops64 / 1e9:8.1f} GF/s")
     size = f"over {found.triad_bytes / 1e6:.0f} MB"
-    typer.echo(
-        f"triad      {found.bandwidth / 1e9:8.1f} GB/s   {size}, with the better kind of stores"
-    )
+    typer.echo(f"triad      {found.bandwidth / 1e9:8.1f} GB/s   {size}, with the better kind of stores")
     typer.echo(f"ordinary   {found.ordinary / 1e9:8.1f} GB/s   {size}, where stores fetch their lines before")
     typer.echo(f"in cache   {found.cached / 1e9:8.1f} GB/s   first cache")
     typer.echo(f"ridge      {found.ceilings.ridge:8.1f} flop/byte")

@@ -5,17 +5,22 @@ A judge is a scorer with its options. An item is a sample: its id, and its epoch
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, MissingExtra
 from ramify.core.plain import content_hash
 from ramify.core.types import Json
 
+#: The number of that method of compression in ZIP archives, which inspect_ai's recent logs use.
+ZSTANDARD: Final = 93
 #: inspect_ai's letters for correct, incorrect, and no answer.
 LETTERS: Final[Mapping[str, int]] = {"C": 1, "I": 0, "N": 0}
 
@@ -44,8 +49,8 @@ def looks_like_log(head: Json) -> bool:
 def read_log(file: Path) -> Iterator[Scored]:
     """Every score of a log, samples in order.
 
-    Raises: BadInput for a file that is no log, has no scored samples, or is packed in a way that Python's
-        own library cannot read.
+    Raises: BadInput for a file that is no log, is damaged, or has no scored samples; MissingExtra where it is
+        packed with Zstandard and the package for it is not there.
     """
     if zipfile.is_zipfile(file):
         header, samples = _unpacked(file)
@@ -75,14 +80,35 @@ def _unpacked(file: Path) -> tuple[Json, list[Json]]:
     try:
         with zipfile.ZipFile(file) as packed:
             names = sorted(n for n in packed.namelist() if n.startswith("samples/") and n.endswith(".json"))
-            return json.loads(packed.read("header.json")), [json.loads(packed.read(n)) for n in names]
-    except NotImplementedError as error:
-        raise BadInput(
-            "this log is packed with Zstandard, which Python reads from 3.14 on only", where=str(file),
-            hint=f"inspect log convert {file.name} --to json --output-dir DIR, and name the result",
-        ) from error  # fmt: skip
+            return json.loads(_entry(packed, "header.json")), [json.loads(_entry(packed, n)) for n in names]
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise BadInput(f"this is not a whole inspect_ai log: {error}", where=str(file)) from error
+
+
+def _entry(packed: zipfile.ZipFile, name: str) -> bytes:
+    """A file of an archive; Python's own library reads all but those packed with Zstandard."""
+    info = packed.getinfo(name)
+    if info.compress_type != ZSTANDARD:
+        return packed.read(info)
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtra("zstandard", "inspect") from None
+    stream = packed.fp
+    assert stream is not None
+    stream.seek(info.header_offset + 26)
+    lengths = struct.unpack("<HH", stream.read(4))
+    stream.seek(info.header_offset + 30 + sum(lengths))
+    raw = io.BytesIO(stream.read(info.compress_size))
+    try:
+        # No more than the directory promises: what unpacks to more is damaged, or meant to be.
+        with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
+            data = reader.read(info.file_size + 1)
+    except zstandard.ZstdError as error:
+        raise zipfile.BadZipFile(f"{name}: {error}") from error
+    if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
+        raise zipfile.BadZipFile(f"{name} is damaged")
+    return data
 
 
 def _judges(header: Json) -> dict[str, str]:
