@@ -125,6 +125,7 @@ class Messages(_Section):
 
     lost: str
     refused: str
+    reload: str
     again: str
     full: str
     link: str

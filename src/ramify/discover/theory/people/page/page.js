@@ -50,7 +50,8 @@
   }
   const stopped = (error) => {
     const said = { ...texts.messages, order: texts.messages.elsewhere }[error.code] || error.message;
-    last(texts.messages.refused, ...paragraphs([said, texts.messages.contact]));
+    const again = error.code === "order" || error.code === "stale";
+    last(again ? texts.messages.reload : texts.messages.refused, ...paragraphs([said, texts.messages.contact]));
   };
 
   function consent() {
