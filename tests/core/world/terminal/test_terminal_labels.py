@@ -22,26 +22,39 @@ def note(command: str, output: str, state: ShellState = BEGIN, origins: object =
 
 def test_every_file_has_a_letter_and_every_line_a_name() -> None:
     assert labelled(BEGIN).split("\n") == [
+        "folder . b.md box new", "folder box a.txt", "folder new nothing",
         "file b.md A", "Aa:3", "Ab:1",
-        "folder box", "file box/a.txt B", "Ba:red fox", "Bb:owl", "Bc:red fox",
-        "folder new",
+        "file box/a.txt B", "Ba:red fox", "Bb:owl", "Bc:red fox",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("command", "output", "wanted"),
     [
-        ("cat b.md", "3\n1\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3", "Ab:1"]),
-        ("sort b.md", "1\n3\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Ab:1", "Aa:3"]),
+        ("cat b.md", "3\n1\n", ["file b.md A", "Aa:3", "Ab:1"]),
+        ("cat b.md b.md", "3\n1\n3\n1\n", ["file b.md A", "Aa:3", "Ab:1"] * 2),
+        ("cat b.md | head -n 1", "3\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3"]),
+        ("sort b.md", "1\n3\n", ["file b.md A", "Aa:3", "Ab:1", "out", "1 Ab:1", "3 Aa:3"]),
+        ("sort box/a.txt | uniq -c", "      1 owl\n      2 red fox\n",
+         ["file box/a.txt B", "Ba:red fox", "Bb:owl", "Bc:red fox",
+          "out", "owl Bb:owl", "red Ba Bc:red fox"]),
+        ("tail -n 1 box/a.txt", "red fox\n",
+         ["file box/a.txt B", "Ba:red fox", "Bb:owl", "Bc:red fox", "out", "Bc:red fox"]),
         ("wc -l b.md", "2 b.md\n", ["file b.md A", "Aa:3", "Ab:1"]),
-        ("grep -n 3 b.md", "1:3\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3"]),
+        ("grep -n 3 b.md", "1:3\n", ["file b.md A", "Aa:3;3 yes 1", "Ab:1;3 no", "out", "Aa:3"]),
+        ("grep -c red box/a.txt", "2\n",
+         ["file box/a.txt B", "Ba:red fox;red yes 1", "Bb:owl;red no", "Bc:red fox;red yes 2"]),
+        ("grep -v '^3' b.md", "1\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Ab:1"]),
+        ("grep -rl owl . | sort", "./box/a.txt\n", ["folder .", "owl Bb:owl", "file box/a.txt B"]),
+        ("grep -r cow box", "", ["folder box", "cow none"]),
         ("cut -d ' ' -f 1 b.md", "3\n1\n", ["file b.md A", "Aa:3", "Ab:1", "out", "Aa:3", "Ab:1"]),
         ("cp b.md new/c.md", "", ["file b.md A", "no new/c.md"]),
         ("sort b.md > new/c.md", "", ["file b.md A", "no new/c.md"]),
         ("stat -c %a b.md", "644\n", ["file b.md A", "mode 644"]),
-        ("ls box", "a.txt\n", ["folder box", "a.txt"]),
-        ("ls new", "", ["folder new", "nothing"]),
-        ("ls -R", "", ["folder .", "b.md", "box", "new", "folder box", "a.txt", "folder new", "nothing"]),
+        ("ls box", "a.txt\n", ["folder box a.txt"]),
+        ("ls new", "", ["folder new nothing"]),
+        ("ls box | wc -l", "1\n", ["folder box a.txt"]),
+        ("ls -R", "", ["folder . b.md box new", "folder box a.txt", "folder new nothing"]),
         ("cat gone", "cat: gone: No such file or directory\n", ["no gone"]),
         ("pwd", "/home/agent\n", []),
     ],

@@ -29,8 +29,11 @@ _NOWHERE = "-"
 #: Programs whose words are all paths, and ways to ask for a whole tree of folders.
 _OF_PATHS = {"cat", "cd", "cp", "ls", "mkdir", "mv", "rm", "rmdir", "touch"}
 _SILENT = {"cd", "chmod", "cp", "echo", "mkdir", "mv", "rm", "rmdir", "sed", "stat", "test", "touch"}
-_LISTING = {"find", "grep", "ls", "rmdir"}
+_LISTING = {"find", "ls", "rmdir"}
 _DEEP = re.compile(r"^ls -R|^find ")
+#: Where another program of a line begins.
+_NEXT = re.compile(r"[|;&\n]+")
+_PLAIN = re.compile(r"[A-Za-z0-9_ ]+")
 
 
 def letters(files: Mapping[str, str]) -> dict[str, str]:
@@ -47,15 +50,18 @@ def named_lines(path: str, files: Mapping[str, str]) -> list[Named]:
 
 
 def labelled(state: ShellState) -> str:
-    """Every folder, and every file with its letter and its lines with their names."""
-    parts, files = [], state.files()
-    for entry in state.entries:
-        if entry.kind == "folder":
-            parts.append(f"folder {entry.path}")
-        else:
-            parts.append(f"file {entry.path} {letters(files)[entry.path]}")
-            parts += [f"{name}:{line}" for name, line in named_lines(entry.path, files)]
+    """What each folder holds, then every file with its letter, and its lines with their names."""
+    files = state.files()
+    parts = [_listing(state, path, path or ".") for path in ("", *sorted(state.folders()))]
+    for path in files:
+        parts.append(f"file {path} {letters(files)[path]}")
+        parts += [f"{name}:{line}" for name, line in named_lines(path, files)]
     return "\n".join(parts)
+
+
+def _listing(state: ShellState, path: str, shown: str) -> str:
+    """A folder and the names in it, in one line."""
+    return " ".join(["folder", shown, *(listed(state, path) or ["nothing"])])
 
 
 def traced(command: str, before: ShellState, after: ShellState, origins: Origins) -> Origins:
@@ -97,7 +103,7 @@ def labelled_note(
     files, folders = state.files(), state.folders()
     parts, known = [f"in {place(state)}"], []
     modes = {entry.path: entry.mode for entry in state.entries}
-    head = command.partition(" ")[0]
+    head, word_sought = command.partition(" ")[0], _sought(command)
     for word in _paths(command):
         path = _inner(state, word)
         if path in files:
@@ -106,24 +112,75 @@ def labelled_note(
             parts += [f"mode {modes[path]:o}"] * (head == "stat")
             if head not in _SILENT and ">" not in command:
                 lines = lines_of(path, files[path], origins, begin)
-                parts += [f"{name}:{line}" for name, line in lines] or ["empty"]
+                parts += _told(lines, word_sought) or ["empty"]
                 known += lines
         elif not path or path in folders:
             below = sorted(one for one in folders if not path or one.startswith(f"{path}/"))
             for one in [path, *(below if _DEEP.match(command) else ())]:
-                parts.append(f"folder {word if one == path else one}")
-                parts += (listed(state, one) or ["nothing"]) if head in _LISTING else []
+                shown = word if one == path else one
+                parts.append(_listing(state, one, shown) if head in _LISTING else f"folder {shown}")
+            if word_sought is not None:
+                parts += _hits(state, path, word_sought, origins, begin)
         elif head in _OF_PATHS or (("/" in word or "." in word) and word[:2] != "s/"):
             parts.append(f"no {word}")
-    shown = _printed(output, known)
-    if shown:
-        parts += ["out", *(f"{name}:{line}" for name, line in shown)]
-    return "\n".join(parts)[: 2 * LONGEST_NOTE]
+    return "\n".join([*parts, *_out(command, output, known)])[: 2 * LONGEST_NOTE]
 
 
 def _paths(command: str) -> list[str]:
-    words = [word for word in dict.fromkeys(PIECE.findall(command)) if not word.startswith("-")]
-    return words[1:] or ([] if words[:1] == ["pwd"] else ["."])
+    """Words that may be paths: not the programs, nor their options; what is printed twice is there twice."""
+    found = [PIECE.findall(part)[1:] for part in _NEXT.split(command)]
+    words = [word for part in found for word in part if not (word.startswith("-") or word.isdigit())]
+    head = command.partition(" ")[0]
+    return (words if head == "cat" else list(dict.fromkeys(words))) or ([] if head == "pwd" else ["."])
+
+
+def _sought(command: str) -> str | None:
+    """The word that grep looks for, where it is a plain one."""
+    words = [word.strip("'\"") for word in command.split() if not word.startswith("-")]
+    plain = len(words) > 1 and words[0] == "grep" and _PLAIN.fullmatch(words[1])
+    return words[1] if plain else None
+
+
+def _told(lines: Sequence[Named], sought: str | None) -> list[str]:
+    """The lines of a file; beside each a word that is sought, and how many lines had it so far."""
+    if sought is None:
+        return [f"{name}:{line}" for name, line in lines]
+    found, parts = 0, []
+    for name, line in lines:
+        found += sought in line
+        parts.append(f"{name}:{line};{sought}" + (f" yes {found}" if sought in line else " no"))
+    return parts
+
+
+def _hits(
+    state: ShellState, folder: str, sought: str, origins: Origins, begin: Mapping[str, str]
+) -> list[str]:
+    """The first line with a word in each file below a folder, and that file."""
+    parts, start = [], f"{folder}/" if folder else ""
+    for path, text in sorted(state.files().items()):
+        lines = lines_of(path, text, origins, begin) if path.startswith(start) else []
+        for name, line in [named for named in lines if sought in named[1]][:1]:
+            sources = " ".join(letters(begin)[one] for one in origins.get(path, ()))
+            parts += [f"{sought} {name}:{line}", f"file {path} {sources}".rstrip()]
+    return parts or [f"{sought} none"]
+
+
+def _out(command: str, output: str, known: Sequence[Named]) -> list[str]:
+    """The known lines that an output consists of; nothing where it has another, or cat prints them all.
+
+    What is sorted is told by its first word, and where equal lines become one, by the names of them all.
+    """
+    shown = _printed(output, known, last=command.startswith("tail"))
+    words = PIECE.findall(command)
+    if not shown or (words[:1] == ["cat"] and shown == list(known)):
+        return []
+    if "sort" not in words:
+        return ["out", *(f"{name}:{line}" for name, line in shown)]
+    parts = ["out"]
+    for name, line in shown:
+        same = [other for other, text in known if text == line] if {"-u", "uniq"} & set(words) else [name]
+        parts.append(f"{line.split(' ')[0]} {' '.join(same)}:{line}")
+    return parts
 
 
 def _inner(state: ShellState, word: str) -> str:
@@ -131,18 +188,18 @@ def _inner(state: ShellState, word: str) -> str:
     return "" if path == HOME else path.removeprefix(HOME + "/")
 
 
-def _printed(output: str, known: Sequence[Named]) -> list[Named]:
-    """The known lines that an output consists of; none where it has another."""
+def _printed(output: str, known: Sequence[Named], last: bool) -> list[Named]:
+    """The known lines that an output consists of; none where it has another. ``last``: rather later ones."""
     found: list[Named] = []
-    left = list(known)
-    for shown in output.rstrip("\n").splitlines():
+    left = list(reversed(known)) if last else list(known)
+    for shown in reversed(output.rstrip("\n").splitlines()) if last else output.rstrip("\n").splitlines():
         line = next(_matches(shown, left), None) or next(_matches(shown, known), None)
         if line is None:
             return []
         if line in left:
             left.remove(line)
         found.append(line)
-    return found
+    return found[::-1] if last else found
 
 
 def _matches(shown: str, known: Sequence[Named]) -> Iterator[Named]:

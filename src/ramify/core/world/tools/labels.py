@@ -32,12 +32,13 @@ def all_labels(database: Database) -> list[str]:
     return [label(table, number) for table in database.tables for number in range(1, MOST + 1)]
 
 
-def _values(database: Database, table: Table, row: Row) -> str:
-    """The values of a row in the order of its columns; a reference is a label."""
+def _values(database: Database, table: Table, row: Mapping[str, Value]) -> str:
+    """The values that a row has, in the order of its columns; a reference is a label."""
     shown = []
     for column in table.columns:
-        value = row[column.name]
-        shown.append(label(database.table(column.to), int(value)) if column.kind == "ref" else value)
+        if column.name in row:
+            value = row[column.name]
+            shown.append(label(database.table(column.to), int(value)) if column.kind == "ref" else value)
     return ":".join(map(_words, shown))
 
 
@@ -77,7 +78,7 @@ def call_note(
     ``matched``: for list, search, count and sum, the ids of the rows that fit the arguments.
     """
     if verb in _SCANS:
-        return "\n".join(_scan(database, rows, table, verb, str(given.get("column", "")), matched))
+        return "\n".join(_scan(database, rows, table, verb, given, matched))
     if verb == "create":
         these = rows[table.name]
         first = f"last {label(table, int(these[-1]['id']))}" if these else "no rows"
@@ -94,17 +95,31 @@ def call_note(
 
 
 def _scan(
-    database: Database, rows: Rows, table: Table, verb: Verb, column: str, matched: Collection[Value]
+    database: Database,
+    rows: Rows,
+    table: Table,
+    verb: Verb,
+    given: Mapping[str, Value],
+    matched: Collection[Value],
 ) -> list[str]:
-    """Every row and whether it fits, with the running count and, for sum, the running total."""
+    """Every row, what it has beside what is asked for, whether that fits, and what is counted so far.
+
+    Both stand side by side, so that they are compared without another look at the row or at the call.
+    """
+    asked = {column.name: given[column.name] for column in table.columns if column.name in given}
+    if verb == "search" and table.key is not None:
+        asked = {table.key.name: str(given["text"]).lower()}
+    wanted = _values(database, table, asked)
     found = total = 0
     lines = []
     for row in rows[table.name]:
         fits = row["id"] in matched
         found += fits
-        total += int(row[column]) if fits and verb == "sum" else 0
-        so_far = f" {total}" if verb == "sum" else ""
-        lines.append(line(database, table, row) + (f" yes {found}{so_far}" if fits else " no"))
+        total += int(row[str(given["column"])]) if fits and verb == "sum" else 0
+        has = _values(database, table, {name: row[name] for name in asked})
+        beside = f";{has}={wanted}" if asked else ""
+        counted = f" yes {total if verb == 'sum' else found}"
+        lines.append(line(database, table, row) + beside + (counted if fits else " no"))
     return [*(lines or ["no rows"]), f"{_SCANS[verb]} {total if verb == 'sum' else found}"]
 
 
