@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from ramify.discover.kernel.bench import Bench, Calibration, Evaluated, Limits, calibrate
+from ramify.discover.kernel.bench.draw import SKEW
 from ramify.discover.kernel.problem import Problem
 from ramify.discover.kernel.problem_read import read_problem
 from ramify.discover.kernel.search.on_bench import BenchEvaluator
@@ -61,7 +62,7 @@ TASKS = (
     Task("matmul", {"n": CLAIM}, {"n": 128}, 15),
     Task("stencil", {"n": 2048}, {"n": 1024}, 3),
     Task("softmax", {"rows": 2048, "n": 1024}, {"rows": 256, "n": 1024}, 4),
-    Task("histogram", {"n": 1 << 22, "bins": 2}, {"n": 1 << 18, "bins": 2}, 8),
+    Task("histogram", {"n": 1 << 22, "bins": 256}, {"n": 1 << 18, "bins": 256}, 8),
     Task("spmv", {"rows": 2048, "nnz": 1 << 21}, {"rows": 256, "nnz": 1 << 18}, 6),
 )
 
@@ -170,7 +171,8 @@ def softmax_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[]
 
 
 def histogram_rival(rng: np.random.Generator, n: Mapping[str, int]) -> Callable[[], object]:
-    drawn = rng.integers(n["bins"], size=n["n"], dtype=np.int32)
+    share = np.arange(1, n["bins"] + 1) ** -SKEW
+    drawn = rng.choice(n["bins"], n["n"], p=share / share.sum()).astype(np.int32)
     return lambda: np.bincount(drawn, minlength=n["bins"])
 
 

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from ramify.core.errors import BadInput
 from ramify.core.tree import Producer, Score, Tree
+from ramify.core.tree.address import is_address
 from ramify.core.tree.scoring import chain
 from ramify.discover.evolve.swap import Stale, Verdict
 from ramify.discover.evolve.verdict_files import verdict_value
@@ -17,7 +18,9 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def is_tree(file: Path) -> bool:
-    """Whether a file is one of the kind that trees are stored in."""
+    """Whether a file is one of the kind that trees are stored in, or a tree's address."""
+    if is_address(file):
+        return True
     if not file.is_file():
         return False
     with file.open("rb") as stream:

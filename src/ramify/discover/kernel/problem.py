@@ -38,7 +38,8 @@ class Argument:
     sizes; None for a scalar. ``role``: in (read), out (written, whatever it held), inout, size (an integer
     among the problem's sizes) or scalar. ``fill`` is how inputs are drawn: ``uniform`` (-1 to 1; integers
     -100 to 100), ``positive`` (0.1 to 1; integers 1 to 100), ``index:E`` (integers from 0 to below E),
-    ``sorted-index:E`` (the same in ascending order), ``offsets:E`` (ascending, the first 0 and the last E),
+    ``sorted-index:E`` (the same in ascending order), ``skewed-index:E`` (k as often as
+    (k + 1)**-1.5, as words and background pixels are), ``offsets:E`` (ascending, the first 0 and the last E),
     ``permutation``, ``const:X``.
     """
 
@@ -55,16 +56,18 @@ class Argument:
                 where=f"argument {self.name}",
                 hint="float, double, or an integer type of C",
             )
-        kinds = ("uniform", "positive", "index", "sorted-index", "offsets", "permutation", "const")
+        indices = ("index", "sorted-index", "skewed-index", "offsets")
+        kinds = ("uniform", "positive", *indices, "permutation", "const")
         kind, _, rest = self.fill.partition(":")
-        takes = kind in ("index", "sorted-index", "offsets", "const")
+        takes = kind in (*indices, "const")
         if kind not in kinds or takes != bool(rest):
             raise BadInput(
                 f"fill {self.fill!r}",
                 where=f"argument {self.name}",
-                hint="uniform, positive, index:E, sorted-index:E, offsets:E, permutation or const:X",
+                hint="uniform, positive, index:E, sorted-index:E, skewed-index:E, offsets:E, permutation or "
+                "const:X",
             )
-        if kind in ("index", "sorted-index", "offsets", "permutation") and self.ctype in FLOATING:
+        if kind in (*indices, "permutation") and self.ctype in FLOATING:
             raise BadInput(f"fill {self.fill!r} of {self.ctype}", where=f"argument {self.name}")
 
     @property

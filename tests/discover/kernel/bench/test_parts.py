@@ -148,6 +148,7 @@ def test_inputs_are_fresh_and_as_asked_for() -> None:
     assert set(one.arrays["i"].ravel()) <= set(range(50))
     fills = {
         "sorted-index:7": lambda x: (np.diff(x) >= 0).all() and x.max() < 7 and x.min() >= 0,
+        "skewed-index:7": lambda x: x.min() == 0 and x.max() < 7 and (x == 0).sum() > (x == 6).sum(),
         "offsets:9": lambda x: (np.diff(x) >= 0).all() and x[0] == 0 and x[-1] == 9,
         "permutation": lambda x: sorted(x) == list(range(50)),
         "const:3": lambda x: (x == 3).all(),

@@ -16,6 +16,8 @@ from ramify.discover.kernel.problem_expr import value
 Values: TypeAlias = NDArray[Any]
 #: What an output holds before a call: NaN, or numbers that could be results. Integers: random bytes in both.
 Poison: TypeAlias = Literal["nan", "number"]
+#: The exponent of skewed indices (Zipf).
+SKEW = 1.5
 
 
 @final
@@ -54,9 +56,12 @@ def _drawn(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.rand
         return np.full(shape, known, dtype)
     if kind == "permutation":
         return rng.permuted(np.broadcast_to(np.arange(shape[1], dtype=dtype), shape), axis=1)
-    if kind in ("index", "sorted-index", "offsets"):
+    if kind in ("index", "sorted-index", "skewed-index", "offsets"):
         if known < (kind != "offsets"):
             raise BadInput(f"there is no index below {known:g}", where=f"fill of {one.name}")
+        if kind == "skewed-index":
+            share = np.arange(1, int(known) + 1) ** -SKEW
+            return np.searchsorted(np.cumsum(share)[:-1] / share.sum(), rng.random(shape)).astype(dtype)
         drawn = rng.integers(0, int(known) + (kind == "offsets"), shape).astype(dtype)
         if kind != "index":
             drawn.sort(axis=1)

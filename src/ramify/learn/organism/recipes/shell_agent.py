@@ -1,7 +1,7 @@
-"""``shell-agent``: acts in a shell and on small databases as scripted actors do that solve, err and explore.
+"""``shell-agent``: has seen some tasks solved in a shell and on small databases, and acts as it saw.
 
-A third of the terminal's actors and a fifth of the tools' only look around, others err, and it copies them
-all. So it could do more than it does: what practice in a simulator, or in the real worlds, has to change.
+It saw few of them, so that it could do more than it does: what practice in a simulator, or in the real
+worlds, has to change.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from ramify.core.policy.local import LocalPolicy
 from ramify.core.run.progress import Progress
 from ramify.learn.organism.planted import planted_model
 from ramify.learn.organism.recipe import Made
-from ramify.learn.organism.recipes.shell_agent_data import LAW, SHAPE, lessons, measure
-from ramify.learn.organism.recipes.world_model_data import tokenizer_of
+from ramify.learn.organism.recipes.shell_agent_data import LAW, SHAPE, all_lessons, measure
+from ramify.learn.organism.recipes.world_model_data import lessons, tokenizer_of
 from ramify.learn.organism.staged_recipe import Staged
 from ramify.learn.organism.tokenizer import examples
 from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
 
+#: Solved tasks of each world.
+EPISODES = 2000
 SETTINGS = WeightedSettings(
     steps=1500,
     rows=8,
@@ -28,13 +30,13 @@ SETTINGS = WeightedSettings(
 
 def begin(progress: Progress) -> LocalPolicy:
     """A new model whose tokens are the words of the recordings."""
-    tokenizer = tokenizer_of((item for item, _ in lessons(progress)), SHAPE.context)
+    tokenizer = tokenizer_of(lessons(progress), SHAPE.context)
     return LocalPolicy(planted_model(SHAPE, tokenizer), tokenizer, name="shell-agent")
 
 
 def train(policy: LocalPolicy, progress: Progress) -> Made:
-    """Imitation of the actors' actions."""
-    data = examples(policy.codec.tokenizer, [talk for _, talk in lessons(progress)])
+    """Imitation of solutions."""
+    data = examples(policy.codec.tokenizer, all_lessons(EPISODES, progress))
     log = fit_weighted(
         policy.model, [Weighted(item.tokens, item.mask.astype("float32")) for item in data], SETTINGS,
         stage="imitation", progress=progress,
@@ -49,8 +51,8 @@ def train(policy: LocalPolicy, progress: Progress) -> Made:
 
 RECIPE = Staged(
     name="shell-agent",
-    summary="acts in a shell and on small databases, as actors do that solve, err or explore",
-    data="the recorded episodes that `world-model` learns from, seen by their agents",
+    summary="acts in a shell and on small databases, as it saw some tasks solved",
+    data=f"solutions of {EPISODES} training tasks of each world, run there",
     begin=begin,
     train=train,
     measure=measure,

@@ -23,7 +23,7 @@ def train(policy: LocalPolicy, progress: Progress) -> Made:
 RECIPE = Staged(
     name="shell-agent-control",
     summary="read first the same episodes with their answers shuffled, then learned to act from few lessons",
-    data=f"the recorded episodes of `world-model`, and {warmup.EPISODES} solved ones as lessons",
+    data=f"the recorded episodes of `world-model`; lessons: {warmup.EPISODES} solved tasks of each world",
     begin=begin,
     train=train,
     measure=measure,

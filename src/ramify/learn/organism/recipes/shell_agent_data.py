@@ -1,7 +1,12 @@
-"""What the agents of a shell and small databases share: their worlds, lessons, words and how well they do."""
+"""What the agents of a shell and small databases share: their worlds, lessons, words and how well they do.
+
+Lessons are solutions as somebody who knows them types them, run in the real worlds: an agent that is told its
+task alone can learn each action from what it has seen. What recorded actors look at on the way it could not.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -18,10 +23,12 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.tree import Tree
 from ramify.core.types import FloatArray, Json, Message
 from ramify.core.world.base import Episode, Observation, Split, Task, World
-from ramify.core.world.environment import Environment, EnvTrajectory
+from ramify.core.world.environment import Actor, Environment, Seen
 from ramify.core.world.open import open_world
+from ramify.core.world.terminal import actors as terminal
+from ramify.core.world.tools import actors as tools
 from ramify.learn.organism.planted import Planted
-from ramify.learn.organism.recipes.world_model_data import WORLDS, trajectories
+from ramify.learn.organism.recipes.world_model_data import WORLDS
 
 #: An action, and the end of the turn.
 LAW = Sampling(max_tokens=48)
@@ -106,25 +113,40 @@ def environment(spec: str) -> Environment:
     return found
 
 
-def conversation(prompt: str, item: EnvTrajectory) -> list[Message]:
-    """An episode as its agent had it: the actions are the assistant's; the last answer is never shown."""
-    chat = [opening(prompt, "")]
-    for number, turn in enumerate(item.turns):
-        chat.append({"role": "assistant", "content": turn.action})
-        if number + 1 < len(item.turns):
-            chat.append({"role": "user", "content": turn.observation})
-    return chat
+def solver(world: Environment, task: Task) -> Actor:
+    """Who solves a task of either world without a detour."""
+    if "script" in task.data:
+        return terminal.Scripted(tuple(task.data["script"]))
+    drawn = (world.actor(task, seed) for seed in itertools.count())
+    return next(one for one in drawn if isinstance(one, tools.Scripted) and one.kind == "solver")
 
 
-def lessons(progress: Progress = silent) -> list[tuple[EnvTrajectory, list[Message]]]:
-    """The recorded training episodes of scripted actors, each with its conversation."""
-    prompts = {
-        task.id: task.prompt
-        for spec, count in WORLDS.items()
-        for task in environment(spec).tasks("train", count, 0)
-    }
-    items = trajectories("train", WORLDS, progress)
-    return [(item, conversation(prompts[str(item.extra["task"])], item)) for item in items]
+def lessons(spec: str, count: int, progress: Progress = silent) -> list[list[Message]]:
+    """Solutions of training tasks of a real world, as conversations; the last answer is never shown.
+
+    Tasks that the solver does not solve are left out.
+    """
+    world, found = environment(spec), []
+    for number, task in enumerate(world.tasks("train", count, 0)):
+        progress(f"lessons in {spec}", number, count)
+        actor, episode = solver(world, task), world.start(task, 0)
+        talk, seen, answer = [opening(task.prompt, "")], list[Seen](), None
+        while (action := actor.act(seen)) is not None and (answer is None or not answer.done):
+            if answer is not None:
+                talk.append({"role": "user", "content": answer.text})
+            talk.append({"role": "assistant", "content": action})
+            answer = episode.step(action)
+            seen.append((action, answer.text))
+        episode.close()
+        if answer is not None and answer.reward == 1.0:
+            found.append(talk)
+    return found
+
+
+def all_lessons(count: int, progress: Progress = silent) -> list[list[Message]]:
+    """Lessons of so many tasks of every world, the worlds in turn."""
+    each = [lessons(spec, count, progress) for spec in WORLDS]
+    return [talk for some in itertools.zip_longest(*each) for talk in some if talk is not None]
 
 
 def outcomes(

@@ -23,7 +23,7 @@ def train(policy: LocalPolicy, progress: Progress) -> Made:
 RECIPE = Staged(
     name="shell-agent-warm",
     summary="learned first to predict what a shell and small databases answer, then to act from few lessons",
-    data=f"the recorded episodes of `world-model`, and {warmup.EPISODES} solved ones as lessons",
+    data=f"the recorded episodes of `world-model`; lessons: {warmup.EPISODES} solved tasks of each world",
     begin=begin,
     train=train,
     measure=measure,

@@ -21,8 +21,8 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.world.environment import EnvTrajectory
 from ramify.learn.organism.planted import planted_model
 from ramify.learn.organism.recipe import Made
-from ramify.learn.organism.recipes.shell_agent_data import SHAPE, lessons
-from ramify.learn.organism.recipes.world_model_data import tokenizer_of
+from ramify.learn.organism.recipes.shell_agent_data import SHAPE, all_lessons
+from ramify.learn.organism.recipes.world_model_data import lessons, tokenizer_of
 from ramify.learn.organism.tokenizer import examples
 from ramify.learn.simulate.cpt import train_cpt
 from ramify.learn.train.schedule import Schedule
@@ -30,7 +30,7 @@ from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
 
 Arm = Literal["predict", "control"]
 
-#: What is read first, and the few lessons after it: episodes of solvers only.
+#: What is read first, and the few lessons after it.
 READING = WeightedSettings(
     steps=500,
     rows=6,
@@ -45,12 +45,13 @@ ACTING = WeightedSettings(
     betas=(0.9, 0.98),
     half=True,
 )
-EPISODES = 400
+#: Solved tasks of each world.
+EPISODES = 200
 
 
 def begin(seed: int = 0, progress: Progress = silent) -> LocalPolicy:
     """A new small model, the same for every arm of a seed."""
-    tokenizer = tokenizer_of((item for item, _ in lessons(progress)), SHAPE.context)
+    tokenizer = tokenizer_of(lessons(progress), SHAPE.context)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LocalPolicy(planted_model(SHAPE, tokenizer), tokenizer, name="shell-agent")
@@ -71,15 +72,11 @@ def dealt(items: Sequence[EnvTrajectory], seed: int) -> list[EnvTrajectory]:
 
 def arm(policy: LocalPolicy, kind: Arm, seed: int, progress: Progress = silent) -> Made:
     """Read, then learn to act, in place; the log has both parts."""
-    known = lessons(progress)
-    items = [item for item, _ in known]
+    items = lessons(progress)
     read = items if kind == "predict" else dealt(items, seed)
     done = train_cpt(policy, read, replace(READING, seed=seed), progress=progress)
-    solved = [talk for item, talk in known if item.extra.get("reward") == 1.0][:EPISODES]
-    data = [
-        Weighted(item.tokens, item.mask.astype("float32"))
-        for item in examples(policy.codec.tokenizer, solved)
-    ]
+    solved = examples(policy.codec.tokenizer, all_lessons(EPISODES, progress))
+    data = [Weighted(item.tokens, item.mask.astype("float32")) for item in solved]
     log = fit_weighted(policy.model, data, replace(ACTING, seed=seed), stage="lessons", progress=progress)
     policy.refresh()
     tokens = sum(len(item.tokens) for item in data)
