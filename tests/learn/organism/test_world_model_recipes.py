@@ -7,7 +7,7 @@ from ramify.core.world.environment import Brief, EnvTrajectory, Turn
 from ramify.learn.organism import build, find, names
 from ramify.learn.organism.card import card
 from ramify.learn.organism.recipe import Made
-from ramify.learn.organism.recipes.shell_agent_data import Blind, conversation
+from ramify.learn.organism.recipes.shell_agent_data import Blind, lessons
 from ramify.learn.organism.recipes.shell_agent_warmup import dealt
 from ramify.learn.organism.recipes.world_model_data import tokenizer_of
 from ramify.learn.organism.recorded import recorded
@@ -30,10 +30,14 @@ def test_the_control_has_the_same_answers_elsewhere():
     assert [t.action for item in read for t in item.turns] == [t.action for item in items for t in item.turns]
 
 
-def test_an_agent_reads_all_answers_but_the_last():
-    talk = conversation("do it", ITEM)
-    assert [m["role"] for m in talk] == ["user", "assistant", "user", "assistant"]
-    assert [m["content"] for m in talk[1::2]] == ["cat a.txt", "ls"]
+def test_a_lesson_is_a_solution_run_in_its_world_without_the_last_answer():
+    talks = lessons("tools?brief=labels", 3)
+    assert len(talks) == 3
+    for talk in talks:
+        roles = [message["role"] for message in talk]
+        assert roles == ["user", "assistant"] * (len(talk) // 2)
+        assert '"error"' not in "".join(str(message["content"]) for message in talk[2::2])
+        assert "submit" in str(talk[-1]["content"])
 
 
 def test_a_stage_says_what_it_learned_from(tmp_path):
