@@ -27,18 +27,19 @@ SLOW, FAST = 0.006, 0.1
 #: How many tokens before each one are kept beside it.
 SLOTS = 4
 #: What matching heads compare: so many tokens before the present one with so many before each other one.
-#: Two go on where the last three tokens stood; one leaves the present token out, so that it goes on behind
-#: another sign; one steps over two tokens, so that it copies lines without the names that stand before them.
-_NEXT = ((0, 1), (1, 2), (2, 3))
-PLANTED = (_NEXT, ((1, 2), (2, 3)), ((0, 3), (1, 4)), _NEXT)
+#: One goes on where the last three tokens stood; one leaves the present token out, so that it goes on behind
+#: another sign; one steps over two tokens, so that it copies lines without the names that stand before them;
+#: and one goes on where the present token itself stood last, which tells whether that was just before.
+PLANTED = (((0, 1), (1, 2), (2, 3)), ((1, 2), (2, 3)), ((0, 3), (1, 4)), ((0, 1),))
 #: How much a perfect match counts before the softmax.
 SHARP = 30.0
 #: How strongly what was found is added, in embeddings.
 COPIES = 10.0
 #: How much the right distance counts in heads that look back.
 NEAR = 3.0
-#: How much later tokens are preferred to earlier ones: by heads that match, and by half of those above them.
-NEWER, ABOVE = 0.7, 0.5
+#: How much later tokens are preferred to earlier ones: by heads that match several tokens, by the one that
+#: matches one, and by half of those above them.
+NEWER, LAST, ABOVE = 0.7, 4.0, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,8 @@ def _plant(model: Any, shape: Planted) -> None:
             model.model.layers[1].self_attn, number, head, compared, view, places,
             COPIES * shape.spread / shape.heads**0.5,
         )  # fmt: skip
-        _prefer_newer(model.model.layers[1].self_attn, number, head, turns, NEWER)
+        alone = len(PLANTED[number % len(PLANTED)]) == 1
+        _prefer_newer(model.model.layers[1].self_attn, number, head, turns, LAST if alone else NEWER)
     for layer in model.model.layers:
         # Else random output would drown the contents.
         layer.mlp.down_proj.weight *= 0.05
