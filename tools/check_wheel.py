@@ -69,6 +69,19 @@ print(f"wheel: without extras, all modules import but {len(wanting)} that name t
 """
 
 
+#: A user's own log; the scripted policy needs no download, and speaks of coins.
+CHAT = '{"messages": [{"role": "user", "content": "toss"}, {"role": "assistant", "content": " heads"}]}'
+
+
+def first_fork(ramify: Path, folder: Path) -> None:
+    """What a first-time user does after installing: import a log, then run the fork that this suggests."""
+    (folder / "chats.jsonl").write_text(CHAT + "\n", encoding="utf-8")
+    told = run(ramify, "tree", "import", "mine.db", "chats.jsonl", "--policy", "scripted:coin", cwd=folder)
+    suggested = next(line for line in told.splitlines() if line.startswith("next "))
+    command = suggested.removeprefix("next").split()[1:]
+    run(ramify, *command, "--token", "0", "--success-regex", "heads", "--draws", "16", cwd=folder)
+
+
 def borrow(site: Path) -> None:
     """Link what the wheel in ``site`` needs, with all that this needs in turn, and no extra."""
     todo = [(_own(site), "")]
@@ -97,13 +110,14 @@ def _link(one: Distribution, site: Path) -> None:
             (site / name).symlink_to(Path(str(one.locate_file(name))))
 
 
-def run(*command: str | Path, cwd: Path) -> None:
-    """Run a command; its output is shown only where it fails."""
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command and return what it printed; building is silent unless it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
     if cwd != ROOT and done.stdout:
         print(done.stdout, end="")
+    return done.stdout
 
 
 def main() -> None:
@@ -120,6 +134,7 @@ def main() -> None:
         )
         borrow(next((folder / "env/lib").glob("python*/site-packages")))
         run(folder / "env/bin/ramify", "--version", cwd=folder)
+        first_fork(folder / "env/bin/ramify", folder)
         run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", TRIAL, cwd=folder)
         run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", IMPORTS, cwd=folder)
 

@@ -251,3 +251,17 @@ def test_growing_a_tree_in_a_world_that_cannot_be_forked_is_refused_and_loses_no
     assert all(draw.end in ("done", "limit") for arm in tree.forks() for draw in tree.draws(arm.id))
     assert sum(len(tree.draws(arm.id)) for arm in tree.forks()) == 4
     assert list(tree.verify()) == []
+
+
+def test_draws_that_the_answer_to_a_whole_turn_ends_say_nothing_more():
+    from ramify.core.policy.open import open_policy
+
+    world, policy = open_world("lock"), open_policy("scripted:lock")
+    law = Sampling(max_tokens=40)
+    with Tree.memory() as tree:
+        (group,) = grow(tree, policy, world, world.tasks("held-out", 1, 0), draws=1, settings=law)
+        said = group.forks[0].leaves()[0].steps[1].node
+        arm = fork(tree.at(said), policy, 6, world=world, settings=law)
+        assert [d.end for d in arm.draws] == ["done"] * 6
+        assert arm.tokens == 0
+        assert arm.values() == group.values() * 6

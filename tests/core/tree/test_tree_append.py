@@ -12,12 +12,6 @@ from ramify.core.policy.noise import NoiseKey
 from ramify.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
 
 
-@pytest.fixture
-def tree():
-    with Tree.memory() as tree:
-        yield tree
-
-
 def test_a_node_comes_back_as_it_was_written(tree):
     draft = Draft(
         kind="action",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 from typer.testing import CliRunner
@@ -10,14 +11,14 @@ from ramify.app.cli.tree import app
 from ramify.core.errors import BadInput, NotATree, TreeVersion
 from ramify.core.policy.base import PolicyCard
 from ramify.core.tree import Draft, ForkRecord, Producer, Score, Tree
+from ramify.core.tree.address import is_address
 from ramify.core.tree.schema import FIELDS, VERSION
 
 
 @pytest.fixture
-def file(tmp_path):
-    """A tree with two tasks; draws of the first are scored."""
-    path = tmp_path / "tree.db"
-    with Tree.open(path) as tree:
+def file(place):
+    """A tree with two tasks, in each store; draws of the first are scored."""
+    with Tree.open(place) as tree:
         root, actions, fork = small(tree)
         tree.append([step("verdict", "", a.id, key="v") for a in actions[1:]])
         more = tree.append([step("action", f"more{i}", root.id, key=f"m{i}") for i in range(12)])
@@ -28,7 +29,18 @@ def file(tmp_path):
             [Score(n.id, "success", float(i % 2), judge) for i, n in enumerate([*verdicts, *more, fork])]
         )
         tree.begin_fork(ForkRecord("f", root.id, 2, None, {}, {}, None, 0, 0))
-    return path
+    return place
+
+
+def spoil(place):
+    """Change a node behind the tree's back."""
+    if is_address(place):
+        with Tree.open(place) as tree:
+            tree._db.run(b"UPDATE nodes SET depth = 9 WHERE row = 3")
+        return
+    with sqlite3.connect(place) as raw:
+        raw.execute("UPDATE nodes SET depth = 9 WHERE row = 3")
+    raw.close()
 
 
 def run(*arguments, width: int = 100, code: int = 0):
@@ -113,8 +125,6 @@ def test_schema(file, tmp_path):
 
 
 def test_verify(file, tmp_path, monkeypatch):
-    import sqlite3
-
     assert "22 nodes, nothing found" in run("verify", file)
     assert json.loads(run("verify", file, "--json")) == []
     seen = []
@@ -128,9 +138,7 @@ def test_verify(file, tmp_path, monkeypatch):
     monkeypatch.setattr("ramify.core.policy.open.open_policy", lambda spec: seen.append(spec) or Mute())
     run("verify", file, "--policy", "hf:some", "--policy", "p=openai:http://x?a=b#m")
     assert seen == ["hf:some", "openai:http://x?a=b#m"]
-    with sqlite3.connect(file) as raw:
-        raw.execute("UPDATE nodes SET depth = 9 WHERE row = 3")
-    raw.close()
+    spoil(file)
     assert "depth is 9" in run("verify", file, code=1)
     assert json.loads(run("verify", file, "--json", code=1))[0]["severity"] == "error"
     with pytest.raises(NotATree):

@@ -225,10 +225,10 @@ _WRITER = textwrap.dedent(
 )
 
 
-def test_kill_9_loses_nothing_that_was_committed(file):
+def test_kill_9_loses_nothing_that_was_committed(place):
     for kill in range(3):
         writer = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(file)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _WRITER, str(place)], stdout=subprocess.PIPE, text=True
         )
         told = 0
         for _ in range(3 + 5 * kill):
@@ -238,7 +238,7 @@ def test_kill_9_loses_nothing_that_was_committed(file):
         writer.wait()
         writer.stdout.close()
         told = max([told, *(int(line) for line in rest[:-1])])
-        with Tree.open(file) as tree:
+        with Tree.open(place) as tree:
             assert len(tree) >= told
             assert len(tree) % 7 == 0
             assert list(tree.verify()) == []
@@ -294,8 +294,8 @@ _PAIR = textwrap.dedent(
 )
 
 
-def test_two_writers_that_create_the_same_file(file):
-    _end([_start(_PAIR, file, name) for name in "ab"])
-    with Tree.open(file, "r") as tree:
+def test_two_writers_that_create_the_same_tree(place):
+    _end([_start(_PAIR, place, name) for name in "ab"])
+    with Tree.open(place, "r") as tree:
         assert len(tree) == 120
         assert sorted(int(n.key[1:]) for n in tree.tasks() if n.key.startswith("#")) == list(range(60))

@@ -10,12 +10,6 @@ from ramify.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from ramify.core.tree import DrawRecord, ForkRecord, Producer, Score, Tree
 
 
-@pytest.fixture
-def tree():
-    with Tree.memory() as tree:
-        yield tree
-
-
 def test_scores_come_back(tree):
     root, actions, _ = small(tree)
     judge = tree.add_producer(Producer("judge", config={"a": 1}))

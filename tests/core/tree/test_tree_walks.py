@@ -17,12 +17,6 @@ relaxed = settings(
 )
 
 
-@pytest.fixture
-def tree():
-    with Tree.memory() as tree:
-        yield tree
-
-
 def test_a_walk_is_cut_where_its_child_forked(tree):
     root, actions, fork = small(tree)
     walk = tree.path(fork)
@@ -144,6 +138,27 @@ def test_deep_trees(tree):
     assert tree.descendants(next(tree.tasks())) == 3000
     assert sum(1 for _ in tree.walk()) == 3001
     assert len(tree.outline().lines) == 200
+
+
+def test_the_order_of_a_walk_does_not_depend_on_how_far_it_looks_ahead(tree, monkeypatch):
+    nodes = [tree.append(step("task", "root"))[0].id]
+    for number in range(60):
+        # Chains, bushes and what lies between: each node's parent is one of the newest few.
+        above = nodes[-1 - (number * number) % min(7, len(nodes))]
+        nodes.append(tree.append(step("action", f"n{number}", above))[0].id)
+    below: dict[str | None, list[str]] = {}
+    for id_ in nodes:
+        below.setdefault(tree.node(id_).parent, []).append(id_)
+
+    def expected(id_):
+        return [id_, *(found for child in below.get(id_, ()) for found in expected(child))]
+
+    for ahead, deep in ((255, 50_000), (3, 4), (1, 1)):
+        monkeypatch.setattr("ramify.core.tree.walks._AHEAD", ahead)
+        monkeypatch.setattr("ramify.core.tree.walks._DEEP", deep)
+        assert [n.id for n in tree.walk()] == expected(nodes[0])
+        assert [n.id for n in tree.walk(nodes[9])] == expected(nodes[9])
+        assert [n.id for n in tree.leaves(nodes[0])] == [i for i in expected(nodes[0]) if i not in below]
 
 
 @relaxed

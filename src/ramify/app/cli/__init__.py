@@ -48,7 +48,7 @@ _NOUNS = {
     "speculate": "speculate", "simulate": "simulate", "theory": "theory",
 }  # fmt: skip
 #: Files whose verbs stand without a noun.
-_ALONE = ("fork", "grow", "demo", "serve")
+_ALONE = ("fork", "grow", "demo", "serve", "view")
 
 
 def _mount() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import absolute, existing, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,7 +67,7 @@ def scan(
 
     with Tree.open(existing(tree)) as store, LiveProgress() as live:
         recipe = resolve(
-            CliffRecipe, None, settings, tree=str(tree.resolve()), policy=policy, world=world,
+            CliffRecipe, None, settings, tree=absolute(tree), policy=policy, world=world,
             success_regex=success_regex, traces=traces,
         )  # fmt: skip
         run = open_run(out, recipe, store)

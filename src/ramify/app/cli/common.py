@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ramify.core.errors import BadInput, MissingExtra
+from ramify.core.tree.address import is_address, parse_address
 
 if TYPE_CHECKING:
     from ramify.core.judge import Judge
@@ -25,10 +26,20 @@ def print_json(data: Any) -> None:
 
 
 def existing(path: Path) -> Path:
-    """A file that must be there."""
-    if not path.exists():
+    """A file that must be there; whether a tree on a server is, opening it says."""
+    if not is_address(path) and not path.exists():
         raise BadInput("there is no such file", where=str(path))
     return path
+
+
+def absolute(path: Path) -> str:
+    """What a recipe records of a file, whatever folder it is read in; an address says all as it is."""
+    return parse_address(path).shown if is_address(path) else str(path.resolve())
+
+
+def shown(path: Path) -> str:
+    """What messages call a tree."""
+    return parse_address(path).shown if is_address(path) else str(path)
 
 
 def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) -> World | None:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ramify.app.cli.backends import BackendSpec, backend_for, policies_for
 from ramify.app.cli.common import (
     existing,
     judge_for,
-    policy_for,
     print_json,
     settings_for,
     simulator_for,
@@ -64,11 +64,14 @@ def fork_command(
     simulator: SimulatorSpec = None,
     simulator_control: ControlSpec = None,
     until_clear: UntilClear = False,
+    backend: BackendSpec = None,
     as_json: Json = False,
 ) -> None:
     """Fork a point with and without one change, and compare.
 
     Example: ramify fork --tree runs/demo/tree.db --node 3f2a --token 2 --change remove:1 --policy hf:DIR
+
+    Example: ramify fork --tree runs/demo/tree.db --node 3f2a --policy hf:DIR --backend processes:4
     """
     from functools import partial
 
@@ -77,11 +80,12 @@ def fork_command(
     from ramify.core.tree import Tree
     from ramify.core.world.open import open_world
 
-    with Tree.open(existing(tree)) as store, LiveProgress() as live:
+    with Tree.open(existing(tree)) as store, LiveProgress() as live, backend_for(backend) as crew:
+        opened = policies_for(live, crew)
         point = store.at(store.node(node), token)
         walk = store.path(point)
-        actor = policy_for(policy, live)
-        what = parse_change(change, partial(policy_for, live=live), open_world)
+        actor = opened(policy)
+        what = parse_change(change, opened, open_world)
         maker = simulator_for(simulator, simulator_control, live)
         place = world_for(walk, world, simulated=maker is not None)
         judge = judge_for(success_regex)
@@ -89,12 +93,12 @@ def fork_command(
         if until_clear and what is not None:
             effect = compare_until(
                 point, actor, what, max_draws=draws, settings=law, world=place, judge=judge,
-                seed=seed, simulator=maker, progress=live,
+                seed=seed, simulator=maker, progress=live, backend=crew,
             )  # fmt: skip
         else:
             run = partial(
                 fork, point, actor, draws, settings=law, world=place, judge=judge, seed=seed,
-                simulator=maker, progress=live,
+                simulator=maker, progress=live, backend=crew,
             )  # fmt: skip
             base = run()
             if what is None:
@@ -141,6 +145,7 @@ def sweep_command(
     seed: Seed = 0,
     simulator: SimulatorSpec = None,
     simulator_control: ControlSpec = None,
+    backend: BackendSpec = None,
     as_json: Json = False,
 ) -> None:
     """Fork every token of a trace in one batch: where was success won or lost?
@@ -152,15 +157,16 @@ def sweep_command(
     from ramify.core.fork.report import trace_report
     from ramify.core.tree import Tree
 
-    with Tree.open(existing(tree)) as store, LiveProgress() as live:
+    with Tree.open(existing(tree)) as store, LiveProgress() as live, backend_for(backend) as crew:
         end = store.at(store.node(node))
         walk = store.path(end)
-        actor = policy_for(policy, live)
+        actor = policies_for(live, crew)(policy)
         maker = simulator_for(simulator, simulator_control, live)
         place = world_for(walk, world, simulated=maker is not None)
         result = sweep(
             end, actor, draws, every=every, reuse=reuse, world=place,
             judge=judge_for(success_regex), seed=seed, simulator=maker, progress=live,
+            backend=crew,
         )  # fmt: skip
         if every == "token":
             producer, scores = potential_scores(result, actor, seed, draws)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ramify.app.cli.common import print_json
+from ramify.app.cli.backends import BackendSpec, backend_for
+from ramify.app.cli.common import print_json, shown
 from ramify.core.types import Json
 
 
@@ -27,6 +28,11 @@ def grow_command(
     settings: Annotated[
         list[str], typer.Option("--set", help="Override a recipe key, e.g. tasks.count=32.")
     ] = [],  # noqa: B006
+    tree: Annotated[
+        Path | None,
+        typer.Option("--tree", help="Record into this tree, e.g. one on a server; else OUT/tree.db."),
+    ] = None,
+    backend: BackendSpec = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and say what it would do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -35,6 +41,8 @@ def grow_command(
     Settings of a selector: --set selector.c=0.5, selector.entropy_coef, selector.roots, and so on.
 
     Example: ramify grow --world household:2 --policy hf:DIR --draws 8 --set tasks.count=32 --out runs/a
+
+    Example: ramify grow --world household:2 --policy hf:DIR --backend ray://HOST:10001 --out runs/a
 
     Example: ramify grow --world lock --policy NAME --selector uucb --budget-tokens 512 --out runs/b
     """
@@ -56,17 +64,17 @@ def grow_command(
             for name, value in plan.items():
                 typer.echo(f"{name:12s} {value}")
         return
-    with LiveProgress() as live:
-        summary = run_grow(chosen, out, live)
+    with LiveProgress() as live, backend_for(backend) as crew:
+        summary = run_grow(chosen, out, live, crew, place=tree)
     if as_json:
         print_json(summary)
         return
-    _print_summary(summary, out)
+    _print_summary(summary, out, shown(tree or out / "tree.db"))
 
 
-def _print_summary(summary: Json, out: Path) -> None:
+def _print_summary(summary: Json, out: Path, tree: str) -> None:
     typer.echo(
-        f"{summary['rollouts']} rollouts of {summary['tasks']} tasks in {out / 'tree.db'}: "
+        f"{summary['rollouts']} rollouts of {summary['tasks']} tasks in {tree}: "
         f"success {summary['rate']:.3f} [{summary['low']:.3f}, {summary['high']:.3f}], "
         f"{summary['errors']} failed, {summary['tokens']} tokens sampled now"
     )

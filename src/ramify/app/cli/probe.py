@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import absolute, existing, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,7 +60,7 @@ def fit(
     from ramify.examine.probe.run import ProbeRecipe, leaks, run_fit
 
     recipe = resolve(
-        ProbeRecipe, None, settings, tree=str(tree.resolve()), policy=policy, score=score,
+        ProbeRecipe, None, settings, tree=absolute(tree), policy=policy, score=score,
         prompts=str(prompts.resolve()) if prompts else None, refusal_regex=refusal_regex, draws=draws,
         sweep=sweep or None,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import absolute, existing, print_json
 from ramify.app.cli.probe import app
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _given(
     seed: int,
 ) -> dict[str, Any]:
     return {
-        "tree": str((tree or out / "tree.db").resolve()),
+        "tree": absolute(tree or out / "tree.db"),
         "policy": policy,
         "prompts": None if prompts is None else str(existing(prompts).resolve()),
         "rollouts": rollouts,

@@ -194,13 +194,14 @@ def _decisions(
     source: Path, rewards: tuple[float, float] | None, tau: float, value: float | None
 ) -> list[tuple[str, Decision, dict[str, Any]]]:
     from ramify.core.tree import Tree
+    from ramify.core.tree.address import is_address
     from ramify.operate.route.decision import DecisionLog, decisions_of_table, decisions_on
     from ramify.operate.route.table_io import read_table
 
     if rewards is not None:
         outcomes = read_table(source, low=rewards[0], high=rewards[1])
         return [(one.query, one, {}) for one in decisions_of_table(outcomes, tau, value=value)]
-    if source.suffix == ".db":
+    if source.suffix == ".db" or is_address(source):
         with Tree.open(source, "r") as tree:
             return [(node[:12], one, {}) for node, one in decisions_on(tree)]
     return [(one.query, one, call) for one, call in DecisionLog(source)]

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import existing, print_json, shown
 
 if TYPE_CHECKING:
     from ramify.core.policy.base import Policy
-    from ramify.core.tree import Loaded, Node, Tree
+    from ramify.core.tree import Node, Tree
     from ramify.core.tree.outline import Line, Outline
 
 app = typer.Typer(
     help="Look into recorded trees, check them, copy them.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 
-TreeFile = Annotated[Path, typer.Argument(help="The tree file.", show_default=False)]
+TreeFile = Annotated[Path, typer.Argument(help="The tree file, or a server's address.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ScoreName = Annotated[
     str | None, typer.Option("--score", help="The score to show; the usual one by default.")
@@ -182,7 +182,7 @@ def schema(
         last = field.table
         table.add_row(f"{field.table}.{field.name}", field.sql.split()[0], field.doc)
     console = Console()
-    console.print(f"schema version {version}" + (f" of {tree}" if tree else ""), style="dim")
+    console.print(f"schema version {version}" + (f" of {shown(tree)}" if tree else ""), style="dim")
     console.print(table)
 
 
@@ -234,19 +234,19 @@ def verify(
 
 
 @contextlib.contextmanager
-def _written(target: str, force: bool) -> Iterator[Any]:
+def _written(target: str, force: bool, *, binary: bool = False) -> Iterator[Any]:
     """Standard output for ``-``; else a file that appears only once it is whole."""
     from ramify.core.errors import BadInput
 
     if target == "-":
-        yield sys.stdout
+        yield sys.stdout.buffer if binary else sys.stdout
         return
     file = Path(target)
     if file.exists() and not force:
         raise BadInput("the file exists already", where=target, hint="--force replaces it")
     part = file.with_name(f".{file.name}.part")
     try:
-        with part.open("w", encoding="utf-8") as out:
+        with part.open("wb") if binary else part.open("w", encoding="utf-8") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -261,52 +261,69 @@ def _written(target: str, force: bool) -> Iterator[Any]:
 def export(
     tree: TreeFile,
     out: Annotated[str, typer.Argument(help="Where to; - is standard output.")] = "-",
+    format_: Annotated[
+        str, typer.Option("--format", help="native, openai-chat, verifiers, atif, trl, verl, ...")
+    ] = "native",
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
-    """Write everything a tree holds as JSON lines; importing them gives the same tree.
+    """Write a tree to a file: all that it holds, or its walks in another tool's format.
+
+    Only `native` holds everything; importing it gives the same tree.
 
     Example: `ramify tree export runs/demo/tree.db demo.jsonl`
     """
-    from ramify.core.tree.formats import Native
+    from ramify.core.tree.formats import BinaryWriter, writer_for
 
-    with _reading(tree) as store, _written(out, force) as target:
-        count = Native().write(store.records(), target)
-    typer.echo(f"{count:,} records written", err=True)
-
-
-def _report(what: str, loaded: Loaded, as_json: bool) -> None:
-    if as_json:
-        print_json({"from": what, **asdict(loaded)})
-        return
-    typer.echo(
-        f"{what}: {loaded.nodes:,} new nodes, {loaded.scores:,} scores, {loaded.forks:,} forks, "
-        f"{loaded.draws:,} draws"
-        + (f"; {loaded.renumbered:,} ordinals renumbered" if loaded.renumbered else "")
-    )
+    writer = writer_for(format_)
+    with _reading(tree) as store:
+        if isinstance(writer, BinaryWriter):
+            with _written(out, force, binary=True) as target:
+                count = writer.write(store.records(), target)
+        else:
+            with _written(out, force) as target:
+                count = writer.write(store.records(), target)
+    typer.echo(f"{count:,} {'records' if format_ == 'native' else 'lines'} written", err=True)
 
 
 @app.command("import")
 def import_file(
     tree: TreeFile,
-    source: Annotated[Path, typer.Argument(help="The file to read.")],
+    source: Annotated[Path, typer.Argument(help="The file to read, or a folder of them.")],
     format_: Annotated[
-        str | None, typer.Option("--format", help="native, openai-chat, verifiers, atif, ...; else seen.")
+        str | None, typer.Option("--format", help="native, openai-chat, inspect, verifiers, ...; else seen.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Tokenise texts with this policy.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End at the first item that cannot be read; write nothing.")
+    ] = False,
+    keep_secrets: Annotated[
+        bool, typer.Option("--keep-secrets", help="Leave keys, tokens and passwords in the texts.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read an export, or OpenAI chat JSON lines, into a tree; all or nothing.
+    """Read an export, or another tool's logs, into a tree; what cannot be read is skipped and told.
+
+    The same command again goes on where it was stopped, and changes nothing that is there. Secrets are taken
+    out of other tools' logs.
 
     Example: `ramify tree import mine.db chats.jsonl --policy hf:DIR`
     """
+    from ramify.app.cli.live import LiveProgress
+    from ramify.app.cli.tree_report import print_loaded
     from ramify.core.tree import Tree
-    from ramify.core.tree.formats import reader_for
+    from ramify.core.tree.formats import Redactor, reader_for
 
     tokeniser = next(iter(_policies([policy]).values())) if policy else None
-    reader = reader_for(existing(source), format_, tokeniser)
-    with Tree.open(tree) as store:
-        loaded = store.load(reader.read(source))
-    _report(str(source), loaded, as_json)
+    redactor = None if keep_secrets else Redactor()
+    reader = reader_for(existing(source), format_, tokeniser, redactor)
+    with Tree.open(tree) as store, LiveProgress() as progress:
+        loaded = store.read_file(source, reader, strict=strict, redactor=redactor, progress=progress)
+        said = next((node.id for node in store.walk() if node.kind == "action"), None)
+    print_loaded(str(source), reader.name, loaded, as_json)
+    if said is not None and not as_json:
+        typer.echo(
+            f"next      ramify fork --tree {shown(tree)} --node {said[:8]} --policy {policy or 'hf:DIR'}"
+        )
 
 
 @app.command()
@@ -319,16 +336,18 @@ def merge(
 
     Example: `ramify tree merge all.db machine1.db machine2.db`
     """
+    from ramify.app.cli.tree_report import print_loaded
     from ramify.core.errors import BadInput
     from ramify.core.tree import Tree
 
     for other in others:
-        if tree.exists() and existing(other).samefile(tree):
-            raise BadInput("a tree cannot be merged into itself", where=str(other))
+        if shown(other) == shown(tree) or (tree.exists() and other.exists() and other.samefile(tree)):
+            raise BadInput("a tree cannot be merged into itself", where=shown(other))
+        existing(other)
     with Tree.open(tree) as store:
         for other in others:
             with _reading(other) as source:
-                _report(str(other), store.merge(source), as_json)
+                print_loaded(shown(other), None, store.merge(source), as_json)
 
 
 @app.command()

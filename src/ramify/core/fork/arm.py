@@ -7,17 +7,19 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.core.errors import BadInput, BadPoint, CannotDo, WrongTokenizer, WrongWeights
+from ramify.core.errors import BadInput, BadPoint, CannotDo
 from ramify.core.fork.change import Change, Diff, Plan, join
+from ramify.core.fork.check import check_ids, check_policy
 from ramify.core.fork.context import conversation, need_tokens, said_whole
 from ramify.core.fork.episodes import TURNS, Episodes
 from ramify.core.fork.run_on import Branch, run_on, world_producer
 from ramify.core.judge import Judge
-from ramify.core.policy.base import Policy, PolicyCard, Sampling
+from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.noise import NoiseKey, stream_of
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Draft, Point, Trajectory
@@ -26,6 +28,9 @@ from ramify.core.tree.tree import Tree
 from ramify.core.types import IntArray, Json, Message, token_array
 from ramify.core.world.base import World
 from ramify.core.world.simulated import Simulator
+
+if TYPE_CHECKING:
+    from ramify.core.fork.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +104,6 @@ def recorded_settings(point: Point, walk: Trajectory) -> Sampling:
     return Sampling()
 
 
-def check_policy(walk: Trajectory, policy: Policy, *, swapped: bool, any_weights: bool) -> None:
-    """Raise where a policy is not the one on record and no swap was asked for."""
-    if swapped:
-        return
-    card = policy.card
-    tokenizer = next((s.node.extra["tokenizer"] for s in walk if "tokenizer" in s.node.extra), None)
-    if tokenizer and card.tokenizer and tokenizer != card.tokenizer:
-        raise WrongTokenizer(
-            f"policy {card.name!r} has another tokenizer than the one that made these token ids",
-            where=f"task {walk.root.id[:12]}",
-            hint="use the recorded model, or ask for the swap: --change policy:SPEC",
-        )
-    last = next((s.node for s in reversed(walk.steps) if s.node.weights), None)
-    if last is not None and card.weights and card.weights != last.weights and not any_weights:
-        raise WrongWeights(
-            f"policy {card.name!r} has weights {card.weights[:12]}, the record says {str(last.weights)[:12]}",
-            where=f"node {last.id[:12]}",
-            hint="load the recorded weights, or ask for the swap: --change policy:SPEC",
-        )
-
-
 def fork_id(point: Point, plan: Plan, change: Change | None, seed: int, extra: Json | None = None) -> str:
     """Digest of all that could change what a draw is; the same arm has the same id anywhere."""
     card = plan.policy.card
@@ -133,19 +117,6 @@ def fork_id(point: Point, plan: Plan, change: Change | None, seed: int, extra: J
         extra or {},
     ]
     return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _check_ids(tokens: IntArray, card: PolicyCard, where: str) -> None:
-    if len(tokens) == 0:
-        raise BadInput("the prompt is empty: there is nothing to run on from", where=where)
-    size = card.vocabulary
-    if size is not None and (int(tokens.max()) >= size or int(tokens.min()) < 0):
-        bad = int(tokens.max()) if int(tokens.max()) >= size else int(tokens.min())
-        raise WrongTokenizer(
-            f"recorded token id {bad} is outside the policy's vocabulary of {size}",
-            where=where,
-            hint="this is another model's tokenizer: swap the policy explicitly",
-        )
 
 
 def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str) -> _Start:
@@ -249,6 +220,20 @@ class Job:
     plan: Plan
     diff: Diff | None
     branches: list[Branch] = field(default_factory=list)
+    simulator: Simulator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What running an arm took now: sampled tokens, ties, seconds."""
+
+    tokens: int = 0
+    ties: int = 0
+    seconds: float = 0.0
+
+    def plus(self, tokens: int, ties: int) -> Used:
+        """The same and some more."""
+        return replace(self, tokens=self.tokens + tokens, ties=self.ties + ties)
 
 
 def prepare(
@@ -265,8 +250,12 @@ def prepare(
     exclude_first: int | None = None,
     stream: int | None = None,
     simulator: Simulator | None = None,
+    away: bool = False,
 ) -> Job:
-    """Check an arm, record it, and list the draws that are not on the tree yet."""
+    """Check an arm, record it, and list the draws that are not on the tree yet.
+
+    ``away``: the draws are for a backend, whose workers open the episodes that they need.
+    """
     tree = point.tree
     if tree is None:
         raise BadPoint("this point belongs to no tree; take it with tree.at(node, token)")
@@ -281,11 +270,11 @@ def prepare(
     check_policy(walk, policy, swapped=plan.swapped, any_weights=any_weights)
     start = _begin(tree, plan, answered=simulator is not None)
     if plan.policy.card.can("tokens"):
-        _check_ids(start.tokens, plan.policy.card, plan.where)
+        check_ids(start.tokens, plan.policy.card, plan.where)
     episodes = Episodes(tree, plan.walk, plan.world, simulator) if plan.world or simulator else None
     record = _record(plan, change, seed, episodes, exclude_first, stream)
     tree.begin_fork(record)
-    job = Job(record, point, plan, diff)
+    job = Job(record, point, plan, diff, simulator=simulator)
     done = {d.draw for d in tree.draws(record.id)}
     missing = [draw for draw in wanted if draw not in done]
     if start.complete and episodes is None and missing:
@@ -303,7 +292,7 @@ def prepare(
         called=_calls(walk) if start.complete else None,
     )  # fmt: skip
     try:
-        job.branches = _branches(tree, plan, template, missing, episodes)
+        job.branches = _branches(tree, plan, template, missing, None if away else episodes)
     finally:
         if episodes is not None:
             episodes.close()
@@ -381,15 +370,39 @@ def _attempt(tree: Tree, branch: Branch) -> str:
 
 
 def run_jobs(
-    jobs: Sequence[Job], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking"
-) -> list[Fork]:
-    """Run prepared arms; arms with the same policy, settings and world share every batch."""
+    jobs: Sequence[Job], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking",
+    backend: Backend | None = None,
+) -> list[Fork]:  # fmt: skip
+    """Run prepared arms, on a backend or here.
+
+    Here, arms with the same policy, settings and world share every batch.
+    """
+    started = time.monotonic()
+    if backend is None:
+        used = _run_here(jobs, judge, progress, stage)
+    else:
+        used = backend.run(jobs, judge=judge, progress=progress, stage=stage)
+        each = (time.monotonic() - started) / max(sum(len(job.branches) for job in jobs), 1)
+        used |= {j.record.id: replace(used[j.record.id], seconds=each * len(j.branches)) for j in jobs}
+    forks = []
+    for job in jobs:
+        tree = job.point.tree
+        assert tree is not None
+        drawn = sorted(tree.draws(job.record.id), key=lambda d: d.draw)
+        spent = used[job.record.id]
+        forks.append(
+            Fork(tree, job.record, job.point, tuple(drawn), job.diff, spent.tokens, spent.ties, spent.seconds)
+        )
+    return forks
+
+
+def _run_here(jobs: Sequence[Job], judge: Judge | None, progress: Progress, stage: str) -> dict[str, Used]:
     started = time.monotonic()
     groups: dict[tuple[int, str, str | None], list[Job]] = {}
     for job in jobs:
         law = json.dumps(job.plan.settings.to_json(), sort_keys=True)
         groups.setdefault((id(job.plan.policy), law, job.record.world), []).append(job)
-    used: dict[str, tuple[int, int, float]] = {}
+    used: dict[str, Used] = {}
     for group in groups.values():
         plan = group[0].plan
         tree = group[0].point.tree
@@ -402,17 +415,10 @@ def run_jobs(
         )  # fmt: skip
         seconds = time.monotonic() - started
         for job in group:
+            fork = job.record.id
             share = len(job.branches) / max(len(branches), 1)
-            spent = (totals.tokens.get(job.record.id, 0), totals.ties.get(job.record.id, 0))
-            used[job.record.id] = (*spent, seconds * share)
-    forks = []
-    for job in jobs:
-        tree = job.point.tree
-        assert tree is not None
-        drawn = sorted(tree.draws(job.record.id), key=lambda d: d.draw)
-        tokens, ties, seconds = used[job.record.id]
-        forks.append(Fork(tree, job.record, job.point, tuple(drawn), job.diff, tokens, ties, seconds))
-    return forks
+            used[fork] = Used(totals.tokens.get(fork, 0), totals.ties.get(fork, 0), seconds * share)
+    return used
 
 
 def fork(
@@ -429,6 +435,7 @@ def fork(
     any_weights: bool = False,
     simulator: Simulator | None = None,
     progress: Progress = silent,
+    backend: Backend | None = None,
 ) -> Fork:
     """Let the agent run on ``draws`` times from a point, with at most one change; all is recorded.
 
@@ -440,6 +447,8 @@ def fork(
     recorded; the record, every answer and the scores say so. Where no world limits the turns, it answers
     ``max_turns`` of them (default 8).
 
+    ``backend`` says who does the draws (default: this process); what is recorded is the same.
+
     Raises:
         BadInput, BadPoint, BadChange: the arm makes no sense.
         WrongTokenizer, WrongWeights: the policy is not the recorded one and no swap was asked for.
@@ -450,9 +459,9 @@ def fork(
         raise BadInput(f"draws is {draws}; at least 1 is needed")
     job = prepare(
         point, policy, draws, change=change, settings=settings, world=world, seed=seed,
-        max_turns=max_turns, any_weights=any_weights, simulator=simulator,
+        max_turns=max_turns, any_weights=any_weights, simulator=simulator, away=backend is not None,
     )  # fmt: skip
-    done = run_jobs([job], judge=judge, progress=progress)[0]
+    done = run_jobs([job], judge=judge, progress=progress, backend=backend)[0]
     kept = tuple(d for d in done.draws if d.draw < draws)
     return Fork(done.tree, done.record, point, kept, done.diff, done.tokens, done.ties, done.seconds)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from ramify.core.tree.node import Point, Trajectory
 from ramify.core.types import Json
 from ramify.core.world.base import World
 from ramify.core.world.simulated import Simulator
+
+if TYPE_CHECKING:
+    from ramify.core.fork.backend import Backend
 
 ScoreOf = str | Callable[[Trajectory], float | None]
 
@@ -187,6 +191,7 @@ def compare_until(
     seed: int = 0,
     simulator: Simulator | None = None,
     progress: Progress = silent,
+    backend: Backend | None = None,
 ) -> Effect:
     """Draw both arms in batches and stop as soon as the answer is clear, at a stated error rate.
 
@@ -201,7 +206,7 @@ def compare_until(
         draws = min(looks * batch, max_draws)
         shared = {
             "settings": settings, "world": world, "judge": judge, "seed": seed, "progress": progress,
-            "simulator": simulator,
+            "simulator": simulator, "backend": backend,
         }  # fmt: skip
         base = fork(point, policy, draws, **shared)  # type: ignore[arg-type]
         other = fork(point, policy, draws, change, **shared)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ from ramify.core.tree.score import Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.core.world.base import World
 from ramify.core.world.simulated import Simulator
+
+if TYPE_CHECKING:
+    from ramify.core.fork.backend import Backend
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -295,14 +299,21 @@ def plan_sweep(
     )
 
 
-def run_sweep(plan: SweepPlan, *, judge: Judge | None = None, progress: Progress = silent) -> Sweep:
+def run_sweep(
+    plan: SweepPlan,
+    *,
+    judge: Judge | None = None,
+    progress: Progress = silent,
+    backend: Backend | None = None,
+) -> Sweep:
     """Sample what a plan needs and hand every score to the points its draw serves."""
     passage, shared, whole = plan.passage, plan.arms, plan.whole
-    jobs, owners = _departures(list(plan.boundaries), passage, plan.follow, shared)
+    away = backend is not None
+    jobs, owners = _departures(list(plan.boundaries), passage, plan.follow, shared, away)
     if plan.runs_on:
-        jobs.append(shared.arm(plan.end, whole, None))
+        jobs.append(shared.arm(plan.end, whole, None, away))
         owners.append(set(whole))
-    forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping")
+    forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping", backend=backend)
     values = np.full(len(passage.start), np.nan)
     values[whole] = np.nan if plan.outcome is None else plan.outcome
     for arm, mine in zip(forks, owners, strict=True):
@@ -342,6 +353,7 @@ def sweep(
     seed: int = 0,
     simulator: Simulator | None = None,
     progress: Progress = silent,
+    backend: Backend | None = None,
 ) -> Sweep:
     """Value of every token boundary (or every turn's beginning) of the walk that ends at ``end``.
 
@@ -355,7 +367,7 @@ def sweep(
         end, policy, draws, every=every, at=at, score=score, reuse=reuse, settings=settings, world=world,
         judge=judge, seed=seed, simulator=simulator,
     )  # fmt: skip
-    return run_sweep(plan, judge=judge, progress=progress)
+    return run_sweep(plan, judge=judge, progress=progress, backend=backend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,16 +380,17 @@ class _Shared:
     seed: int
     simulator: Simulator | None = None
 
-    def arm(self, point: Point, draws: list[int], exclude_first: int | None) -> Job:
+    def arm(self, point: Point, draws: list[int], exclude_first: int | None, away: bool) -> Job:
         """An arm with a stream of its own: what decided the passage must not decide what follows."""
         return prepare(
             point, self.policy, draws, settings=self.settings, world=self.world, seed=self.seed,
             exclude_first=exclude_first, stream=stream_of("sweep", point.address), simulator=self.simulator,
+            away=away,
         )  # fmt: skip
 
 
 def _departures(
-    boundaries: list[Point], passage: Passage, follow: Floats, shared: _Shared
+    boundaries: list[Point], passage: Passage, follow: Floats, shared: _Shared, away: bool
 ) -> tuple[list[Job], list[set[int]]]:
     """An arm per boundary where draws leave the trace, and the draws it holds."""
     jobs, owners = [], []
@@ -385,7 +398,7 @@ def _departures(
         leavers = [int(i) for i in np.flatnonzero(passage.leave == boundary)]
         # Where no draw may follow the trace, its next token is as good as any other.
         token = _token(boundaries[boundary]) if follow[boundary] > 0 else None
-        jobs.append(shared.arm(boundaries[boundary], leavers, token))
+        jobs.append(shared.arm(boundaries[boundary], leavers, token, away))
         owners.append(set(leavers))
     return jobs, owners
 

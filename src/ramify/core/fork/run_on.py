@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 from ramify.core.errors import UserError
 from ramify.core.fork.change import join
@@ -80,12 +82,26 @@ class Totals:
         self.ties[fork] = self.ties.get(fork, 0) + said.ties
 
 
+class Ledger(Protocol):
+    """Where a run writes: a tree, or a worker's sheet that is copied into one."""
+
+    def add_producer(self, producer: Producer) -> str:
+        """Register who gives scores; its id."""
+        ...
+
+    def commit(
+        self, drafts: Sequence[Draft], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
+    ) -> object:
+        """Store nodes, finished draws and scores, all or nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Runner:
-    tree: Tree
+    tree: Ledger
     policy: Policy
     producer: Producer | None
-    judge: Judge | None
+    judged: Callable[[Sequence[DrawRecord]], None] | None
     snapshots: bool
 
     def key(self, branch: Branch, part: str) -> str:
@@ -277,11 +293,14 @@ class _Runner:
 
     def flush(self, writes: _Writes) -> None:
         self.tree.commit(writes.drafts, writes.draws, writes.scores)
-        if self.judge is None or not writes.draws:
-            return
-        ended = [d for d in writes.draws if d.end != "error"]
-        scores = [s for walk in self.tree.paths([d.leaf for d in ended]) for s in _judged(self.judge, walk)]
-        self.tree.add_scores(scores)
+        if self.judged is not None and writes.draws:
+            self.judged(writes.draws)
+
+
+def judge_draws(tree: Tree, judge: Judge, draws: Sequence[DrawRecord]) -> None:
+    """Let a judge score the leaves of stored draws that did not fail."""
+    ended = [d for d in draws if d.end != "error"]
+    tree.add_scores(s for walk in tree.paths([d.leaf for d in ended]) for s in _judged(judge, walk))
 
 
 def _judged(judge: Judge, walk: Trajectory) -> Iterable[Score]:
@@ -310,7 +329,21 @@ def run_on(
     """
     for known in filter(None, (producer, judge.producer if judge else None)):
         tree.add_producer(known)
-    runner = _Runner(tree, policy, producer, judge, snapshots)
+    judged = None if judge is None else partial(judge_draws, tree, judge)
+    return run_to(
+        tree, branches, policy, settings, producer=producer, judged=judged, snapshots=snapshots,
+        progress=progress, stage=stage, refill=refill,
+    )  # fmt: skip
+
+
+def run_to(
+    ledger: Ledger, branches: Sequence[Branch], policy: Policy, settings: Sampling, *,
+    producer: Producer | None = None, judged: Callable[[Sequence[DrawRecord]], None] | None = None,
+    snapshots: bool = True, progress: Progress = silent, stage: str = "running on",
+    refill: Callable[[Sequence[DrawRecord]], Sequence[Branch]] | None = None,
+) -> Totals:  # fmt: skip
+    """:func:`run_on` into any ledger, which knows ``producer`` already; ``judged`` hears what was stored."""
+    runner = _Runner(ledger, policy, producer, judged, snapshots)
     totals = Totals()
     writes = _Writes()
     ended, begun = 0, len(branches)
@@ -359,8 +392,10 @@ def run_on(
 
 def _begun(runner: _Runner, writes: _Writes, branches: Sequence[Branch]) -> list[Branch]:
     """Branches that have a turn to say; one whose turn is complete meets the world's answer first."""
-    going = {id(b) for b in runner.answer(writes, [b for b in branches if b.complete])}
-    return [b for b in branches if not b.complete or id(b) in going]
+    over = {id(b): b for b in branches if b.complete}  # an answered turn is no longer complete
+    for branch in runner.answer(writes, list(over.values())):
+        del over[id(branch)]
+    return [b for b in branches if id(b) not in over]
 
 
 def _acted(branch: Branch) -> str:

@@ -67,7 +67,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all tasks of one call share."""
+    """What all tasks of one call share; ``away``: their draws are for a backend."""
 
     tree: Tree
     policy: Policy
@@ -75,6 +75,7 @@ class Plan:
     selector: Selector
     settings: Sampling
     seed: int = 0
+    away: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -227,7 +228,7 @@ class Growing:
         first = self.claimed.get(address, 0)
         job = prepare(
             point, plan.policy, list(range(first, first + count)), settings=plan.settings, world=plan.world,
-            seed=plan.seed,
+            seed=plan.seed, away=plan.away,
         )  # fmt: skip
         mine = self.claim(job.record.id, address, count)
         said = turn_tokens(job.plan.walk)

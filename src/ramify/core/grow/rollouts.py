@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.fork.arm import Fork, Job, prepare, run_jobs
 from ramify.core.grow.allocator import AdaptiveBudgetAllocator
 from ramify.core.grow.growing import Budget, Growing, Logged, Plan, settings_for
@@ -18,6 +19,9 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Point
 from ramify.core.tree.tree import Tree
 from ramify.core.world.base import Task, World
+
+if TYPE_CHECKING:
+    from ramify.core.fork.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,12 @@ def grow(
     judge: Judge | None = None,
     tasks_at_once: int = 64,
     progress: Progress = silent,
+    backend: Backend | None = None,
 ) -> list[Group]:
     """Draw ``draws`` independent rollouts of every task; what is on the tree already is not redone.
 
-    Tasks go in blocks of ``tasks_at_once``, each one batch; every round of a block is committed.
+    Tasks go in blocks of ``tasks_at_once``, each one batch; every round of a block is committed. On a
+    ``backend`` its workers draw, and every unit of work is committed.
     """
     if draws < 1:
         raise BadInput(f"draws is {draws}; at least 1 is needed")
@@ -70,11 +76,14 @@ def grow(
         block = tasks[first : first + tasks_at_once]
         points = plant(tree, policy, world, block)
         jobs = [
-            prepare(point, policy, draws, settings=settings, world=world, seed=seed, max_turns=max_turns)
+            prepare(
+                point, policy, draws, settings=settings, world=world, seed=seed, max_turns=max_turns,
+                away=backend is not None,
+            )
             for point in points
-        ]
+        ]  # fmt: skip
         stage = "rollouts" if len(tasks) <= tasks_at_once else f"rollouts {first + 1}-{first + len(block)}"
-        arms = run_jobs(jobs, judge=judge, progress=progress, stage=stage)
+        arms = run_jobs(jobs, judge=judge, progress=progress, stage=stage, backend=backend)
         groups += [Group(t, p, (a,)) for t, p, a in zip(block, points, arms, strict=True)]
     return groups
 
@@ -95,6 +104,7 @@ def grow_trees(
     allocator: AdaptiveBudgetAllocator | None = None,
     speculation: Speculation | None = None,
     progress: Progress = silent,
+    backend: Backend | None = None,
 ) -> tuple[list[Group], list[Logged]]:
     """Grow a tree of rollouts per task, the selector choosing where each one starts.
 
@@ -108,23 +118,29 @@ def grow_trees(
 
     Raises:
         BadInput: no task, or a budget that is none.
-        CannotDo: the policy lacks what the selector needs, or the world cannot be forked.
+        CannotDo: the policy lacks what the selector needs, the world cannot be forked, or speculation is
+            asked of a backend.
     """
     budget = Budget(leaves, tokens, floor)
     budget.check(settings)
     if not tasks:
         raise BadInput("there is no task to grow from", where=world.name)
     law = settings_for(needs_of(selector), settings, policy.card)
-    plan = Plan(tree, policy, world, selector, law, seed)
+    plan = Plan(tree, policy, world, selector, law, seed, away=backend is not None)
     roots = plant(tree, policy, world, tasks)
     growing = [Growing(task, root, budget) for task, root in zip(tasks, roots, strict=True)]
     log: list[Logged] = []
     if speculation is not None:
         if allocator is not None:
             raise BadInput("an allocator and speculation cannot be combined", hint="use one of them")
+        if backend is not None:
+            raise CannotDo(
+                "speculation decides after every turn, and a backend answers after whole rollouts",
+                hint="leave --backend or the staleness away",
+            )
         grow_speculatively(plan, growing, speculation, log, judge=judge, progress=progress)
     else:
-        _grow_in_rounds(plan, growing, log, allocator, judge, progress)
+        _grow_in_rounds(plan, growing, log, allocator, judge, progress, backend)
     if allocator is not None:
         allocator.observe(plan, growing)
     reason = _bias(selector, budget, allocator)
@@ -147,6 +163,7 @@ def _grow_in_rounds(
     allocator: AdaptiveBudgetAllocator | None,
     judge: Judge | None,
     progress: Progress,
+    backend: Backend | None,
 ) -> None:
     """Every round, each task's choices; all of them are one batch."""
     round_ = 0
@@ -161,7 +178,7 @@ def _grow_in_rounds(
                 log.append(Logged(one.task.id, round_, pick, point.address))
         if not jobs:
             return
-        arms = run_jobs(jobs, judge=judge, stage=f"growing, round {round_}")
+        arms = run_jobs(jobs, judge=judge, stage=f"growing, round {round_}", backend=backend)
         counted: set[str] = set()
         for (one, mine), arm in zip(owners, arms, strict=True):
             wanted = set(mine)

@@ -147,7 +147,9 @@ class Caller:
                 where=self._place(what),
                 hint="give api_key=, or set RAMIFY_API_KEY (OPENAI_API_KEY for api.openai.com)",
             ) from None
-        if status not in _AGAIN and status < 500:
+        # llama-cpp-python says 500 of a request that does not fit its schema: no use in asking again.
+        invalid = status == 500 and "validation error" in message
+        if status not in _AGAIN and (status < 500 or invalid):
             raise CallFailed(
                 f"the server refuses the request (status {status}): {message}",
                 status=status,

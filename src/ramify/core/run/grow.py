@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
 from ramify.core.world.base import Task, World
 from ramify.core.world.open import open_world
+
+if TYPE_CHECKING:
+    from ramify.core.fork.backend import Backend
 
 
 def make_selector(chosen: Selection) -> Selector:
@@ -89,22 +93,30 @@ def plan_grow(recipe: GrowRecipe) -> Json:
     }
 
 
-def run_grow(recipe: GrowRecipe, folder: Path, progress: Progress = silent) -> Json:
-    """Grow the recipe's rollouts into ``folder/tree.db``; again with the same recipe it resumes."""
+def run_grow(
+    recipe: GrowRecipe, folder: Path, progress: Progress = silent, backend: Backend | None = None,
+    place: Path | None = None,
+) -> Json:  # fmt: skip
+    """Grow the recipe's rollouts into ``folder/tree.db``; again with the same recipe it resumes.
+
+    ``backend`` says who draws; it is no part of the recipe, so another one may go on. Nor is ``place``, where
+    the rollouts go instead: a file, or a tree on a server that several runs share.
+    """
     _checked(recipe)
     world = open_world(recipe.world)
-    policy = open_policy(recipe.policy)
+    policy = open_policy(recipe.policy) if backend is None else backend.open(recipe.policy)
     resumed = open_folder(folder, recipe)
     tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
-    with Tree.open(folder / "tree.db") as tree:
+    with Tree.open(place or folder / "tree.db") as tree:
         more: Json = {}
         if recipe.selector is None:
             groups = grow(
                 tree, policy, world, tasks, draws=recipe.draws, settings=recipe.sampling.sampling(),
                 seed=recipe.seed, max_turns=recipe.max_turns, progress=progress,
+                backend=backend,
             )  # fmt: skip
         else:
-            trees = _Trees(recipe, recipe.selector, folder)
+            trees = _Trees(recipe, recipe.selector, folder, backend)
             groups, more = trees.run(tree, policy, world, tasks, progress)
         summary = _summary(groups, folder) | more | {"resumed": resumed, "digest": digest(recipe)}
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
@@ -118,6 +130,7 @@ class _Trees:
     recipe: GrowRecipe
     chosen: Selection
     folder: Path
+    backend: Backend | None = None
 
     def run(
         self, tree: Tree, policy: Policy, world: World, tasks: Sequence[Task], progress: Progress
@@ -131,7 +144,7 @@ class _Trees:
             leaves=None if tokens is not None else recipe.leaves or recipe.draws,
             settings=recipe.sampling.sampling(), seed=recipe.seed, allocator=allocator,
             speculation=None if chosen.staleness is None else Speculation(chosen.staleness),
-            progress=progress,
+            progress=progress, backend=self.backend,
         )  # fmt: skip
         _write_choices(self.folder / "choices.jsonl", log)
         if allocator is not None:

@@ -59,7 +59,10 @@ def activations_folder(tree: Tree, name: str) -> Path:
         BadInput: the tree has no file.
     """
     if tree.file is None:
-        raise BadInput("a tree in memory has nothing beside it", hint="name a folder for the activations")
+        where = tree.place or "in memory"
+        raise BadInput(
+            "only a tree file has files beside it", where=where, hint="name a folder for the activations"
+        )
     return tree.file.with_name(tree.file.name + ".activations") / name
 
 

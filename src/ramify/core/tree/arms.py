@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from ramify.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from ramify.core.tree.codec import dumps
+from ramify.core.tree.database import Database, Row
 from ramify.core.tree.insert import places
 from ramify.core.tree.score import DrawRecord, ForkRecord
-from ramify.core.tree.sqlite import Database, Row
 
 _FORK: Final = (
     'SELECT f.id, n.id, f.token, f.change, f.policy, f.settings, f.world, f.seed, f.stream, f.extra, f."row" '
@@ -102,7 +102,7 @@ def fork_record(db: Database, fork: str) -> ForkRecord:
 
 def forks(db: Database, node: int | None) -> Iterator[ForkRecord]:
     """Arms in order of recording: all, or those that start in one node."""
-    last, condition = 0, "1" if node is None else "f.node = ?"
+    last, condition = 0, "true" if node is None else "f.node = ?"
     values = () if node is None else (node,)
     while True:
         page = db.rows(

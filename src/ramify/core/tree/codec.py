@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey
+from ramify.core.tree.database import Row
 from ramify.core.tree.node import Draft, Node
 from ramify.core.tree.schema import columns
-from ramify.core.tree.sqlite import Row
 from ramify.core.types import Finish, Json, NodeKind, Origin
 
 _COLUMNS: Final = columns("nodes")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from ramify.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from ramify.core.tree.codec import SELECT, check_numbers, content, difference, row_of
+from ramify.core.tree.database import Database, Row
 from ramify.core.tree.node import Draft, node_id
-from ramify.core.tree.schema import insert_sql
-from ramify.core.tree.sqlite import Database, Row
-
-_INSERT: Final = insert_sql("nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +88,7 @@ class _Batch:
         self.here: dict[str, Row] = {}
         self.ordinals: dict[tuple[str | None, int | None, str], int] = {}
         self.unsure: set[str] = set()
+        self.new: list[Row] = []
 
     def address(self, entry: Entry) -> tuple[str, Row, Row]:
         """Id, place (its row still 0) and content of one draft."""
@@ -163,28 +161,32 @@ class _Batch:
         known = places(self.db, self.unsure)
         rows = {id_: place.row for id_, place in self.places.items() if place.row}
         rows |= {id_: place.row for id_, place in known.items()}
-        following = (self.db.scalar("SELECT max(row) FROM nodes") or 0) + 1
-        new: list[Row] = []
+        again = [id_ for id_, _, _ in addressed if id_ in rows]
+        old = self.read(again) if again else {}
+        fresh = list(dict.fromkeys(id_ for id_, _, _ in addressed if id_ not in rows))
+        snapshots = iter(put_blobs(self.db, [e.draft.snapshot for e in self.entries]))
+        # Taken after all that was read: a parent has a smaller number than its children.
+        if fresh:
+            rows |= zip(fresh, self.db.numbers(len(fresh)), strict=True)
         stored: list[Row] = []
         for entry, (id_, place, body) in zip(self.entries, addressed, strict=True):
-            snapshot = entry.snapshot
-            if entry.draft.snapshot is not None:
-                snapshot = put_blob(self.db, entry.draft.snapshot)
-            row = row_of((following, *place[1:]), body, snapshot, entry.created)
-            if id_ not in rows:
-                rows[id_] = following
-                following += 1
-                parent = place[2]
-                new.append(row if parent is None else (*row[:2], rows[parent.hex()], *row[3:]))
-                self.here[id_] = row
-            elif id_ not in self.here:
-                sql = f"SELECT {SELECT} FROM nodes n WHERE n.id = ?"
-                self.here[id_] = self.db.rows(sql, (place[1],))[0]
-            if self.here[id_] is not row:
+            row = row_of((rows[id_], *place[1:]), body, next(snapshots) or entry.snapshot, entry.created)
+            if id_ in old or id_ in self.here:
+                self.here.setdefault(id_, old.get(id_, row))
                 self.agree(id_, self.here[id_], row)
+            else:
+                self.here[id_] = row
+                parent = place[2]
+                self.new.append(row if parent is None else (*row[:2], rows[parent.hex()], *row[3:]))
             stored.append(self.here[id_])
-        self.db.write(_INSERT, new)
+        if self.new:
+            self.db.add("nodes", self.new)
         return stored
+
+    def read(self, ids: Iterable[str]) -> dict[str, Row]:
+        """Whole rows of nodes that were stored before this batch."""
+        sql = f"SELECT {SELECT} FROM nodes n WHERE n.id IN ({{keys}})"
+        return {row[1].hex(): row for row in self.db.lookup(sql, packed(dict.fromkeys(ids)))}
 
     def agree(self, id_: str, old: Row, new: Row) -> None:
         """Refuse a second writing that says something else."""
@@ -211,13 +213,36 @@ def insert(db: Database, entries: Sequence[Entry]) -> list[Row]:
     return _Batch(db, entries).run()
 
 
+def insert_new(db: Database, entries: Sequence[Entry]) -> int:
+    """Write drafts as :func:`insert` does; returns how many were new."""
+    batch = _Batch(db, entries)
+    batch.run()
+    return len(batch.new)
+
+
 def put_blob(db: Database, data: bytes) -> bytes:
     """Store bytes once, inside the open transaction; returns their SHA-256 digest."""
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise BadInput(f"a blob is bytes, not {type(data).__name__}")
-    digest = hashlib.sha256(data).digest()
-    db.write("INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING", [(digest, bytes(data))])
+    digest = put_blobs(db, [data])[0]
+    assert digest is not None
     return digest
+
+
+def put_blobs(db: Database, items: Sequence[bytes | None]) -> list[bytes | None]:
+    """Store many bytes once each, inside the open transaction; returns their digests, None for None."""
+    if all(data is None for data in items):
+        return [None] * len(items)
+    for data in items:
+        if not isinstance(data, bytes | bytearray | memoryview | None):
+            raise BadInput(f"a blob is bytes, not {type(data).__name__}")
+    digests = [None if data is None else hashlib.sha256(data).digest() for data in items]
+    rows = {
+        digest: (digest, bytes(data))
+        for digest, data in zip(digests, items, strict=True)
+        if digest is not None and data is not None
+    }
+    if rows:
+        db.write("INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING", rows.values())
+    return digests
 
 
 def need_blobs(db: Database, digests: Iterable[bytes]) -> None:

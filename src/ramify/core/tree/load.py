@@ -6,14 +6,14 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
-from typing import Any, final
+from typing import Any, Final, Literal, final
 
 from ramify.core.errors import BadInput
 from ramify.core.tree.arms import all_draws, begin_fork, finish_draws, forks
 from ramify.core.tree.codec import SELECT, content, difference, draft_of, row_of
-from ramify.core.tree.formats.base import Blob, Record
-from ramify.core.tree.insert import Entry, insert, need_blobs, packed, put_blob
+from ramify.core.tree.database import Database, Row
+from ramify.core.tree.formats.base import Blob, Position, Record, Remark
+from ramify.core.tree.insert import Entry, insert_new, need_blobs, packed, put_blob
 from ramify.core.tree.node import Draft, Node, node_id
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
 from ramify.core.tree.scoring import (
@@ -26,15 +26,32 @@ from ramify.core.tree.scoring import (
 )
 from ramify.core.tree.scoring import retirements as retirements_of
 from ramify.core.tree.scoring import scores as scores_of
-from ramify.core.tree.sqlite import Database, Row
-from ramify.core.tree.walks import stream, top_row
+from ramify.core.tree.walks import stream
 
-_BATCH = 1000
+_BATCH: Final = 1000
+#: Places kept of one remark, and remarks told apart before the others are counted together.
+_PLACES, _REMARKS = 3, 200
+#: What records refer to comes first; within a batch they are written in this order.
+_ORDER: Final = (Producer, Draft, Node, ForkRecord, DrawRecord, Score, Retired)
+
+
+@final
+@dataclass(slots=True)
+class Noted:
+    """A remark with how often it was made and the first places."""
+
+    kind: Literal["skipped", "lost", "redacted"]
+    what: str
+    count: int = 0
+    places: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a copy read and what was new; ``renumbered`` ordinals were taken by other events here."""
+    """What a copy read and what was new; ``renumbered`` ordinals were taken by other events here.
+
+    ``remarks`` say what was not copied and why, the most frequent first.
+    """
 
     read: dict[str, int] = field(default_factory=dict)
     nodes: int = 0
@@ -42,6 +59,24 @@ class Loaded:
     forks: int = 0
     draws: int = 0
     renumbered: int = 0
+    remarks: list[Noted] = field(default_factory=list)
+
+    def note(self, remark: Remark) -> None:
+        """Count a remark."""
+        found = next((n for n in self.remarks if (n.kind, n.what) == (remark.kind, remark.what)), None)
+        if found is None:
+            if len(self.remarks) >= _REMARKS:
+                return self.note(Remark(remark.kind, "other reasons", remark.where, remark.count))
+            found = Noted(remark.kind, remark.what)
+            self.remarks.append(found)
+        found.count += remark.count
+        if remark.where is not None and len(found.places) < _PLACES:
+            found.places.append(remark.where)
+        return None
+
+    def count(self, kind: Literal["skipped", "lost", "redacted"]) -> int:
+        """How many remarks of a kind."""
+        return sum(noted.count for noted in self.remarks if noted.kind == kind)
 
 
 def records(db: Database) -> Iterator[Record]:
@@ -70,12 +105,14 @@ class Loader:
 
     Ids stay what they are. Two trees that grew apart may have given one ordinal to different
     events; the newcomer then takes the next free ordinal, and all that refers to it follows. A key
-    that is not an ordinal names one draw, and another content for it is a conflict.
+    that is not an ordinal names one draw, and another content for it is a conflict. Where ``strict``, an item
+    that a reader skipped is an error; else it is counted, and only a file of which nothing is left is one.
     """
 
-    def __init__(self, db: Database) -> None:
-        self.db = db
-        self.result = Loaded()
+    def __init__(self, db: Database, strict: bool = True, result: Loaded | None = None) -> None:
+        self.db, self.strict = db, strict
+        self.result = Loaded() if result is None else result
+        self._pending: dict[type, list[Any]] = {}
         self._renamed: dict[str, str] = {}
         self._taken: set[str] = set()
         self._next: dict[tuple[str | None, int | None, str], int] = {}
@@ -83,21 +120,65 @@ class Loader:
 
     def load(self, items: Iterable[Record]) -> Loaded:
         """Write all records, in order."""
-        for kind, group in groupby(items, type):
-            while batch := list(islice(group, _BATCH)):
-                name = kind.__name__.lower()
-                self.result.read[name] = self.result.read.get(name, 0) + len(batch)
-                self._write(kind, batch)
+        for _ in self.parts(items):
+            pass
+        return self.finish()
+
+    def parts(self, items: Iterable[Record]) -> Iterator[Position]:
+        """Write records; at each position of their file, once all before it are written, that position.
+
+        Raises:
+            BadInput: an item was skipped and this is strict, or something that is no record.
+        """
+        waiting = 0
+        for item in items:
+            if isinstance(item, Remark):
+                if self.strict and item.kind == "skipped":
+                    raise BadInput(item.what, where=item.where)
+                self.result.note(item)
+                continue
+            if isinstance(item, Position):
+                self._flush()
+                waiting = 0
+                yield item
+                continue
+            name = type(item).__name__.lower()
+            self.result.read[name] = self.result.read.get(name, 0) + 1
+            if isinstance(item, Blob):
+                # Snapshots may be large: none waits.
+                put_blob(self.db, item.data)
+                continue
+            self._pending.setdefault(type(item), []).append(item)
+            waiting += 1
+            if waiting >= _BATCH:
+                self._flush()
+                waiting = 0
+        self._flush()
+
+    def finish(self) -> Loaded:
+        """What was read and written, once all is.
+
+        Raises:
+            BadInput: every item was skipped.
+        """
+        skipped = next((noted for noted in self.result.remarks if noted.kind == "skipped"), None)
+        if skipped is not None and not self.result.read:
+            raise BadInput(skipped.what, where=next(iter(skipped.places), None), hint="nothing was imported")
         # What one tree retired, producers of the other may have read.
         for item in retirements_of(self.db):
             retire(self.db, item.producer, item.reason, item.at)
+        self.result.remarks.sort(key=lambda noted: -noted.count)
         return self.result
+
+    def _flush(self) -> None:
+        for kind in (*_ORDER, *self._pending):
+            if batch := self._pending.pop(kind, None):
+                self._write(kind, batch)
 
     def _write(self, kind: type, batch: list[Any]) -> None:
         writers: dict[type, Callable[[list[Any]], None]] = {
             Node: self._nodes,
             Draft: self._drafts,
-            Blob: self._blobs,
             Producer: self._producers,
             ForkRecord: self._forks,
             DrawRecord: self._draws,
@@ -110,10 +191,6 @@ class Loader:
 
     def _drafts(self, batch: list[Draft]) -> None:
         self._insert([Entry(draft, time.time()) for draft in batch])
-
-    def _blobs(self, batch: list[Blob]) -> None:
-        for blob in batch:
-            put_blob(self.db, blob.data)
 
     def _producers(self, batch: list[Producer]) -> None:
         for producer in batch:
@@ -144,9 +221,7 @@ class Loader:
         return draft if new is None else replace(draft, parent=new)
 
     def _insert(self, entries: list[Entry]) -> None:
-        before = top_row(self.db)
-        insert(self.db, entries)
-        self.result.nodes += top_row(self.db) - before
+        self.result.nodes += insert_new(self.db, entries)
 
     def _nodes(self, batch: list[Node]) -> None:
         digests = {node.id: None if node.snapshot is None else bytes.fromhex(node.snapshot) for node in batch}

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput
+from ramify.core.tree.database import Database
 from ramify.core.tree.node import Node
-from ramify.core.tree.sqlite import Database
 from ramify.core.tree.walks import by_rows, row_number
 
 _PAGE: Final = 50_000
@@ -90,8 +90,9 @@ class Shape:
         self._mark(simulated, levels)
         # One column for what is real, one for what is simulated.
         kinds = np.stack([~simulated, simulated], axis=1)
-        self.sums: NDArray[np.float64] = np.where(known, self.own, 0.0)[:, None] * kinds
-        self.scored: NDArray[np.int64] = (known[:, None] & kinds).astype(np.int64)
+        counted = known[:, None] & kinds
+        self.sums: NDArray[np.float64] = np.where(counted, self.own[:, None], 0.0)
+        self.scored: NDArray[np.int64] = counted.astype(np.int64)
         self.sizes: NDArray[np.int64] = np.ones(count, dtype=np.int64)
         self.leaves: NDArray[np.int64] = np.ones(count, dtype=np.int64)
         self.leaves[self.parents[self.parents >= 0]] = 0
@@ -134,12 +135,12 @@ def _columns(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Row, parent's row, depth and whether a simulator answered, of every node."""
     pages: list[NDArray[np.int64]] = [np.zeros((0, 4), dtype=np.int64)]
-    last = 0
+    top, last = db.now(), 0
     sql = (
-        "SELECT row, coalesce(parent, 0), depth, origin IS 'simulated' FROM nodes WHERE row > ? "
+        "SELECT row, coalesce(parent, 0), depth, origin IS 'simulated' FROM nodes WHERE row > ? AND row <= ? "
         "ORDER BY row LIMIT ?"
     )
-    while page := db.rows(sql, (last, _PAGE)):
+    while page := db.rows(sql, (last, top, _PAGE)):
         pages.append(np.array(page, dtype=np.int64))
         last = page[-1][0]
     table = np.concatenate(pages)
@@ -155,8 +156,11 @@ def _scores(db: Database, name: str | None, rows: NDArray[np.int64]) -> NDArray[
             (name, int(rows.max(initial=0))),
         )
         if found:
-            nodes, values = zip(*found, strict=True)
-            own[np.searchsorted(rows, np.array(nodes, dtype=np.int64))] = values
+            nodes, values = (np.array(column) for column in zip(*found, strict=True))
+            at = np.searchsorted(rows, nodes)
+            # Nodes may have come between the two queries, and to a server in no order.
+            known = rows[at] == nodes
+            own[at[known]] = values[known]
     return own
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from ramify.core.errors import BadPoint, UserError
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
 from ramify.core.policy.inside import prompted_logprobs
+from ramify.core.tree.database import Database
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.node import Node, Step, Trajectory
-from ramify.core.tree.sqlite import Database
 from ramify.core.tree.walks import paths, stream
 from ramify.core.types import FloatArray, IntArray
 

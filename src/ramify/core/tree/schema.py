@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 #: "RMFY" in the file header says that a file is ours.
 APPLICATION_ID = 0x524D4659
@@ -114,11 +115,11 @@ FIELDS: tuple[Field, ...] = (
 
 TABLES: tuple[str, ...] = tuple(dict.fromkeys(field.table for field in FIELDS))
 
-_CONSTRAINTS = {
+CONSTRAINTS = {
     "scores": ", UNIQUE (node, name, producer)",
     "draws": ", UNIQUE (fork, draw)",
 }
-_INDEXES = (
+INDEXES = (
     "CREATE INDEX nodes_parent ON nodes(parent)",
     "CREATE INDEX forks_node ON forks(node)",
 )
@@ -129,6 +130,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
 }
 
 
+@cache
 def columns(table: str) -> tuple[str, ...]:
     """Column names of a table, in order."""
     return tuple(field.name for field in FIELDS if field.table == table)
@@ -139,11 +141,12 @@ def ddl() -> tuple[str, ...]:
     tables = []
     for table in TABLES:
         body = ", ".join(f'"{field.name}" {field.sql}' for field in FIELDS if field.table == table)
-        tables.append(f"CREATE TABLE {table} ({body}{_CONSTRAINTS.get(table, '')})")
+        tables.append(f"CREATE TABLE {table} ({body}{CONSTRAINTS.get(table, '')})")
     stamp = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
-    return (*tables, *_INDEXES, *stamp)
+    return (*tables, *INDEXES, *stamp)
 
 
+@cache
 def insert_sql(table: str) -> str:
     """An INSERT of every column of a table, by position."""
     names = columns(table)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from ramify.core.errors import BadInput, UnknownNode
 from ramify.core.tree.codec import dumps, pack_values, unpack_values
+from ramify.core.tree.database import Database, Row
 from ramify.core.tree.insert import packed, places
 from ramify.core.tree.score import Producer, Retirement, Score
-from ramify.core.tree.sqlite import Database, Row
 from ramify.core.tree.walks import rows_below
 
 _PAGE: Final = 2000
@@ -92,7 +92,7 @@ def add_scores(db: Database, scores: Sequence[Score], *, copying: bool = False) 
         value, array = pack_values(score.value, place.length, f"score {score.name} of {score.node[:12]}")
         rows.append((place.row, score.name, number, value, array, score.reason))
     added = db.write(
-        "INSERT INTO scores (node, name, producer, value, array, reason) VALUES (?, ?, ?, ?, ?, ?) "
+        'INSERT INTO scores (node, name, producer, value, "array", reason) VALUES (?, ?, ?, ?, ?, ?) '
         "ON CONFLICT (node, name, producer) DO NOTHING",
         rows,
     )
@@ -102,7 +102,7 @@ def add_scores(db: Database, scores: Sequence[Score], *, copying: bool = False) 
 
 
 def _check_equal(db: Database, rows: Sequence[Row], scores: Sequence[Score]) -> None:
-    sql = "SELECT value, array FROM scores WHERE node = ? AND name = ? AND producer = ?"
+    sql = 'SELECT value, "array" FROM scores WHERE node = ? AND name = ? AND producer = ?'
     for row, score in zip(rows, scores, strict=True):
         old = db.one(sql, row[:3])
         if old is not None and old != row[3:5]:
@@ -114,8 +114,7 @@ def _check_equal(db: Database, rows: Sequence[Row], scores: Sequence[Score]) -> 
 
 
 def _pages(db: Database, condition: str, parameters: Sequence[Any]) -> Iterator[Row]:
-    top = db.scalar("SELECT max(row) FROM scores") or 0
-    last = 0
+    top, last = db.now("scores"), 0
     while True:
         page = db.rows(
             f"{_SCORE} WHERE {condition} AND s.row > ? AND s.row <= ? ORDER BY s.row LIMIT {_PAGE}",
@@ -142,7 +141,7 @@ def scores(
     retired: bool = False,
 ) -> Iterator[Score]:
     """Scores that fit every given filter; those of retired producers only where asked for."""
-    parts = ["1" if retired else "p.retired_at IS NULL"]
+    parts = ["true" if retired else "p.retired_at IS NULL"]
     values: list[Any] = []
     for clause, value in (("s.node = ?", node), ("s.name = ?", name), ("p.id = ?", producer)):
         if value is not None:

@@ -8,18 +8,16 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, final
+from typing import Any, Final, final
 from urllib.parse import quote
 
 from ramify.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
-from ramify.core.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl
+from ramify.core.tree.address import is_address
+from ramify.core.tree.database import BUSY_SECONDS, Mode, Row, T
+from ramify.core.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl, insert_sql
 
-Mode: TypeAlias = Literal["a", "r", "x"]
-Row: TypeAlias = tuple[Any, ...]
-
-BUSY_SECONDS: Final = 30.0
 #: SQLite takes at least this many parameters in one statement, in every build.
 CHUNK: Final = 500
 
@@ -84,16 +82,18 @@ def translated(path: Path | None) -> Iterator[None]:
 
 
 @final
-class Database:
-    """One connection, usable from several threads; every read is one complete query.
+class SQLiteDatabase:
+    """One connection to a tree file, usable from several threads.
 
-    Readers page by row number instead of holding a cursor open: rows are only ever added, so rows
-    up to a bound are a snapshot, no writer is ever held up, and the journal can always be folded in.
+    One process writes at a time, so row numbers are in order of commit and rows up to a bound are a
+    snapshot. As no cursor stays open, no writer is ever held up, and the journal can always be folded in.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None, mode: Mode) -> None:
         self.path = path
         self.mode = mode
+        self.place = str(path) if path else None
+        self.where = self.place or "in memory"
         self._connection = connection
         self._lock = threading.RLock()
 
@@ -114,7 +114,7 @@ class Database:
         return None if row is None else row[0]
 
     def lookup(self, sql: str, keys: Iterable[Any], before: Sequence[Any] = ()) -> Iterator[Row]:
-        """Rows of a query over many keys; ``{keys}`` in ``sql`` stands for them, after other parameters."""
+        """Rows of a query over many keys; ``IN ({keys})`` stands for them, after other parameters."""
         wanted = list(keys)
         for start in range(0, len(wanted), CHUNK):
             part = wanted[start : start + CHUNK]
@@ -124,6 +124,15 @@ class Database:
             padded = part + [None] * (size - len(part))
             yield from self.rows(sql.replace("{keys}", marks), [*before, *padded])
 
+    def now(self, table: str = "nodes") -> int:
+        """The newest row: what is read up to it is the table as it is now."""
+        return int(self.scalar(f"SELECT max(row) FROM {table}") or 0)
+
+    def numbers(self, count: int) -> range:
+        """The row numbers after the newest node's."""
+        first = self.now() + 1
+        return range(first, first + count)
+
     def write(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Run a statement for each row, inside a transaction; returns the number of rows it changed."""
         with self._lock:
@@ -131,9 +140,18 @@ class Database:
             self._connection.executemany(sql, rows)
             return self._connection.total_changes - before
 
+    def add(self, table: str, rows: Sequence[Row]) -> None:
+        """Insert whole rows, inside a transaction."""
+        self.write(insert_sql(table), rows)
+
+    def commit(self, body: Callable[[], T]) -> T:
+        """What a body returns whose writes are one transaction."""
+        with self.transaction():
+            return body()
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and durable once it ends.
+        """All or nothing, durable once it ends, and no other writer meanwhile.
 
         Raises:
             TreeError: the tree is open for reading only.
@@ -143,7 +161,7 @@ class Database:
         if self.mode == "r":
             raise TreeError(
                 "this tree is open for reading only",
-                where=str(self.path),
+                where=self.where,
                 hint="open it with mode 'a' to write",
             )
         with self._lock, translated(self.path):
@@ -158,7 +176,7 @@ class Database:
                 raise
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[Database]:
+    def snapshot(self) -> Iterator[SQLiteDatabase]:
         """The database as it is now, whatever is written meanwhile; in memory, the database itself."""
         if self.path is None:
             yield self
@@ -166,7 +184,27 @@ class Database:
         with translated(self.path), contextlib.closing(_open_existing(self.path, "r", 0)) as connection:
             connection.execute("BEGIN")
             connection.execute("SELECT max(row) FROM nodes").fetchone()
-            yield Database(connection, self.path, "r")
+            yield SQLiteDatabase(connection, self.path, "r")
+
+    def version(self) -> int:
+        """The file's schema version."""
+        return int(self.scalar("PRAGMA user_version"))
+
+    def size(self) -> int:
+        """Bytes on disk, journal included; in memory, those of the pages."""
+        if self.path is None:
+            return int(self.scalar("PRAGMA page_count") * self.scalar("PRAGMA page_size"))
+        parts = (self.path, Path(f"{self.path}-wal"))
+        return sum(part.stat().st_size for part in parts if part.exists())
+
+    def damage(self) -> Iterator[tuple[str, str]]:
+        """Findings of SQLite's own checks, and their likely cause."""
+        for (message,) in self.rows("PRAGMA integrity_check(20)"):
+            if message != "ok":
+                yield f"the file is damaged: {message}", "a fault of the storage"
+        for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
+            what = f"row {row} of {table} refers to a row of {parent} that does not exist"
+            yield what, "written by another program"
 
     def close(self) -> None:
         """Give the file back; further use is refused."""
@@ -175,7 +213,9 @@ class Database:
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is an SQLite database, as a tree is."""
+    """Whether this is an SQLite database, as a tree file is, or the address of a tree."""
+    if is_address(path):
+        return True
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
@@ -292,7 +332,7 @@ def _open_existing(path: Path, mode: Mode, wait: float) -> sqlite3.Connection:
     return connection
 
 
-def open_file(path: str | os.PathLike[str], mode: Mode = "a", wait: float = BUSY_SECONDS) -> Database:
+def open_file(path: str | os.PathLike[str], mode: Mode = "a", wait: float = BUSY_SECONDS) -> SQLiteDatabase:
     """A database of a tree file: ``a`` creates or appends, ``r`` reads only, ``x`` must not exist.
 
     ``wait`` is how many seconds a write waits for another writer.
@@ -314,11 +354,11 @@ def open_file(path: str | os.PathLike[str], mode: Mode = "a", wait: float = BUSY
             raise NotATree(f"this is not a tree file: {found}", where=str(file), hint="check the path")
         if file.stat().st_size == 0:
             raise NotATree("the file is empty", where=str(file), hint="delete it, or restore a copy")
-        return Database(_open_existing(file, mode, wait), file, mode)
+        return SQLiteDatabase(_open_existing(file, mode, wait), file, mode)
 
 
-def open_memory() -> Database:
+def open_memory() -> SQLiteDatabase:
     """A database that lives and dies with this process."""
     connection = _connect(":memory:")
     _build(connection)
-    return Database(connection, None, "a")
+    return SQLiteDatabase(connection, None, "a")

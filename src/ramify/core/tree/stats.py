@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from ramify.core.tree.sqlite import Database
+from ramify.core.tree.database import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +66,6 @@ def tree_stats(db: Database) -> TreeStats:
         ),
         blobs=db.scalar("SELECT count(*) FROM blobs"),
         max_depth=db.scalar("SELECT coalesce(max(depth), 0) FROM nodes"),
-        bytes=_bytes(db),
-        version=db.scalar("PRAGMA user_version"),
+        bytes=db.size(),
+        version=db.version(),
     )
-
-
-def _bytes(db: Database) -> int:
-    if db.path is None:
-        return int(db.scalar("PRAGMA page_count") * db.scalar("PRAGMA page_size"))
-    parts = (db.path, Path(f"{db.path}-wal"))
-    return sum(part.stat().st_size for part in parts if part.exists())

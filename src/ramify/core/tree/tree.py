@@ -11,26 +11,31 @@ from typing import Self, final
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
+from ramify.core.run.progress import Progress, silent
 from ramify.core.tree import arms, scoring, walks
 from ramify.core.tree.codec import decode
+from ramify.core.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
 from ramify.core.tree.finding import Finding
-from ramify.core.tree.formats.base import Record
+from ramify.core.tree.formats.base import Reader, Record
+from ramify.core.tree.formats.redact import Redactor
+from ramify.core.tree.importing import import_file
 from ramify.core.tree.insert import Entry, insert, put_blob
 from ramify.core.tree.load import Loaded, Loader, records
 from ramify.core.tree.node import Draft, Node, Point, Trajectory
 from ramify.core.tree.outline import Options, Outline, outline, roots
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
-from ramify.core.tree.sqlite import BUSY_SECONDS, Database, Mode, open_file, open_memory
+from ramify.core.tree.sqlite import open_memory
 from ramify.core.tree.stats import TreeStats, tree_stats
 from ramify.core.tree.verify import verify
 
 
 @final
 class Tree:
-    """A tree of recorded rollouts in one file; many readers, one writer at a time, processes included.
+    """A tree of recorded rollouts, in one file or on a server; many readers, processes included.
 
-    Writing is all or nothing, and durable when the call returns. Iterators show the tree as it was
-    when they began. An object may be used from several threads; a forked process opens its own.
+    To a file one writes at a time, to a server several do. Writing is all or nothing, and durable when the
+    call returns. Iterators show the tree as it was when they began. An object may be used from several
+    threads; a forked process opens its own.
     """
 
     def __init__(self, database: Database) -> None:
@@ -38,16 +43,18 @@ class Tree:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mode: Mode = "a", *, wait: float = BUSY_SECONDS) -> Self:
-        """A tree file: ``a`` creates it or appends, ``r`` reads only, ``x`` must not exist yet.
+        """A tree file or address: ``a`` creates it or appends, ``r`` reads only, ``x`` must not exist yet.
 
-        ``wait`` is how many seconds a write waits for another writer before TreeBusy.
+        An address is ``postgresql://USER@HOST/DATABASE?tree=NAME``, without a password. ``wait`` is how many
+        seconds a write waits for another writer before TreeBusy.
 
         Raises:
-            NotATree: no such file, empty, truncated or not ours.
+            NotATree: no such file or tree, empty, truncated or not ours.
             TreeVersion: written by another schema version.
-            TreeError: the folder does not exist, or ``x`` and the file exists.
+            TreeError: the folder does not exist, no connection to the server, or ``x`` and the tree exists.
+            BadInput: a bad address, or one with a password in it.
         """
-        return cls(open_file(path, mode, wait))
+        return cls(open_database(path, mode, wait))
 
     @classmethod
     def memory(cls) -> Self:
@@ -56,11 +63,16 @@ class Tree:
 
     @property
     def file(self) -> Path | None:
-        """Where the tree is stored; None in memory."""
+        """The file in which the tree is stored; None in memory and on a server."""
         return self._db.path
 
+    @property
+    def place(self) -> str | None:
+        """What :meth:`open` takes to open it again, a path or an address; None in memory."""
+        return self._db.place
+
     def close(self) -> None:
-        """Give the file back; further use is refused."""
+        """Give the file or the connection back; further use is refused."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -100,13 +112,16 @@ class Tree:
         given = list(scores)
         if not (entries or draws or given):
             return []
-        with self._db.transaction():
+
+        def body() -> list[Row]:
             rows = insert(self._db, entries)
             if draws:
                 arms.finish_draws(self._db, draws)
             if given:
                 scoring.add_scores(self._db, given)
-        return [decode(row) for row in rows]
+            return rows
+
+        return [decode(row) for row in self._db.commit(body)]
 
     def node(self, id: str) -> Node:  # noqa: A002
         """The node of an id, or of a beginning that fits one node only; raises UnknownNode."""
@@ -199,8 +214,7 @@ class Tree:
         given = list(scores)
         if not given:
             return 0
-        with self._db.transaction():
-            return scoring.add_scores(self._db, given)
+        return self._db.commit(lambda: scoring.add_scores(self._db, given))
 
     def scores(
         self,
@@ -243,8 +257,7 @@ class Tree:
             BadPoint: its token is beyond the node.
             DrawConflict: an arm of this id says something else.
         """
-        with self._db.transaction():
-            return arms.begin_fork(self._db, record)
+        return self._db.commit(lambda: arms.begin_fork(self._db, record))
 
     def forks(self, node: Node | str | None = None) -> Iterator[ForkRecord]:
         """Arms in order of recording: all, or those that start in one node."""
@@ -264,8 +277,7 @@ class Tree:
         """
         if not records:
             return 0
-        with self._db.transaction():
-            return arms.finish_draws(self._db, records)
+        return self._db.commit(lambda: arms.finish_draws(self._db, records))
 
     def draws(self, fork: str) -> list[DrawRecord]:
         """Finished draws of an arm, by number."""
@@ -275,8 +287,7 @@ class Tree:
 
     def put_blob(self, data: bytes) -> str:
         """Store bytes once per content; their SHA-256 digest in hex."""
-        with self._db.transaction():
-            return put_blob(self._db, data).hex()
+        return self._db.commit(lambda: put_blob(self._db, data)).hex()
 
     def blob(self, digest: str) -> bytes:
         """The bytes of a digest; raises BadInput where there are none."""
@@ -295,10 +306,23 @@ class Tree:
     def load(self, records: Iterable[Record]) -> Loaded:
         """Copy records into this tree, all or nothing; ids stay what they are.
 
-        An ordinal that names another event here is renumbered; a draw that does is a DrawConflict.
+        An ordinal that names another event here is renumbered; a draw that does is a DrawConflict. An item
+        that a reader had to skip is a BadInput.
         """
         with self._db.transaction():
             return Loader(self._db).load(records)
+
+    def read_file(
+        self,
+        path: Path,
+        reader: Reader,
+        *,
+        strict: bool = False,
+        redactor: Redactor | None = None,
+        progress: Progress = silent,
+    ) -> Loaded:
+        """Read a file of any size into this tree; :func:`ramify.core.tree.importing.import_file` says how."""
+        return import_file(self._db, path, reader, strict=strict, redactor=redactor, progress=progress)
 
     def merge(self, other: Tree) -> Loaded:
         """Copy another tree into this one; see :meth:`load`."""

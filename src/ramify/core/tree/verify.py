@@ -13,11 +13,10 @@ from ramify.core.errors import NotATree
 from ramify.core.policy.base import Policy
 from ramify.core.tree import recheck
 from ramify.core.tree.codec import FLOATS, INTS, JSONS
+from ramify.core.tree.database import Database, Row
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.node import node_id
 from ramify.core.tree.schema import columns
-from ramify.core.tree.sqlite import Database, Row
-from ramify.core.tree.walks import top_row
 
 _PAGE: Final = 1000
 _OF_NODE: Final = columns("nodes")
@@ -30,7 +29,7 @@ _NODES: Final = (
 def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redraw: bool) -> Iterator[Finding]:
     """Findings of structure always, and of what the policies can derive again."""
     try:
-        damaged = list(_integrity(db))
+        damaged = [Finding("error", None, None, *found) for found in db.damage()]
     except NotATree as error:
         damaged = [Finding("error", None, None, error.what, "the file was cut or overwritten")]
     yield from damaged
@@ -44,17 +43,8 @@ def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redra
         yield from recheck.recheck(db, policies, tolerance, redraw)
 
 
-def _integrity(db: Database) -> Iterator[Finding]:
-    for (message,) in db.rows("PRAGMA integrity_check(20)"):
-        if message != "ok":
-            yield Finding("error", None, None, f"the file is damaged: {message}", "a fault of the storage")
-    for table, row, parent, _ in db.rows("PRAGMA foreign_key_check"):
-        what = f"row {row} of {table} refers to a row of {parent} that does not exist"
-        yield Finding("error", None, None, what, "written by another program")
-
-
 def _nodes(db: Database) -> Iterator[Finding]:
-    top, last = top_row(db), 0
+    top, last = db.now(), 0
     while True:
         page = db.rows(_NODES, (last, top, _PAGE))
         for row in page:
@@ -108,7 +98,7 @@ def _texts(node: dict[str, object]) -> Iterator[str]:
 def _blobs(db: Database) -> Iterator[Finding]:
     last = 0
     while (
-        row := db.one("SELECT row, digest, data FROM blobs WHERE row > ? ORDER BY row", (last,))
+        row := db.one("SELECT row, digest, data FROM blobs WHERE row > ? ORDER BY row LIMIT 1", (last,))
     ) is not None:
         last, digest, data = row
         if hashlib.sha256(data).digest() != digest:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from ramify.core.errors import BadInput, BadPoint, UnknownNode
 from ramify.core.tree.codec import SELECT, decode
+from ramify.core.tree.database import Database, Row
 from ramify.core.tree.node import Node, Point, Step, Trajectory
-from ramify.core.tree.sqlite import Database, Row
 
 _PAGE: Final = 500
+_AHEAD, _DEEP = 255, 50_000
 _DIGITS: Final = frozenset("0123456789abcdef")
 
 _ONE: Final = f"SELECT {SELECT} FROM nodes n WHERE n.id = ?"
@@ -32,6 +33,7 @@ WITH RECURSIVE up(row, parent, keep) AS (
 )
 SELECT row, parent, keep FROM up
 """
+_BELOW: Final = "SELECT parent, row FROM nodes WHERE row <= ? AND parent IN ({keys}) ORDER BY row DESC"
 _LEAF: Final = "NOT EXISTS (SELECT 1 FROM nodes c WHERE c.parent = n.row AND c.row <= ?)"
 
 
@@ -45,7 +47,7 @@ def by_id(db: Database, name: str) -> Node:
 
 
 def _row_by_id(db: Database, name: str) -> Row:
-    where = str(db.path or "in memory")
+    where = db.where
     if not isinstance(name, str):
         raise BadInput(f"a node's id is text, not {type(name).__name__}", where=where)
     digits = name.strip().lower()
@@ -175,19 +177,14 @@ def by_rows(db: Database, rows: Iterable[int]) -> Iterator[tuple[int, Node]]:
         yield row[0], decode(row)
 
 
-def top_row(db: Database) -> int:
-    """The newest row: what is read up to it is the tree as it is now."""
-    return int(db.scalar("SELECT max(row) FROM nodes") or 0)
-
-
 def stream(
-    db: Database, condition: str = "1", parameters: Sequence[Any] = (), top: int | None = None
+    db: Database, condition: str = "true", parameters: Sequence[Any] = (), top: Any = None
 ) -> Iterator[Node]:
     """Nodes that fit an SQL condition on ``n``, in order of writing, of the tree as it is now."""
-    return _stream(db, condition, parameters, top_row(db) if top is None else top)
+    return _stream(db, condition, parameters, db.now() if top is None else top)
 
 
-def _stream(db: Database, condition: str, parameters: Sequence[Any], top: int) -> Iterator[Node]:
+def _stream(db: Database, condition: str, parameters: Sequence[Any], top: Any) -> Iterator[Node]:
     last = 0
     while True:
         page = db.rows(
@@ -212,21 +209,34 @@ def children(db: Database, node: Node, keep: int | EllipsisType | None) -> Itera
 
 def rows_below(db: Database, start: int | None, leaves: bool = False) -> Iterator[int]:
     """Row numbers of a subtree (None: of all), parents first, depth-first, siblings in order of writing."""
-    return _rows_below(db, start, leaves, top_row(db))
+    return _rows_below(db, start, leaves, db.now())
 
 
-def _rows_below(db: Database, start: int | None, leaves: bool, top: int) -> Iterator[int]:
-    below = "SELECT row FROM nodes WHERE parent = ? AND row <= ? ORDER BY row DESC"
+def _rows_below(db: Database, start: int | None, leaves: bool, top: Any) -> Iterator[int]:
     stack = [start] if start is not None else []
     if start is None:
         roots = "SELECT row FROM nodes WHERE parent IS NULL AND row <= ? ORDER BY row DESC"
         stack = [row for (row,) in db.rows(roots, (top,))]
+    known: dict[int, list[int]] = {}
     while stack:
         row = stack.pop()
-        inner = [child for (child,) in db.rows(below, (row, top))]
+        if row not in known:
+            _look_ahead(db, [row, *(later for later in stack[-_AHEAD:] if later not in known)], known, top)
+        inner = known.pop(row)
         if not (leaves and inner):
             yield row
         stack.extend(inner)
+
+
+def _look_ahead(db: Database, rows: list[int], known: dict[int, list[int]], top: Any) -> None:
+    """Note the children of some rows, and of theirs: on a server every query is a round trip."""
+    before = len(known)
+    while rows and len(known) - before < _DEEP:
+        known |= {row: [] for row in rows}
+        for parent, child in db.lookup(_BELOW, rows, (top,)):
+            known[parent].append(child)
+        # Those that a walk depth-first comes to soonest.
+        rows = [child for row in rows for child in known[row][-1:]][:_AHEAD]
 
 
 def walk(db: Database, start: int | None, leaves: bool = False) -> Iterator[Node]:
@@ -253,7 +263,7 @@ def leaves(db: Database, start: int | None) -> Iterator[Node]:
     """Nodes without children."""
     if start is not None:
         return walk(db, start, leaves=True)
-    top = top_row(db)
+    top = db.now()
     return stream(db, _LEAF, (top,), top)
 
 

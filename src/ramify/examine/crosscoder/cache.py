@@ -22,6 +22,7 @@ from ramify.core.policy.inside import Layer
 from ramify.core.policy.weights import require_weights
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.activations import ActivationStore, Dtype
+from ramify.core.tree.address import is_address
 from ramify.core.tree.capture import record_activations
 from ramify.core.tree.node import Draft, Node
 from ramify.core.tree.tree import Tree
@@ -115,11 +116,11 @@ def cache_tree(
 
     Raises:
         WrongTokenizer: the policies' tokenisers differ.
-        BadInput: the tree has no file, or no action with token ids.
+        BadInput: the tree is in memory, or no action with token ids.
     """
     same_tokenizer(a.card.tokenizer, b.card.tokenizer, "cache")
     nodes = [node for node in tree.walk() if node.kind == "action" and node.length]
-    if tree.file is None or not nodes:
+    if tree.place is None or not nodes:
         raise BadInput("there is no recorded action with token ids to read", where="cache")
     folder.mkdir(parents=True, exist_ok=True)
     return _record(tree, nodes, (a, b), layers, folder, which=which, dtype=dtype, progress=progress)
@@ -153,7 +154,7 @@ def _record(
     tree: Tree, nodes: Sequence[Node], policies: tuple[LocalPolicy, LocalPolicy], layers: Sequence[Layer],
     folder: Path, *, which: Which, dtype: Dtype, progress: Progress,
 ) -> Json:  # fmt: skip
-    extra = {"tree": str(tree.file), "which": which}
+    extra = {"tree": tree.place, "which": which}
     rows = []
     for side, policy in zip(("A", "B"), policies, strict=True):
         store = ActivationStore.create(folder / side, layers, policy.card, dtype=dtype, extra=extra)
@@ -220,10 +221,10 @@ def encode_cache(model: CrossCoder, source: StorePairs) -> Encoded:
 
 def cached_tree(source: StorePairs) -> Tree:
     """The tree whose nodes a cache is of, to read. Raises BadInput where it is no longer there."""
-    file = Path(str(source.stores[0].meta["extra"].get("tree", "")))
-    if not file.is_file():
-        raise BadInput("the tree of this cache is not there any more", where=str(file))
-    return Tree.open(file, "r")
+    place = str(source.stores[0].meta["extra"].get("tree", ""))
+    if not (is_address(place) or Path(place).is_file()):
+        raise BadInput("the tree of this cache is not there any more", where=place)
+    return Tree.open(place, "r")
 
 
 def labels_of(tree: Tree, nodes: Iterable[str], file: Path | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.core.errors import BadInput
+from ramify.core.tree.address import is_address
 from ramify.core.tree.formats.base import Record
 from ramify.core.tree.node import Draft, Node, Trajectory, node_id
 from ramify.core.tree.node import Step as Kept
@@ -33,7 +34,7 @@ def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
     if not graded:
         raise BadInput(
             f"no leaf of this tree has a {score!r} score, so no trace has an outcome",
-            where=str(tree.file or "tree in memory"),
+            where=tree.place or "tree in memory",
             hint="grade the rollouts, or name another score with --score",
         )
     return [_trace(walk, outcomes[walk.leaf.id], score) for walk in tree.paths(graded)]
@@ -182,7 +183,7 @@ def read_traces(path: Path, *, outcome: str | None = None, score: str = "success
     Raises:
         BadInput: no such file, no trace in it, or one without an outcome.
     """
-    if not path.is_file():
+    if not (is_address(path) or path.is_file()):
         raise BadInput("there is no such file", where=str(path))
     is_tree = is_database(path)
     found: list[Any]

@@ -26,6 +26,7 @@ from typing import Any
 from ramify.core.errors import BadInput, TreeError
 from ramify.core.fork.context import conversation
 from ramify.core.jsonl import json_objects
+from ramify.core.tree.address import is_address
 from ramify.core.tree.node import Trajectory
 from ramify.core.tree.sqlite import is_database
 from ramify.core.tree.tree import Tree
@@ -50,7 +51,7 @@ def read_sessions(path: Path | str) -> list[SessionLog]:
         BadInput: no such file, or it is of none of the kinds; it names the line.
     """
     path = Path(path)
-    if not path.exists():
+    if not (is_address(path) or path.exists()):
         raise BadInput("there is no such file", where=str(path))
     if path.is_dir():
         raise BadInput("this is a folder", where=str(path), hint="name the log file in it")

@@ -8,7 +8,8 @@ import pytest
 
 from ramify.core.errors import BadInput
 from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
+from ramify.core.tree.formats import ATIF, reader_for
+from ramify.core.tree.formats.base import Remark
 from ramify.core.world.walks import trajectory_of
 
 STEPS = [
@@ -143,3 +144,48 @@ def test_bad_steps_are_named(tmp_path, step, said):
     with pytest.raises(BadInput, match=said) as caught:
         load(tmp_path, {**DOCUMENT, "steps": [*STEPS, step]})
     assert said.startswith("call") or "step 6" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_every_version_is_read(tmp_path, version):
+    tree = load(tmp_path, {**DOCUMENT, "schema_version": f"ATIF-v1.{version}"})
+    assert len(list(tree.leaves())) == 1
+
+
+def test_copied_context_is_no_node_of_its_own(tmp_path):
+    """A continuation begins with what was said before it: shown here, and no action, no cost, no policy."""
+    copied = [{**step, "is_copied_context": True} for step in STEPS[:3]]
+    new = {"source": "agent", "message": "on", "model_name": "m-2", "metrics": {"prompt_tokens": 9}}
+    tree = load(tmp_path, {**DOCUMENT, "steps": [*copied, new]})
+    (walk,) = tree.paths(tree.leaves())
+    assert [step.node.kind for step in walk] == ["task", "action"]
+    shown = walk.root.extra["messages"]
+    assert [message["role"] for message in shown].count("assistant") == 1
+    assert walk.root.policy is None
+    assert (walk.leaf.text, walk.leaf.policy, walk.leaf.cost.tokens_in) == ("on", "m-2", 9)
+    file = tmp_path / "trajectory.json"
+    noted = [one for one in ATIF().read(file) if isinstance(one, Remark)]
+    assert [(one.kind, one.count) for one in noted] == [("lost", 3)]
+
+
+def test_uneven_arrays_are_kept_as_given_and_told(tmp_path):
+    metrics = {"prompt_token_ids": [1, 2], "completion_token_ids": [3, 4, 5], "logprobs": [-0.5]}
+    steps = [STEPS[0], {"source": "agent", "message": "x", "metrics": metrics}]
+    tree = load(tmp_path, {**DOCUMENT, "steps": steps})
+    leaf = next(iter(tree.leaves()))
+    assert leaf.tokens is None
+    assert leaf.extra["step"]["metrics"] == metrics
+    noted = [one for one in ATIF().read(tmp_path / "trajectory.json") if isinstance(one, Remark)]
+    assert ["log-probs that are not one for each token" in one.what for one in noted] == [True]
+
+
+def test_a_bad_trajectory_is_passed_over(tmp_path):
+    file = tmp_path / "runs.jsonl"
+    bad = {**DOCUMENT, "steps": [{"source": "robot"}]}
+    file.write_text("\n".join(json.dumps(one) for one in (DOCUMENT, bad, {**DOCUMENT, "notes": "again"})))
+    tree = Tree.memory()
+    found = tree.read_file(file, ATIF())
+    assert len(list(tree.leaves())) == 2
+    assert found.count("skipped") == 1
+    with pytest.raises(BadInput, match="robot"):
+        tree.read_file(file, ATIF(), strict=True)

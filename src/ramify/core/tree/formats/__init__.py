@@ -3,34 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.agentworldbench import AgentWorldBench
 from ramify.core.tree.formats.androidworld import AndroidWorld
 from ramify.core.tree.formats.atif import ATIF
-from ramify.core.tree.formats.base import Blob, FolderReader, Reader, Record, Writer
+from ramify.core.tree.formats.atif_export import ATIFWriter
+from ramify.core.tree.formats.base import (
+    BinaryWriter,
+    Blob,
+    FolderReader,
+    Head,
+    Reader,
+    Record,
+    Remark,
+    Writer,
+)
+from ramify.core.tree.formats.chat_export import OpenAIChatWriter
+from ramify.core.tree.formats.exchange import exchange_readers, exchange_writers
+from ramify.core.tree.formats.inspect_ai import InspectAI
 from ramify.core.tree.formats.native import Native
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.osworld import OSWorld
+from ramify.core.tree.formats.redact import CleanPolicy, Redactor
 from ramify.core.tree.formats.verifiers import Verifiers
+from ramify.core.tree.formats.verifiers_export import VerifiersWriter
 
-_HEAD = 65536
 
+def readers(policy: Policy | None = None, redactor: Redactor | None = None) -> tuple[Reader, ...]:
+    """Every format that can be read; ``policy`` tokenises those that record text only.
 
-def readers(policy: Policy | None = None) -> tuple[Reader, ...]:
-    """Every format that can be read; ``policy`` tokenises those that record text only."""
-    text = (Native(), AgentWorldBench(), ATIF(policy), Verifiers(policy), OpenAIChat(policy))
+    ``redactor`` takes secrets out before texts are tokenised.
+    """
+    if policy is not None and redactor is not None:
+        # Readers only tokenise with it.
+        policy = cast("Policy", CleanPolicy(policy, redactor))
+    text: tuple[Reader, ...] = (
+        Native(),
+        InspectAI(policy),
+        *exchange_readers(policy),
+        AgentWorldBench(),
+        ATIF(policy),
+        Verifiers(policy),
+        OpenAIChat(policy),
+    )
     return (*text, AndroidWorld(), OSWorld())
 
 
-def reader_for(path: Path, name: str | None = None, policy: Policy | None = None) -> Reader:
+def reader_for(
+    path: Path, name: str | None = None, policy: Policy | None = None, redactor: Redactor | None = None
+) -> Reader:
     """The reader of a named format, or of the one that a file, or a folder of files, looks like.
 
     Raises:
         BadInput: no such file or format, or none that fits.
     """
-    known = readers(policy)
+    known = readers(policy, redactor)
     names = ", ".join(reader.name for reader in known)
     if name is not None:
         for reader in known:
@@ -42,30 +72,49 @@ def reader_for(path: Path, name: str | None = None, policy: Policy | None = None
             if isinstance(reader, FolderReader) and reader.fits(path):
                 return reader
         raise BadInput("the folder has no format that is known", where=str(path), hint=f"formats: {names}")
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise BadInput(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+    head = Head.of(path)
     for reader in known:
         if reader.sniff(head):
             return reader
     raise BadInput("the file has no format that is known", where=str(path), hint=f"formats: {names}")
 
 
+def writers() -> tuple[Writer | BinaryWriter, ...]:
+    """Every format that can be written."""
+    return (Native(), OpenAIChatWriter(), VerifiersWriter(), ATIFWriter(), *exchange_writers())
+
+
+def writer_for(name: str) -> Writer | BinaryWriter:
+    """The writer of a named format; raises BadInput where there is none."""
+    for writer in writers():
+        if writer.name == name:
+            return writer
+    raise BadInput(f"no format {name!r} is written", hint="formats: " + ", ".join(w.name for w in writers()))
+
+
 __all__ = [
     "ATIF",
+    "ATIFWriter",
     "AgentWorldBench",
     "AndroidWorld",
+    "BinaryWriter",
     "Blob",
     "FolderReader",
+    "Head",
+    "InspectAI",
     "Native",
     "OSWorld",
     "OpenAIChat",
+    "OpenAIChatWriter",
     "Reader",
     "Record",
+    "Redactor",
+    "Remark",
     "Verifiers",
+    "VerifiersWriter",
     "Writer",
     "reader_for",
     "readers",
+    "writer_for",
+    "writers",
 ]

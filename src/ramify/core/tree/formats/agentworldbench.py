@@ -17,7 +17,7 @@ from typing import Any, final
 from ramify.core.errors import BadInput
 from ramify.core.jsonl import json_objects
 from ramify.core.plain import content_hash
-from ramify.core.tree.formats.base import Record, shaped
+from ramify.core.tree.formats.base import Head, Record, shaped
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.types import Json, NodeKind
 
@@ -42,9 +42,9 @@ class AgentWorldBench:
 
     name = "agentworldbench"
 
-    def sniff(self, head: str) -> bool:
+    def sniff(self, head: Head) -> bool:
         """Whether the first line is a row."""
-        first = head.lstrip().partition("\n")[0]
+        first = head.text.lstrip().partition("\n")[0]
         try:
             body = json.loads(first)
         except ValueError:

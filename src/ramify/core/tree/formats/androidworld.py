@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from ramify.core.errors import BadInput
-from ramify.core.tree.formats.base import Record, shaped
+from ramify.core.tree.formats.base import Head, Record, shaped
 from ramify.core.tree.formats.pickled import fields, number, unpickled
 from ramify.core.tree.formats.walks_of_screens import Turn, drafts
 from ramify.core.types import Json
@@ -31,7 +31,7 @@ _STATES: Final = ("clickable", "long_clickable", "editable", "scrollable", "sele
 _LISTED: Final = re.compile(r"^UI element (\d+): (\{.*\})$", re.MULTILINE)
 _AFTER_MARK: Final = "after screenshot"
 _KEPT: Final = ("task_template", "instance_id", "agent_name", "seed", "exception_info")
-_GZIP: Final = "\x1f\ufffd\x08"
+_GZIP: Final = b"\x1f\x8b\x08"
 
 
 @final
@@ -40,9 +40,9 @@ class AndroidWorld:
 
     name = "androidworld"
 
-    def sniff(self, head: str) -> bool:
+    def sniff(self, head: Head) -> bool:
         """Whether the file is gzipped: the other formats are plain text."""
-        return head.startswith(_GZIP)
+        return head.data.startswith(_GZIP)
 
     def fits(self, folder: Path) -> bool:
         """Whether a folder holds such files."""

@@ -2,28 +2,29 @@
 
 System and user steps are messages; an agent step is an action with its reasoning apart, and the results of
 its observation follow it, each with the call that it answers (or with none, where the agent acts by text).
-Embedded subagents are trajectories of their own. Steps that repeat an earlier context are read as context.
+Embedded subagents are trajectories of their own. Steps that were copied from an earlier trajectory are what
+the agent was shown here, and no action of it.
 
 Source: the ATIF specification, versions 1.0 to 1.7 (Harbor, ``0001-trajectory-format.md``).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from ramify.core.errors import BadInput
-from ramify.core.jsonl import json_objects
-from ramify.core.plain import content_hash
 from ramify.core.policy.base import Cost, Policy
-from ramify.core.tree.formats.base import Record, shaped
+from ramify.core.tree.formats.base import Head, Record, Remark
 from ramify.core.tree.formats.conversation import check_results, tool_call
 from ramify.core.tree.formats.openai_chat import OpenAIChat
+from ramify.core.tree.formats.rows import read_items
 from ramify.core.types import Json, Message
 
-_MARK = "ATIF-v1"
+_MARK: Final = "ATIF-v1"
+#: What an agent's step says that stands with its action.
+_TOLD: Final = ("model_name", "timestamp", "reasoning_effort", "metrics", "extra", "llm_call_count")
 
 
 @final
@@ -34,31 +35,33 @@ class ATIF:
     the agent's harness may have rendered anew.
     """
 
-    name = "atif"
+    name, label = "atif", "ATIF"
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
 
-    def sniff(self, head: str) -> bool:
+    def sniff(self, head: Head) -> bool:
         """Whether the file names an ATIF version of 1."""
-        start = head.lstrip()
-        return start.startswith("{") and '"schema_version"' in start and f'"{_MARK}' in start
+        start = head.text.lstrip()
+        return start.startswith(("{", "[")) and '"schema_version"' in start and f'"{_MARK}' in start
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every trajectory, in order.
+        """Drafts of every trajectory, in order; one with a step that is none is skipped."""
+        return read_items(path, self.label, self.item, self.unpack)
 
-        Raises:
-            BadInput: another version, or a step that is none; it names the step.
-        """
-        seen: dict[str, int] = {}
-        for where, body in _objects(path):
-            yield from shaped(self._all(body, seen, where), where, "ATIF")
+    @property
+    def tokenizer(self) -> str | None:
+        """Digest of the tokenizer that texts are tokenised with."""
+        return self._chat.tokenizer
 
-    def _all(self, body: Json, seen: dict[str, int], where: str) -> Iterator[Record]:
-        for place, one in _with_subagents(body, where):
-            name = content_hash(one)
-            seen[name] = seen.get(name, -1) + 1
-            yield from self._trajectory(one, f"atif/{name}/{seen[name]}", place)
+    def unpack(self, body: Any, where: str) -> list[Any]:
+        """A document is one trajectory."""
+        return [body]
+
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
+        """One trajectory and its subagents."""
+        for number, (place, one) in enumerate(_with_subagents(body, where)):
+            yield from self._trajectory(one, f"atif/{name}/{number}", place)
 
     def _trajectory(self, body: Json, line: str, where: str) -> Iterator[Record]:
         version, steps = body.get("schema_version"), body.get("steps")
@@ -68,34 +71,44 @@ class ATIF:
             raise BadInput("the trajectory has no steps", where=where)
         messages: list[Message] = []
         told: list[Json] = []
+        copied: set[int] = set()
+        kept: list[Json] = []
         for number, step in enumerate(steps, start=1):
             place = f"{where}, step {number}"
             made = _messages(step, place)
-            if made[0]["role"] == "assistant":
+            kept.append(_kept(step, len(made)))
+            if step.get("is_copied_context"):
+                copied.add(len(messages))
+            elif made[0]["role"] == "assistant":
                 told.append(_told(step))
+                yield from _uneven(step, place)
             messages += made
         check_results(messages, where)
+        if copied:
+            what = "steps copied from an earlier trajectory: they are context here, not nodes"
+            yield Remark("lost", what, where, len(copied))
         agent = dict(body.get("agent") or {})
         tools = agent.pop("tool_definitions", None)
         rest = {k: v for k, v in body.items() if k not in ("steps", "agent", "subagent_trajectories")}
-        rest |= {"agent": agent} | ({"tools": tools} if tools else {})
-        yield from self._chat.drafts(messages, rest, line, where, told=told)
+        rest |= {"agent": agent, "steps": kept} | ({"tools": tools} if tools else {})
+        yield from self._chat.drafts(messages, rest, line, where, told=told, copied=copied, apart=True)
 
 
-def _objects(path: Path) -> Iterator[tuple[str, Json]]:
-    """The objects of a file: one JSON document, or JSON lines."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"this is not UTF-8: {error.reason}", where=str(path)) from error
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        yield from json_objects(text.split("\n"), str(path))
+def _kept(step: Mapping[str, Any], messages: int) -> Json:
+    """How a step is put together again: how many messages it became, and what no node says of it."""
+    told = step["source"] == "agent" and not step.get("is_copied_context")
+    said = ("message", "reasoning_content", "tool_calls", "observation", *(_TOLD if told else ()))
+    return {key: value for key, value in step.items() if key not in said} | {"messages": messages}
+
+
+def _uneven(step: Mapping[str, Any], where: str) -> Iterator[Remark]:
+    """Say of token ids and log-probs that they are kept as they were given, and where they do not fit."""
+    metrics = step.get("metrics")
+    if not isinstance(metrics, Mapping):
         return
-    if not isinstance(body, dict):
-        raise BadInput("a trajectory is an object", where=str(path))
-    yield str(path), body
+    ids, logprobs = metrics.get("completion_token_ids"), metrics.get("logprobs")
+    if isinstance(ids, list) and isinstance(logprobs, list) and len(ids) != len(logprobs):
+        yield Remark("lost", "log-probs that are not one for each token; they stand under extra", where)
 
 
 def _with_subagents(body: Json, where: str) -> Iterator[tuple[str, Json]]:
@@ -148,7 +161,8 @@ def _call(raw: Any, where: str) -> Json:
     if not isinstance(raw, Mapping) or not isinstance(raw.get("function_name"), str):
         raise BadInput("a tool call has no function_name", where=where)
     call = raw.get("tool_call_id")
-    return tool_call(raw["function_name"], raw.get("arguments"), None if call is None else str(call))
+    made = tool_call(raw["function_name"], raw.get("arguments"), None if call is None else str(call))
+    return made | ({"extra": raw["extra"]} if raw.get("extra") else {})
 
 
 def _results(step: Mapping[str, Any], where: str) -> Iterator[Message]:
@@ -167,6 +181,7 @@ def _results(step: Mapping[str, Any], where: str) -> Iterator[Message]:
         message: Message = {"role": "user" if call is None else "tool", "content": content}
         message |= {} if call is None else {"tool_call_id": str(call)}
         message |= {"subagent_trajectory_ref": refs} if refs else {}
+        message |= {"extra": result["extra"]} if result.get("extra") else {}
         yield message
 
 
@@ -179,8 +194,10 @@ def _content(raw: Any, where: str) -> str | list[Json]:
     parts: list[Json] = []
     for part in raw:
         if part.get("type") == "image":
-            path = str((part.get("source") or {}).get("path", ""))
-            parts.append({"type": "image_url", "image_url": {"url": path}})
+            source = part.get("source") or {}
+            link: Json = {"url": str(source.get("path", ""))}
+            link |= {"media_type": source["media_type"]} if source.get("media_type") else {}
+            parts.append({"type": "image_url", "image_url": link})
         else:
             parts.append({"type": "text", "text": str(part.get("text", ""))})
     return parts
@@ -190,8 +207,7 @@ def _told(step: Mapping[str, Any]) -> Json:
     """What a step says of itself beside its text: model, costs, and the rest in ``extra``."""
     metrics = step.get("metrics") if isinstance(step.get("metrics"), Mapping) else {}
     known = metrics or {}
-    names = ("timestamp", "reasoning_effort", "metrics", "extra", "llm_call_count", "is_copied_context")
-    kept = {name: step[name] for name in names if step.get(name) is not None}
+    kept = {name: step[name] for name in _TOLD[1:] if step.get(name) is not None}
     told: Json = {
         "cost": Cost(
             tokens_in=known.get("prompt_tokens"),

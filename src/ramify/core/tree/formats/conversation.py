@@ -108,15 +108,20 @@ def graded(
     if error and items:
         items[-1] = replace(items[-1], error=error)
     yield from items
+    if items:
+        yield from grades(items[-1], producer, scores)
+
+
+def grades(end: Draft, producer: Producer, scores: Mapping[str, Any]) -> Iterator[Record]:
+    """The finite numbers among scores, for one draft."""
     numbers = {
         name: float(value)
         for name, value in scores.items()
         if isinstance(value, (int, float)) and math.isfinite(value)
     }
-    if not items or not numbers:
+    if not numbers:
         return
-    last = items[-1]
-    leaf = node_id(last.parent, last.keep, last.kind, str(last.key))
+    leaf = node_id(end.parent, end.keep, end.kind, str(end.key))
     yield producer
     for name, value in numbers.items():
         yield Score(leaf, name, value, producer.id)

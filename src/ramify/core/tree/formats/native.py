@@ -16,7 +16,7 @@ from ramify.core.errors import BadInput, TreeVersion
 from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.tree.codec import FLOATS, INTS
-from ramify.core.tree.formats.base import Blob, Record, shaped
+from ramify.core.tree.formats.base import Blob, Head, Record, shaped
 from ramify.core.tree.node import Draft, Node
 from ramify.core.tree.schema import VERSION
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
@@ -115,13 +115,9 @@ class Native:
 
     name = "native"
 
-    def sniff(self, head: str) -> bool:
+    def sniff(self, head: Head) -> bool:
         """Whether the first line is our mark."""
-        try:
-            first = json.loads(head.partition("\n")[0])
-        except ValueError:
-            return False
-        return isinstance(first, dict) and _MARK in first
+        return isinstance(head.first, dict) and _MARK in head.first
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write a line for every record; returns how many."""
@@ -162,7 +158,7 @@ class Native:
                 yield record
 
     def _check_mark(self, line: str, path: Path) -> None:
-        if not self.sniff(line):
+        if not self.sniff(Head(line.encode())):
             raise BadInput("this is not an export of a tree", where=f"{path}:1")
         version = json.loads(line).get("version")
         if not isinstance(version, int) or version > VERSION:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, final
@@ -18,7 +18,8 @@ import numpy as np
 
 from ramify.core.errors import BadInput, CannotDo
 from ramify.core.policy.base import Policy
-from ramify.core.tree.formats.base import Record, shaped
+from ramify.core.tree.formats.base import Head, Record
+from ramify.core.tree.formats.rows import read_items
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.types import IntArray, Json, Message, NodeKind, token_array
 
@@ -41,59 +42,56 @@ def _calls(message: Message) -> list[Json]:
     return [call for call in calls if isinstance(call, dict)]
 
 
-def _messages(line: str, where: str) -> tuple[list[Message], Json]:
-    try:
-        body = json.loads(line)
-    except ValueError as error:
-        raise BadInput(f"this line is not JSON: {error}", where=where) from error
-    messages = body.pop("messages", None) if isinstance(body, dict) else None
+def _messages(body: Json, where: str) -> tuple[list[Message], Json]:
+    """The messages of a line, and all else it says."""
+    messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadInput("this line has no messages", where=where, hint='expected {"messages": [...]}')
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise BadInput("a message needs a role and a content", where=where)
-    return messages, body
+        if not isinstance(message.get("content"), (str, list, type(None))):
+            raise BadInput("the content of a message is neither text nor parts", where=where)
+    return messages, {key: value for key, value in body.items() if key != "messages"}
 
 
 @final
 class OpenAIChat:
     """Reads OpenAI chat JSONL; token ids are recorded where a policy is given to tokenise with."""
 
-    name = "openai-chat"
+    name, label = "openai-chat", "OpenAI's chat format"
+    #: What the format never records.
+    lacks = ("log-probs", "times")
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy
 
-    def sniff(self, head: str) -> bool:
-        """Whether the first line is an object with messages."""
-        first = head.lstrip().partition("\n")[0]
-        try:
-            body = json.loads(first)
-        except ValueError:
+    def sniff(self, head: Head) -> bool:
+        """Whether the first line, or the first item of an array, is an object with messages."""
+        body = head.first
+        if body is None:
             # A long first line may be cut by the sniffing window.
+            first = head.text.lstrip(" \t\r\n[")
             return first.startswith("{") and '"messages"' in first[:4096]
+        body = body[0] if isinstance(body, list) and body else body
         return isinstance(body, dict) and isinstance(body.get("messages"), list)
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every line, in order.
+        """Drafts of every line, in order; a line without messages is skipped.
 
         Raises:
-            BadInput: a line without messages; it names the line.
             CannotDo: a tool call, whose token ids cannot be known, while a policy tokenises.
         """
-        yield from shaped(self._lines(path), str(path), "OpenAI's chat format")
+        return read_items(path, self.label, self.item, self.unpack)
 
-    def _lines(self, path: Path) -> Iterator[Record]:
-        seen: dict[str, int] = {}
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path}:{number}"
-                messages, rest = _messages(line, where)
-                name = _digest(messages, rest)
-                seen[name] = seen.get(name, -1) + 1
-                yield from self.drafts(messages, rest, f"chat/{name}/{seen[name]}", where)
+    def unpack(self, body: Any, where: str) -> list[Any]:
+        """A document is one conversation."""
+        return [body]
+
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
+        """One line."""
+        messages, rest = _messages(body, where)
+        yield from self.drafts(messages, rest, f"chat/{name}", where, apart=True)
 
     def drafts(
         self,
@@ -104,35 +102,41 @@ class OpenAIChat:
         *,
         root: Json | None = None,
         told: Sequence[Json] = (),
+        copied: Collection[int] = (),
+        apart: bool = False,
     ) -> Iterator[Draft]:
         """One conversation as a task, actions and observations; other formats are made into it.
 
         ``rest`` is kept with the last node (its ``tools`` with the first), ``root`` with the task; ``told``
-        has further fields of each assistant turn. ``line`` names the conversation in its file.
+        has further fields of each assistant turn. ``line`` names the conversation in its file. Turns at
+        places in ``copied`` were said elsewhere and are shown here. ``apart`` keeps a conversation in which
+        nothing was said from being one with equal prompts.
         """
-        groups = [
-            (said, list(group)) for said, group in groupby(messages, lambda m: m["role"] == "assistant")
-        ]
+        spoke = [m["role"] == "assistant" and at not in copied for at, m in enumerate(messages)]
+        pairs = groupby(zip(spoke, messages, strict=True), lambda pair: pair[0])
+        groups = [(said, [message for _, message in group]) for said, group in pairs]
         opening = [] if groups[0][0] else groups.pop(0)[1]
         rest = dict(rest)
-        tools = rest.pop("tools", None)
-        turns = [turn for said, group in groups for turn in ([[m] for m in group] if said else [group])]
+        tools = rest.pop("tools") if rest.get("tools") else None
+        turns = [
+            (said, turn) for said, group in groups for turn in ([[m] for m in group] if said else [group])
+        ]
         history: list[Message] = []
         context = token_array([])
         parent: str | None = None
         spoken = 0
-        for number, group in enumerate([opening, *turns]):
-            said = number > 0 and group[0]["role"] == "assistant"
+        alone = apart and not turns
+        for number, (said, group) in enumerate([(False, opening), *turns]):
             kind: NodeKind = "task" if number == 0 else ("action" if said else "observation")
-            parts = (opening, tools, self._tokenizer, *([root] if root else []))
-            key = f"{line}/{number}" if number else f"chat/{_digest(*parts)}"
+            parts = (opening, tools, self.tokenizer, *([root] if root else []))
+            key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
             fields = self._said(group[0], where) if said else self._shown(history, context, group)
             extra: Json = {"messages": group} if len(group) > 1 else {}
             if number == 0:
                 extra |= {"tools": tools} if tools else {}
-                extra |= {"tokenizer": self._tokenizer} if self._tokenizer else {}
+                extra |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
                 extra |= root or {}
-            if number == len(turns) and number and rest:
+            if number == len(turns) and (number or alone) and rest:
                 extra |= {"line": rest}
             if said and spoken < len(told):
                 more = dict(told[spoken])
@@ -149,7 +153,8 @@ class OpenAIChat:
                 context = np.concatenate([context, fields["tokens"]]).astype(np.int32)
 
     @property
-    def _tokenizer(self) -> str | None:
+    def tokenizer(self) -> str | None:
+        """Digest of the tokenizer that texts are tokenised with; None where none is."""
         return None if self._policy is None else self._policy.card.tokenizer
 
     def _shown(self, history: Sequence[Message], context: IntArray, group: Sequence[Message]) -> Json:

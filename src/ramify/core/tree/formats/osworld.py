@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 from ramify.core.errors import BadInput
 from ramify.core.jsonl import json_objects
-from ramify.core.tree.formats.base import Record, shaped
+from ramify.core.tree.formats.base import Head, Record, shaped
 from ramify.core.tree.formats.walks_of_screens import Turn, drafts
 from ramify.core.types import Json
 from ramify.core.world.screens.elements import Element, line
@@ -62,9 +62,9 @@ class OSWorld:
 
     name = "osworld"
 
-    def sniff(self, head: str) -> bool:
+    def sniff(self, head: Head) -> bool:
         """Whether the first line is a step."""
-        first = head.lstrip().partition("\n")[0]
+        first = head.text.lstrip().partition("\n")[0]
         try:
             body = json.loads(first)
         except ValueError:

@@ -1,7 +1,7 @@
 """Rollouts of verifiers: ``results.jsonl`` (prompt, completion, reward), older JSON, v1's ``traces.jsonl``.
 
 A row is a prompt and a completion, each a text or messages; tool calls may be JSON texts. A v1 trace is a
-graph of messages; each of its branches is one conversation here. Rewards and metrics become scores.
+graph of messages and a tree here, with its token ids. Rewards and metrics become scores.
 
 Source: the files that PrimeIntellect-ai/verifiers writes (``save_utils.py``, ``v1/trace.py``), read in 2026.
 """
@@ -9,17 +9,19 @@ Source: the files that PrimeIntellect-ai/verifiers writes (``save_utils.py``, ``
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
 from ramify.core.errors import BadInput
-from ramify.core.jsonl import json_objects
-from ramify.core.plain import content_hash
 from ramify.core.policy.base import Policy
-from ramify.core.tree.formats.base import Record, shaped
-from ramify.core.tree.formats.conversation import check_results, graded, message_of
+from ramify.core.tree.formats.base import Head, Record
+from ramify.core.tree.formats.conversation import check_results, graded, grades, message_of
 from ramify.core.tree.formats.openai_chat import OpenAIChat
+from ramify.core.tree.formats.rows import read_items
+from ramify.core.tree.formats.verifiers_graph import GraphReader
+from ramify.core.tree.node import Draft
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json, Message
 
@@ -31,14 +33,14 @@ _MARKS = ("reward", "example_id", "answer", "metrics", "task")
 class Verifiers:
     """Reads rollouts of verifiers; token ids are recorded where a policy is given to tokenise with."""
 
-    name = "verifiers"
+    name, label = "verifiers", "verifiers"
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
 
-    def sniff(self, head: str) -> bool:
+    def sniff(self, head: Head) -> bool:
         """Whether the file begins with a row, a trace, or the older JSON of rows."""
-        start = head.lstrip()
+        start = head.text.lstrip()
         if not start.startswith(("{", "[")):
             return False
         try:
@@ -50,20 +52,35 @@ class Verifiers:
         return isinstance(first, dict) and (_is_row(first) or _is_trace(first) or "outputs" in first)
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every rollout, in order.
+        """Drafts and scores of every rollout, in order; a row that is no rollout is skipped."""
+        return read_items(path, self.label, self.item, self.unpack)
 
-        Raises:
-            BadInput: a row that is no rollout; it names line and message.
-        """
-        seen: dict[str, int] = {}
-        for where, body in _rows(path):
-            yield from shaped(self._rollout(body, seen, where), where, "verifiers")
+    @property
+    def tokenizer(self) -> str | None:
+        """Digest of the tokenizer that texts are tokenised with."""
+        return self._chat.tokenizer
 
-    def _rollout(self, body: Json, seen: dict[str, int], where: str) -> Iterator[Record]:
-        name = content_hash(body)
-        seen[name] = seen.get(name, -1) + 1
-        read = self._trace if _is_trace(body) else self._row
-        yield from read(body, f"verifiers/{name}/{seen[name]}", where)
+    def unpack(self, body: Any, where: str) -> list[Any]:
+        """The rows of the older JSON: ``{"outputs": [...]}``, or lists by column."""
+        if isinstance(body, dict) and isinstance(body.get("outputs"), list):
+            return list(body["outputs"])
+        if not isinstance(body, dict) or not _by_column(body):
+            return [body]
+        columns = {key: value for key, value in body.items() if isinstance(value, list)}
+        count = len(body["prompt"])
+        if any(len(value) != count for value in columns.values()):
+            raise BadInput("the columns differ in length", where=where)
+        return [{key: value[i] for key, value in columns.items()} for i in range(count)]
+
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
+        """One rollout."""
+        if isinstance(body.get("outputs"), list) or _by_column(body):
+            # The older JSON on one line.
+            for number, one in enumerate(self.unpack(body, where)):
+                yield from self.item(one, f"{name}/{number}", f"{where}, row {number + 1}")
+            return
+        line = f"verifiers/{name}"
+        yield from self._trace(body, line, where) if _is_trace(body) else self._row(body, line, where)
 
     def _row(self, body: Json, line: str, where: str) -> Iterator[Record]:
         if not set(body) >= _ROW:
@@ -71,8 +88,8 @@ class Verifiers:
         messages = [*_messages(body["prompt"], "user", where, "prompt")]
         messages += _messages(body["completion"], "assistant", where, "completion")
         check_results(messages, where)
-        rest = {key: value for key, value in body.items() if key not in _ROW and key != "tool_defs"}
-        rest |= {"tools": body["tool_defs"]} if body.get("tool_defs") else {}
+        rest = {key: value for key, value in body.items() if key not in _ROW}
+        rest |= {"tools": rest.pop("tool_defs")} if rest.get("tool_defs") else {}
         metrics = body.get("metrics") if isinstance(body.get("metrics"), dict) else {}
         scores = {"reward": body.get("reward"), **(metrics or {})}
         producer = Producer("verifiers", "0", {"task": str(body.get("task") or "")})
@@ -80,22 +97,43 @@ class Verifiers:
         yield from graded(drafts, producer, scores, _error(body.get("error")))
 
     def _trace(self, body: Json, line: str, where: str) -> Iterator[Record]:
-        nodes = body["nodes"]
-        parents = {node.get("parent") for node in nodes if isinstance(node, dict)}
-        rest = {key: value for key, value in body.items() if key not in ("nodes", "tools", "calls")}
-        rest |= {"tools": body["tools"]} if body.get("tools") else {}
-        rewards = {name: (one or {}).get("score") for name, one in (body.get("rewards") or {}).items()}
-        known = [one for one in (body.get("rewards") or {}).values() if one is not None]
-        total = sum(one["score"] * one.get("weight", 1.0) for one in known) if known else None
-        scores = {**rewards, **(body.get("metrics") or {}), "reward": total}
-        task = body.get("task") if isinstance(body.get("task"), dict) else {}
-        producer = Producer("verifiers", "1", {"task": str((task or {}).get("type", ""))})
+        reader = GraphReader(body, line, where)
+        branches = list(reader.branches())
+        yield from reader.remarks()
+        rest = {key: value for key, value in body.items() if key != "nodes" and (key != "tools" or not value)}
         errors = body.get("errors") or []
-        for number in (i for i in range(len(nodes)) if i not in parents):
-            messages = _branch(nodes, number, where)
-            check_results(messages, where)
-            drafts = self._chat.drafts(messages, rest, f"{line}/{number}", where)
-            yield from graded(drafts, producer, scores, _error(errors[0] if errors else None))
+        ends: list[Draft] = []
+        if self._chat.tokenizer is not None and reader.ids is None:
+            tools = {"tools": body["tools"]} if body.get("tools") else {}
+            for number, messages in enumerate(branches):
+                drafts = list(self._chat.drafts(messages, tools, f"{line}/{number}", where))
+                ends.append(drafts.pop())
+                yield from drafts
+        else:
+            for draft, last in reader.drafts():
+                if last:
+                    ends.append(draft)
+                else:
+                    yield draft
+            # What nodes of the tree do not say of the trace's stands at the end of the first branch.
+            rest["nodes"] = reader.forms()
+        error = _error(errors[0] if errors else None)
+        for number, end in enumerate(ends):
+            kept = {"line": rest} if number == 0 else {"branch": number}
+            yield replace(end, extra=end.extra | kept, error=error)
+        yield from _scores(body, ends)
+
+
+def _scores(body: Json, ends: Sequence[Draft]) -> Iterator[Record]:
+    """Rewards and metrics of a trace, for the end of each branch; ``reward`` is the weighted sum."""
+    given = body.get("rewards") or {}
+    known = [one for one in given.values() if one is not None]
+    rewards = {name: (one or {}).get("score") for name, one in given.items()}
+    total = sum(one["score"] * one.get("weight", 1.0) for one in known) if known else None
+    task = body.get("task") if isinstance(body.get("task"), dict) else {}
+    producer = Producer("verifiers", "1", {"task": str((task or {}).get("type", ""))})
+    for end in ends:
+        yield from grades(end, producer, {**rewards, **(body.get("metrics") or {}), "reward": total})
 
 
 def _is_row(body: Json) -> bool:
@@ -115,45 +153,6 @@ def _cut_trace(start: str) -> bool:
     return all(f'"{mark}"' in start for mark in ("verifiers", "task", "nodes", "message"))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Json]]:
-    """Rows with their places: JSON lines, a JSON array, ``{"outputs": [...]}``, or lists by column."""
-    with path.open(encoding="utf-8") as file:
-        try:
-            first: Any = json.loads(file.readline())
-        except UnicodeDecodeError as error:
-            raise BadInput(f"this is not UTF-8: {error.reason}", where=str(path)) from error
-        except (ValueError, RecursionError):
-            first = None
-        file.seek(0)
-        if isinstance(first, dict) and (set(first) >= _ROW or "nodes" in first) and not _by_column(first):
-            yield from json_objects(file, str(path))
-            return
-        try:
-            body = json.load(file)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"this is not JSON: {error}", where=f"{path}:1") from error
-    for number, row in enumerate(_listed(body, path), start=1):
-        if not isinstance(row, dict):
-            raise BadInput("a rollout is not an object", where=f"{path}, rollout {number}")
-        yield f"{path}, rollout {number}", row
-
-
-def _listed(body: Any, path: Path) -> list[Any]:
-    if isinstance(body, dict) and isinstance(body.get("outputs"), list):
-        body = body["outputs"]
-    elif isinstance(body, dict) and _by_column(body):
-        columns = {key: value for key, value in body.items() if isinstance(value, list)}
-        count = len(body["prompt"])
-        if any(len(value) != count for value in columns.values()):
-            raise BadInput("the columns differ in length", where=str(path))
-        body = [{key: value[i] for key, value in columns.items()} for i in range(count)]
-    elif isinstance(body, dict):
-        body = [body]
-    if not isinstance(body, list):
-        raise BadInput("there are no rollouts", where=str(path))
-    return body
-
-
 def _by_column(body: Json) -> bool:
     """Whether the values are columns: a reward for each prompt."""
     return isinstance(body.get("reward"), list) and isinstance(body.get("prompt"), list)
@@ -169,18 +168,6 @@ def _messages(raw: Any, role: str, where: str, part: str) -> Iterator[Message]:
         raise BadInput(f"the {part} is neither text nor messages", where=where)
     for number, message in enumerate(raw, start=1):
         yield message_of(message, f"{where}, {part} message {number}")
-
-
-def _branch(nodes: list[Json], leaf: int, where: str) -> list[Message]:
-    """The messages from a root to a leaf."""
-    found: list[Message] = []
-    at: Any = leaf
-    while at is not None:
-        if not isinstance(at, int) or not 0 <= at < len(nodes) or len(found) > len(nodes):
-            raise BadInput(f"node {leaf} has no way to a root", where=where)
-        found.append(message_of(nodes[at]["message"], f"{where}, node {at}"))
-        at = nodes[at].get("parent")
-    return found[::-1]
 
 
 def _error(raw: Any) -> str | None:

@@ -207,7 +207,7 @@ def graded_walks(
     if not walks:
         raise BadInput(
             f"no task of this tree has a rollout with a {score!r} score",
-            where=str(tree.file or "in memory"),
+            where=tree.place or "in memory",
             hint="`ramify tree stats` lists the scores",
         )
     return walks, outcomes, reads, draws

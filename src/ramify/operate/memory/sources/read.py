@@ -9,6 +9,7 @@ from pathlib import Path
 from ramify.core.errors import BadInput
 from ramify.core.jsonl import json_objects
 from ramify.core.plain import from_json, to_json
+from ramify.core.tree.address import is_address
 from ramify.core.tree.sqlite import is_database
 from ramify.core.types import Json
 from ramify.operate.memory.sources.messages import run_of_messages
@@ -26,7 +27,7 @@ def read_runs(path: Path) -> list[RunTrajectory]:
     Raises:
         BadInput: a line of no known kind, a trajectory without a query, two of one task id.
     """
-    if not path.is_file():
+    if not (is_address(path) or path.is_file()):
         raise BadInput("there is no such file", where=str(path))
     runs = list(runs_of_tree(path)) if is_database(path) else _lines(path)
     names = [run.task for run in runs]

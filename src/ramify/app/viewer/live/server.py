@@ -1,0 +1,118 @@
+"""Serve the viewer until it is stopped, or beside the program that looks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ramify.app.server.heads import Bounded
+from ramify.app.server.keys import is_loopback
+from ramify.app.viewer.live.forking import Forking
+from ramify.app.viewer.live.shelf import Shelf
+from ramify.core.errors import BadInput, CannotDo, MissingExtra
+
+if TYPE_CHECKING:
+    import uvicorn
+
+#: Seconds that the head of a request may take, and running answers get when the server stops.
+_HEAD_S: Final = 20.0
+_DRAIN_S: Final = 3
+_CONNECTIONS: Final = 256
+
+
+def serve_viewer(
+    shelf: Shelf,
+    forking: Forking | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Show trees until Ctrl-C. ``ready`` is told the address once it is taken; port 0 takes a free one.
+
+    Raises:
+        BadInput: an address that other machines could reach.
+        CannotDo: the address cannot be had.
+        MissingExtra: uvicorn or fastapi is not installed (``pip install 'ramify[serve]'``).
+    """
+    _check(host)
+    server = _server(shelf, forking)
+    with _listening(host, port) as open_:
+        if ready is not None:
+            ready(_address(host, open_))
+        try:
+            server.run(sockets=[open_])
+        except KeyboardInterrupt:
+            return  # the server has ended by now; it only passes the signal on
+        finally:
+            if forking is not None:
+                forking.close()
+
+
+@contextmanager
+def viewing(shelf: Shelf, forking: Forking | None = None, *, host: str = "127.0.0.1") -> Iterator[str]:
+    """Show trees from a thread of this program while inside; gives the address. For notebooks and tests.
+
+    Raises: as :func:`serve_viewer`.
+    """
+    _check(host)
+    server = _server(shelf, forking)
+    with _listening(host, 0) as open_:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.005)
+            yield _address(host, open_)
+        finally:
+            if forking is not None:
+                forking.close()
+            server.should_exit = True
+            thread.join()
+
+
+def _check(host: str) -> None:
+    if not is_loopback(host):
+        raise BadInput(
+            f"other machines could reach {host or 'every address'!r}, and a viewer has no key",
+            hint="listen on 127.0.0.1, and bring the port over with `ssh -L`",
+        )
+
+
+def _server(shelf: Shelf, forking: Forking | None) -> uvicorn.Server:
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtra("uvicorn", "serve") from error
+    from ramify.app.viewer.live.api import create_viewer_app
+
+    config = uvicorn.Config(
+        create_viewer_app(shelf, forking),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        http=partial(Bounded, _HEAD_S),  # type: ignore[arg-type]  # it calls it, no more
+        ws="none",
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )
+    return uvicorn.Server(config)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        said = f"cannot listen on {host}:{port}: {error}"
+        raise CannotDo(said, hint="name another --port or --host") from error
+
+
+def _address(host: str, open_: socket.socket) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{open_.getsockname()[1]}/"

@@ -1,0 +1,32 @@
+"""Formats of trainers, agents and tracing: readers in the order in which they are tried, and writers."""
+
+from __future__ import annotations
+
+from ramify.core.policy.base import Policy
+from ramify.core.tree.formats.art import ART
+from ramify.core.tree.formats.base import BinaryWriter, Reader, Writer
+from ramify.core.tree.formats.langsmith import LangSmith
+from ramify.core.tree.formats.llm_logs import LLMLogs
+from ramify.core.tree.formats.mini_swe_agent import MiniSWEAgent
+from ramify.core.tree.formats.openai_preference import OpenAIPreference
+from ramify.core.tree.formats.otlp import OTLP
+from ramify.core.tree.formats.otlp_export import OTLPWriter
+from ramify.core.tree.formats.parquet import Parquet
+from ramify.core.tree.formats.parquet_export import TRLPairsWriter, TRLWriter, VerlWriter
+from ramify.core.tree.formats.skyrl import SkyRL
+from ramify.core.tree.formats.swe_agent import SWEAgent
+from ramify.core.tree.formats.trl import TRL
+from ramify.core.tree.formats.verl import Verl
+
+
+def exchange_readers(policy: Policy | None = None) -> tuple[Reader, ...]:
+    """Readers; of two that could read a file, the one that asks for more comes first."""
+    art, verl, skyrl, trl = ART(policy), Verl(policy), SkyRL(policy), TRL(policy)
+    rows = (OpenAIPreference(policy), art, skyrl, verl, trl, Parquet((art, skyrl, verl, trl)))
+    agents = (SWEAgent(policy), MiniSWEAgent(policy))
+    return (*agents, *rows, OTLP(policy), LangSmith(policy), LLMLogs(policy))
+
+
+def exchange_writers() -> tuple[Writer | BinaryWriter, ...]:
+    """Writers of the formats that other tools read."""
+    return (TRLWriter(), TRLPairsWriter(), VerlWriter(), OTLPWriter())

@@ -1,0 +1,229 @@
+"""Logs of inspect_ai: ``.eval`` archives, whole or of a run that was killed, and the JSON form.
+
+A sample is a walk, or several where contexts were rewritten; see ``inspect_messages``. Scores keep their
+scorer with its options; what names the evaluation stands with the end of each walk.
+
+Source: the files that UKGovernmentBEIS/inspect_ai writes (``log/_log.py``, ``_recorders/eval.py``), 2025-26.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, final
+
+from ramify.core.errors import BadInput
+from ramify.core.plain import content_hash
+from ramify.core.policy.base import Policy
+from ramify.core.tree.formats.archive import Archive, open_zip
+from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
+from ramify.core.tree.formats.inspect_messages import talks
+from ramify.core.tree.formats.json_guard import DOCUMENT, parse_object
+from ramify.core.tree.formats.openai_chat import OpenAIChat
+from ramify.core.tree.formats.rows import EVERY, elements
+from ramify.core.tree.node import Draft, node_id
+from ramify.core.tree.score import Producer, Score
+from ramify.core.types import Json
+
+#: inspect_ai's letters for correct, incorrect, partially correct, and no answer.
+LETTERS: Final[Mapping[str, float]] = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+_MARK: Final = b"_journal/start.json"
+_SAMPLES: Final = re.compile(rb'"samples"\s*:\s*\[')
+_HEADER: Final = 64 << 20
+_KEPT: Final = (
+    "task",
+    "task_id",
+    "task_version",
+    "task_args",
+    "run_id",
+    "eval_id",
+    "created",
+    "model",
+    "model_args",
+)
+_APART: Final = ("messages", "events", "attachments", "events_data", "message_pool", "scores")
+
+
+@final
+class InspectAI:
+    """Reads inspect_ai's logs without that package; for Zstandard the extra ``inspect`` is needed."""
+
+    name, label = "inspect", "inspect_ai"
+    #: What the format never records of a turn.
+    lacks = ("token ids",)
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._chat = OpenAIChat(policy)
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Digest of the tokenizer that texts are tokenised with."""
+        return self._chat.tokenizer
+
+    def sniff(self, head: Head) -> bool:
+        """Whether the file is an archive that begins with inspect_ai's journal, or a JSON log."""
+        if head.data.startswith(b"PK\x03\x04"):
+            return head.data[30:].startswith(_MARK) or head.name.endswith(".eval")
+        start = head.text.lstrip()
+        marks = ('"version"', '"status"', '"eval"')
+        return start.startswith("{") and all(mark in start[:4096] for mark in marks)
+
+    def fits(self, folder: Path) -> bool:
+        """Whether a folder holds ``.eval`` logs."""
+        return next(folder.rglob("*.eval"), None) is not None
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """Drafts and scores of every sample; samples that cannot be read are skipped.
+
+        Raises:
+            BadInput: the archive is beyond the limits, or no evaluation.
+            MissingExtra: it is packed with Zstandard, and that package is not installed.
+        """
+        for file in sorted(path.rglob("*.eval")) if path.is_dir() else [path]:
+            with file.open("rb") as opened:
+                packed = opened.read(4) == b"PK\x03\x04"
+            yield from _archive(file, self._chat) if packed else _document(file, self._chat)
+
+
+def _archive(file: Path, chat: OpenAIChat) -> Iterator[Record]:
+    with open_zip(file) as packed:
+        yield from _remarks(packed, file)
+        names = [name for name in packed.names if name.startswith("samples/") and name.endswith(".json")]
+        header = _header(packed, file)
+        done, told, total = 0, 0, sum(map(packed.size, names))
+        for name in names:
+            where = f"{file}: {name}"
+            try:
+                if packed.size(name) > DOCUMENT:
+                    raise BadInput(f"the sample has {packed.size(name):,} bytes", where=where)
+                sample = parse_object(packed.read(name), where, DOCUMENT)
+            except BadInput as error:
+                yield Remark("skipped", error.what, error.where)
+                continue
+            yield from whole(_sample(sample, header, chat, where), where, "inspect_ai")
+            done += packed.size(name)
+            if done - told >= EVERY:
+                told = done
+                yield Position(done, total)
+
+
+def _remarks(packed: Archive, file: Path) -> Iterator[Remark]:
+    if packed.cut:
+        what = "what the archive lost: it was cut, and is read without its directory"
+        yield Remark("lost", what, str(file))
+    elif not packed.has("header.json"):
+        yield Remark("lost", "results of the evaluation: the run ended before they were written", str(file))
+
+
+def _header(packed: Archive, file: Path) -> Json:
+    name = "header.json" if packed.has("header.json") else _MARK.decode()
+    return parse_object(packed.read(name), f"{file}: {name}", DOCUMENT) if packed.has(name) else {}
+
+
+def _document(file: Path, chat: OpenAIChat) -> Iterator[Record]:
+    """A log in JSON, its samples one at a time; one that was cut is read up to there."""
+    with file.open("rb") as opened:
+        head = opened.read(_HEADER)
+        found = _SAMPLES.search(head)
+        if found is None:
+            # An evaluation without samples, or no evaluation at all.
+            body = parse_object(head, str(file), _HEADER)
+            raise BadInput(f"the log has no samples (status {body.get('status')!r})", where=str(file))
+        before = head[: found.start()] + b'"samples": []}'
+        header = parse_object(before, f"{file}, header", _HEADER)
+        opened.seek(found.end() - 1)
+        total, told = file.stat().st_size, 0
+        for number, raw in enumerate(elements(opened), start=1):
+            where = f"{file}, sample {number}"
+            if raw is None:
+                yield Remark("skipped", "the file ends within this sample, or the sample is too large", where)
+                return
+            try:
+                sample = parse_object(raw, where)
+            except BadInput as error:
+                yield Remark("skipped", error.what, error.where)
+                continue
+            yield from whole(_sample(sample, header, chat, where), where, "inspect_ai")
+            if opened.tell() - told >= EVERY:
+                told = opened.tell()
+                yield Position(told, total)
+
+
+def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterator[Record]:
+    if "id" not in sample or not isinstance(sample.get("messages", []), list):
+        raise BadInput("this is not a sample", where=where)
+    rest = {key: value for key, value in sample.items() if key not in _APART and value not in (None, {}, [])}
+    rest |= {"scores": sample["scores"]} if sample.get("scores") else {}
+    rest["eval"] = _evaluation(header)
+    name = content_hash([rest["eval"].get("run_id"), sample])
+    found = list(talks(sample, where))
+    if not found:
+        raise BadInput("the sample has no messages", where=where)
+    yield from _lost(sample, where)
+    for number, talk in enumerate(found):
+        kept = rest if number == 0 else {"sample": sample["id"], "eval": rest["eval"]}
+        kept |= {"message_ids": talk.ids} if any(talk.ids) else {}
+        line = f"inspect/{name}/{number}"
+        drafts = list(chat.drafts(talk.messages, kept, line, where, told=talk.told))
+        error = sample.get("error")
+        if number == 0 and isinstance(error, Mapping):
+            drafts[-1] = replace(drafts[-1], error=str(error.get("message") or "error"))
+        yield from drafts
+        if number == 0:
+            yield from _scores(sample, header, drafts[-1], where)
+
+
+def _evaluation(header: Json) -> Json:
+    """What names the evaluation: task, model, run; its plan, settings and results stay in the log."""
+    told = header.get("eval")
+    return {key: told[key] for key in _KEPT if told.get(key)} if isinstance(told, dict) else {}
+
+
+def _lost(sample: Json, where: str) -> Iterator[Remark]:
+    events = sample.get("events")
+    other = [e for e in events if isinstance(e, dict) and e.get("event") != "model"] if events else []
+    if other:
+        yield Remark("lost", "events other than model calls", where, len(other))
+
+
+def _scores(sample: Json, header: Json, leaf: Draft, where: str) -> Iterator[Record]:
+    """Numbers of every scorer at the end of the walk, with the scorer's explanation."""
+    given = sample.get("scores")
+    if not isinstance(given, Mapping) or leaf.key is None:
+        return
+    at = node_id(leaf.parent, leaf.keep, leaf.kind, leaf.key)
+    for name, score in given.items():
+        body = score if isinstance(score, Mapping) else {"value": score}
+        producer = Producer(str(name), "1", {"inspect_ai": _options(header, str(name))})
+        numbers = list(_numbers(str(name), body.get("value")))
+        if not numbers:
+            yield Remark("lost", f"a score of {name} that is no number; it stands under extra", where)
+            continue
+        yield producer
+        reason = body.get("explanation")
+        for one, value in numbers:
+            yield Score(at, one, value, producer.id, str(reason) if reason else None)
+
+
+def _options(header: Json, name: str) -> Json:
+    told = header.get("eval")
+    scorers = told.get("scorers") if isinstance(told, dict) else None
+    for scorer in scorers if isinstance(scorers, list) else ():
+        if isinstance(scorer, dict) and scorer.get("name") == name:
+            options = scorer.get("options")
+            return options if isinstance(options, dict) else {}
+    return {}
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """A score's value as numbers: letters have theirs, and of a dictionary each entry is one."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _numbers(f"{name}/{key}", one)
+    elif isinstance(value, str) and value in LETTERS:
+        yield name, LETTERS[value]
+    elif isinstance(value, (bool, int, float)) and math.isfinite(value):
+        yield name, float(value)

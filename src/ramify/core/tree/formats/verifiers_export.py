@@ -1,0 +1,162 @@
+"""Writes walks for verifiers: v1 traces, and rows of the older results where such were read.
+
+A trace that was read is put together again, branches, token ids and all. Any other walk becomes a trace of
+one branch: a node for each message, with the token ids that it added and the mask of what was sampled.
+
+Source: ``v1/trace.py`` and ``v1/graph.py`` of PrimeIntellect-ai/verifiers 0.4, ``save_utils.py`` of 0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from ramify.core.tree.formats.base import Record
+from ramify.core.tree.formats.chat_export import messages_of, rest_of, written
+from ramify.core.tree.formats.recorded import recorded, scores_of, walks_of
+from ramify.core.tree.formats.verifiers_graph import Part, parts_of
+from ramify.core.tree.node import Node, Trajectory, node_id
+from ramify.core.types import Json, Message
+
+if TYPE_CHECKING:
+    from ramify.core.tree.tree import Tree
+
+
+@final
+class VerifiersWriter:
+    """Writes verifiers' JSON lines."""
+
+    name = "verifiers"
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write a line for each rollout; how many."""
+        with recorded(records) as tree:
+            return written(_lines(tree), out)
+
+
+def _lines(tree: Tree) -> Iterator[Json]:
+    for walk in walks_of(tree):
+        rest = rest_of(walk, "verifiers")
+        if rest is not None and isinstance(rest.get("nodes"), list):
+            yield _trace(tree, walk, rest)
+        elif rest is not None and "branch" not in walk.leaf.extra:
+            yield _row(walk, rest)
+        elif rest is None and (made := _new(tree, walk))["nodes"]:
+            yield made
+
+
+def _row(walk: Trajectory, rest: Json) -> Json:
+    """A row of prompt and completion."""
+    pairs = list(messages_of(walk))
+    first = next((at for at, (_, node) in enumerate(pairs) if node.kind == "action"), len(pairs))
+    tools = walk.root.extra.get("tools")
+    body: Json = {"prompt": [m for m, _ in pairs[:first]], "completion": [m for m, _ in pairs[first:]]}
+    return body | rest | ({"tool_defs": tools} if tools else {})
+
+
+def _trace(tree: Tree, walk: Trajectory, rest: Json) -> Json:
+    """The trace that a walk is the first branch of."""
+    nodes: list[Json] = [dict(form) for form in rest.pop("nodes")]
+    for part in parts_of(nodes, "trace"):
+        node = tree.node(nodes[part.members[0]].pop("at"))
+        messages = list(node.extra.get("messages") or ([node.message] if node.message else []))
+        for number, message in zip(part.members, messages, strict=False):
+            nodes[number]["message"] = _message(message) | nodes[number].pop("more", {})
+        if node.tokens is not None and part.sampled:
+            number = part.members[0]
+            before, after = _scaffold(tree, node.parent), _scaffold(tree, _after(node))
+            _tokens(nodes[number], nodes[number].pop("before", before), node, after)
+        elif node.tokens is not None:
+            _shared_out(nodes, part, _ids(node))
+    return rest | {"nodes": nodes} | _tools(walk)
+
+
+def _after(node: Node) -> str:
+    return node_id(node.id, None, "observation", f"{node.key}t")
+
+
+def _scaffold(tree: Tree, id_: str | None) -> list[int]:
+    """Token ids of the template that stand in a node of their own; none where it is no such node."""
+    if id_ is None or not tree.has(id_):
+        return []
+    node = tree.node(id_)
+    return _ids(node) if node.extra.get("scaffold") else []
+
+
+def _shared_out(nodes: list[Json], part: Part, ids: list[int]) -> None:
+    """Give a part's token ids to its members; what is left stood before each answer to it."""
+    at = 0
+    for number in part.members:
+        count = int(nodes[number].pop("tokens", 0))
+        nodes[number] |= {"token_ids": ids[at : at + count], "mask": [False] * count}
+        at += count
+    if at < len(ids):
+        for child in part.children:
+            nodes[child.members[0]]["before"] = ids[at:]
+
+
+def _message(message: Message) -> Message:
+    """A message as v1 writes it: a call's name and arguments beside its id."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    flat = [{"id": c["id"]} if "id" in c else {} for c in calls]
+    return message | {"tool_calls": [one | c.get("function", {}) for one, c in zip(flat, calls, strict=True)]}
+
+
+def _tokens(form: Json, before: list[int], node: Node, after: list[int]) -> None:
+    ids = _ids(node)
+    form["token_ids"] = [*before, *ids, *after]
+    form["mask"] = [False] * len(before) + [True] * len(ids) + [False] * len(after)
+    if node.logprobs is not None:
+        form["logprobs"] = [float(value) for value in node.logprobs]
+
+
+def _ids(node: Node) -> list[int]:
+    return [] if node.tokens is None else [int(one) for one in node.tokens]
+
+
+def _new(tree: Tree, walk: Trajectory) -> Json:
+    """A trace of a walk that was not read from one."""
+    nodes: list[Json] = []
+    last: Node | None = None
+    for message, node in messages_of(walk):
+        sampled = node.kind == "action"
+        form: Json = {
+            "parent": len(nodes) - 1 if nodes else None,
+            "message": _message(message),
+            "sampled": sampled,
+        }
+        # A node of several messages has one run of tokens, which the last of them stands for.
+        if node is last and not sampled:
+            for name in ("token_ids", "mask"):
+                form[name] = nodes[-1].pop(name, [])
+        elif node.tokens is not None and sampled:
+            _tokens(form, [], node, [])
+        elif node.tokens is not None:
+            form |= {"token_ids": _ids(node), "mask": [False] * len(node.tokens)}
+        nodes.append({key: value for key, value in form.items() if value is not None or key == "parent"})
+        last = node
+    scores = [one for one in scores_of(tree, walk.leaf) if not isinstance(one.value, np.ndarray)]
+    rewards = {one.name: {"score": float(one.value), "weight": 1.0} for one in scores}
+    errors = [{"type": "Error", "message": walk.leaf.error}] if walk.leaf.error else []
+    model = next((step.node.policy for step in walk.steps if step.node.policy), None)
+    data: Json = {"idx": 0, "prompt": nodes[0]["message"].get("content") if nodes else None}
+    return {
+        "version": 1,
+        "id": walk.leaf.id,
+        "task": {"type": "Task", "data": data},
+        "agent": {"config": {"model": model or "unknown"}, "name": "agent"},
+        "nodes": nodes,
+        "rewards": rewards,
+        "errors": errors,
+        "is_completed": True,
+        "ok": not errors,
+    } | _tools(walk)
+
+
+def _tools(walk: Trajectory) -> Json:
+    tools: Any = walk.root.extra.get("tools")
+    return {"tools": tools} if tools else {}

@@ -1,0 +1,234 @@
+"""Hostile and damaged files of every exchanged format: what is whole is read, and nothing breaks."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ramify.core.errors import BadInput
+from ramify.core.tree import Tree
+from ramify.core.tree.formats import reader_for
+from ramify.core.tree.formats.base import Draft, Position, Remark
+from ramify.core.tree.formats.exchange import exchange_readers, exchange_writers
+from ramify.core.tree.formats.otlp_export import OTLPWriter
+from support.foreign_logs import FIXTURES, exported, unpacked
+
+MINI = json.loads((FIXTURES / "mini-tools.traj.json").read_text())
+RUN = {
+    "id": "a", "trace_id": "t", "run_type": "llm", "name": "m", "start_time": "2026-01-01T00:00:01",
+    "inputs": {"messages": [[{"lc": 1, "id": ["HumanMessage"], "kwargs": {"content": "q"}}]]},
+    "outputs": {"generations": [[{"text": "a", "message": {"type": "ai", "data": {"content": "a"}}}]]},
+    "extra": {"metadata": {"ls_model_name": "m"}}, "feedback_stats": {"ok": {"avg": 1.0}},
+}  # fmt: skip
+TOOL = {**RUN, "id": "b", "run_type": "tool", "outputs": {"output": {"tool_call_id": "c", "content": "r"}}}
+
+
+def attribute(key, value):
+    return {"key": key, "value": {"stringValue": value}}
+
+
+SPAN = {
+    "traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "chat", "kind": 3, "startTimeUnixNano": "1",
+    "endTimeUnixNano": "2", "status": {"code": 2, "message": "x"},
+    "attributes": [
+        attribute("gen_ai.operation.name", "chat"),
+        attribute("gen_ai.input.messages", '[{"role": "user", "parts": [{"type": "text", "content": "q"}]}]'),
+        attribute("gen_ai.output.messages", '[{"role": "assistant", "parts": [{"content": "a"}]}]'),
+        {"key": "n", "value": {"arrayValue": {"values": [{"intValue": "1"}, {"doubleValue": 0.5}]}}},
+    ],
+    "events": [{"timeUnixNano": "1", "name": "gen_ai.evaluation.result", "attributes": [
+        {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": 1.0}}]}],
+}  # fmt: skip
+STEP = {"action": "ls", "observation": "a", "response": "I look.", "thought": "", "state": {}, "query": [{}]}
+GOOD = {
+    "swe-agent": [{
+        "trajectory": [STEP], "info": {"exit_status": "submitted"},
+        "history": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "I look."}],
+    }],
+    "mini-swe-agent": [MINI],
+    "openai-preference": [{
+        "input": {"messages": [{"role": "user", "content": "q"}], "tools": []},
+        "preferred_output": [{"role": "assistant", "content": "a"}],
+        "non_preferred_output": [{"role": "assistant", "content": "b"}],
+    }],
+    "art": [json.loads(line) for line in (FIXTURES / "art.jsonl").read_text().splitlines()],
+    "skyrl": [
+        *(json.loads(line) for line in (FIXTURES / "skyrl-dump.jsonl").read_text().splitlines()),
+        {"prompt_token_ids": [1], "response_ids": [2], "rewards": [1.0], "loss_masks": [1]},
+    ],
+    "verl": [
+        *(json.loads(line) for line in (FIXTURES / "verl-dump.jsonl").read_text().splitlines()),
+        {"prompts": [1], "responses": [2, 3], "attention_mask": [1, 1, 0], "response_mask": [1, 0]},
+        {"prompt": [{"role": "user", "content": "q"}], "data_source": "d", "ability": "", "responses": ["a"]},
+    ],
+    "trl": [
+        {"prompt": [{"role": "user", "content": "q"}], "chosen": "a", "rejected": "b", "score_chosen": 1.0},
+        {"prompt": "q", "completion": "a", "label": True, "tools": '[{"type": "function"}]'},
+        {"prompt": "q", "completions": ["a", "b"], "labels": [True, False]},
+        {"prompt_ids": [1], "completion_ids": [2, 3], "logprobs": [-1.0, -2.0], "advantages": [0.5, 0.5]},
+    ],
+    "otlp": [{"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [{"spans": [SPAN]}]}]}],
+    "langsmith": [RUN, TOOL],
+}  # fmt: skip
+READERS = {reader.name: reader for reader in exchange_readers() if reader.name in GOOD}
+ODD = (
+    None, 0, -1, 1e308, "", "x", "{", "[1]", [], {}, [1], {"a": 1}, [[]], [{}], "\ud800", 10**30, 10**350,
+    True, float("nan"), float("inf"), {"role": "user"}, [None], "9" * 5000, 2**63, 0.5,
+)  # fmt: skip
+
+
+def places(value, path=()):
+    """Every place of a document."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def load(reader, file):
+    """A file read into a tree; whatever is wrong with it is a remark or a BadInput that names it."""
+    tree = Tree.memory()
+    try:
+        records = list(reader.read(file))
+    except BadInput as error:
+        return None, [error] if str(file) in str(error.where) else pytest.fail(f"no place: {error}")
+    tree.load(record for record in records if not isinstance(record, (Remark, Position)))
+    assert list(tree.verify()) == []
+    return tree, [record for record in records if isinstance(record, Remark)]
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_good_files_are_told_apart(name, tmp_path):
+    file = tmp_path / ("log.traj.json" if name == "mini-swe-agent" else "log.jsonl")
+    for form in ("lines", "indented"):
+        if form == "lines":
+            file.write_text("".join(json.dumps(body) + "\n" for body in GOOD[name]))
+        else:
+            file.write_text(json.dumps(GOOD[name][0], indent=2))
+            if name in ("trl", "verl", "skyrl", "art", "openai-preference"):
+                continue  # Rows are lines in these formats.
+        reader = reader_for(file)
+        assert reader.name == name
+        tree, remarks = load(reader, file)
+        assert len(tree) >= 2
+        assert not [remark for remark in remarks if remark.kind == "skipped"]
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_no_change_of_a_file_breaks_its_reader(name, data, tmp_path_factory):
+    """Up to three places of a good document changed to something odd, or taken away."""
+    body = copy.deepcopy(data.draw(st.sampled_from(GOOD[name]), label="document"))
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from([one for one in places(body) if one]), label="place")
+        holder = body
+        for key in path[:-1]:
+            holder = holder[key]
+        if data.draw(st.booleans()):
+            holder[path[-1]] = copy.deepcopy(data.draw(st.sampled_from(ODD), label="value"))
+        else:
+            del holder[path[-1]]
+        if not body:
+            return
+    file = tmp_path_factory.mktemp("odd") / "log.jsonl"
+    # Spans and runs belong to traces: the good one is of another trace.
+    good = json.dumps(GOOD[name][0]).replace("0" * 15 + "1", "0" * 15 + "2").replace('"t"', '"u"')
+    file.write_text(json.dumps(body) + "\n" + good.replace('"id": "a"', '"id": "z"') + "\n")
+    tree, _ = load(READERS[name], file)
+    assert tree is not None
+    assert len(tree) >= 2
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_cut_files_wrong_encodings_and_bombs(name, tmp_path):
+    file = tmp_path / "log.jsonl"
+    good = json.dumps(GOOD[name][0])
+    for raw in (
+        b"", b"\n\n", b"7\n", b"{}\n", b"\xff\xfe{\x00}\x00", good.encode("utf-16"), b"{}\n\xff\xff\n",
+        b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"9" * 100_000 + b"}", b"\x00" * 100, b"PK\x03\x04x",
+        *(good.encode()[:cut] for cut in range(1, len(good), max(1, len(good) // 12))),
+    ):  # fmt: skip
+        file.write_bytes(raw)
+        load(READERS[name], file)
+    # What stands before and after a bad line is read.
+    deep = b'{"a":' * 300 + b"1" + b"}" * 300
+    file.write_bytes(b"\n".join([good.encode(), b"\xff\xff", deep, good.encode()[:-9], good.encode()]))
+    tree, remarks = load(READERS[name], file)
+    assert len(tree) >= 2
+    assert sum(remark.kind == "skipped" for remark in remarks) == 3
+    file.write_text("\ufeff" + good + "\n", encoding="utf-8")
+    assert len(load(READERS[name], file)[0]) >= 2
+
+
+@pytest.mark.parametrize("name", ["trl-completions.parquet", "art.parquet", "llm-0.26.db", "llm-0.36.db"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_no_damage_of_a_binary_file_breaks_its_reader(name, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("binary")
+    whole = FIXTURES / name if name.endswith("parquet") else unpacked(name, folder)
+    raw = bytearray(whole.read_bytes())
+    for _ in range(data.draw(st.integers(0, 5))):
+        raw[data.draw(st.integers(4, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    size = data.draw(st.sampled_from([len(raw), len(raw) - 1, len(raw) // 2, 20]))
+    file = Path(folder) / "damaged"
+    file.write_bytes(bytes(raw[:size]))
+    load(reader_for(whole), file)
+
+
+def test_a_large_file_is_read_a_line_at_a_time(tmp_path):
+    """Records come before the file is at its end."""
+    file = tmp_path / "many.jsonl"
+    row = json.dumps(GOOD["trl"][0])
+    file.write_text((row + "\n") * 20_000)
+    records = READERS["trl"].read(file)
+    assert isinstance(next(record for record in records if isinstance(record, Draft)), Draft)
+    records.close()
+
+
+def fixtures(folder):
+    """A file of every format."""
+    yield from sorted(FIXTURES.glob("art*.jsonl"))
+    yield from (
+        FIXTURES / name for name in ("trl-completions.parquet", "verl-dump.jsonl", "skyrl-dump.jsonl")
+    )
+    yield from sorted(FIXTURES.glob("mini-*.json"))
+    yield from (unpacked(f"llm-{version}.db", folder) for version in ("0.26", "0.36"))
+    for name in ("swe-agent", "openai-preference", "langsmith", "otlp", "verl", "trl"):
+        file = folder / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(body) + "\n" for body in GOOD[name]))
+        yield file
+
+
+def written(tree, writer, file):
+    """How many; None where the tree has nothing that the format can hold."""
+    try:
+        return exported(tree, writer, file)
+    except BadInput as error:
+        return None if "nothing to write" in str(error) else pytest.fail(str(error))
+
+
+def test_whatever_was_imported_can_be_exported(tmp_path):
+    """Every format there is to every other: what one keeps beside its messages does not disturb another."""
+    together = Tree.memory()
+    for file in fixtures(tmp_path):
+        tree, _ = load(reader_for(file), file)
+        walks = len(list(tree.leaves()))
+        for writer in exchange_writers():
+            out = tmp_path / f"{file.name}.{writer.name}"
+            count = written(tree, writer, out)
+            if count is None:
+                continue
+            again, remarks = load(reader_for(out), out)
+            assert not [remark for remark in remarks if remark.kind == "skipped"]
+            if writer.name in ("trl", "otlp"):
+                said = {node.text for node in tree.walk() if node.kind == "action"}
+                assert said <= {node.text for node in again.walk()} | {""}, (file.name, writer.name)
+                assert count <= walks + sum(node.kind == "rewrite" for node in tree.walk())
+        together.merge(tree)
+    assert exported(together, OTLPWriter(), tmp_path / "all.jsonl") > 20

@@ -1,0 +1,154 @@
+"""Secrets on the way in: every known shape is taken out, ordinary text and code stay as they are."""
+
+from __future__ import annotations
+
+import json
+import random
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.core.tree import Tree
+from ramify.core.tree.formats import reader_for
+from ramify.core.tree.formats.base import Remark
+from ramify.core.tree.formats.redact import Redactor, redacted
+from ramify.core.tree.formats.secret_shapes import GIVEN, NEIGHBOURS, STEMS
+from ramify.core.tree.node import Draft
+from support.secret_samples import samples
+
+SAMPLES = samples(7)
+
+
+def test_there_are_fifty_shapes():
+    assert len({one.name for one in SAMPLES}) == len(SAMPLES) >= 50
+
+
+def test_every_hint_is_found_by_a_stem():
+    for shape in (*NEIGHBOURS, GIVEN):
+        for hint in shape.hints:
+            assert any(stem in hint for stem in STEMS), hint
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.name)
+def test_every_shape_is_taken_out_of_text_and_json(sample):
+    for text in (sample.text, f"tool said:\n{sample.text}\nand went on", json.dumps({"out": sample.text})):
+        redactor = Redactor()
+        made = redactor.text(text)
+        assert sample.secret not in made
+        assert json.dumps(sample.secret)[1:-1] not in made
+        assert "[redacted:" in made
+        assert sum(redactor.found.values()) == 1
+        assert Redactor().text(made) == made
+    made = Redactor().json({"a": [{"b": sample.text}]})
+    assert sample.secret not in json.dumps(made)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_other_draws_of_the_shapes_are_taken_out_too(seed):
+    for sample in samples(seed):
+        assert sample.secret not in Redactor().text(sample.text), sample.name
+
+
+@pytest.mark.parametrize(
+    "key", ["password", "apiKey", "SECRET_KEY", "db.password", "clientSecret", "passwd_2"]
+)
+def test_a_value_under_a_secret_name_is_taken_out_whole(key):
+    assert Redactor().json({key: "Tr0ub4dor&3"}) == {key: "[redacted:named-secret]"}
+    assert Redactor().json([{key: ["Tr0ub4dor&3"]}]) == [{key: ["[redacted:named-secret]"]}]
+
+
+ORDINARY = [
+    "commit 1f2e3d4c5b6a79880717263544536271809fafbf fixes it; md5 9e107d9d372bb6826bd81d3542a419d6",
+    "id 123e4567-e89b-12d3-a456-426614174000, sha256 " + "0123456789abcdef" * 4,
+    'password = os.environ["DB_PASSWORD"]; api_key=settings.api_key, token: str | None = None',
+    "def login(user, password): return check(user, password=hash_password(password))",
+    'config = {"password": "your_password_here", "api_key": "<API_KEY>", "token": "${TOKEN}"}',
+    "export OPENAI_API_KEY=sk-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx and password=********",
+    '{"prompt_tokens": 1234567890123456, "max_tokens": 4096, "next_page_token": "CAUQAA12345678901"}',
+    "https://user:password@example.com/ and postgresql://user:pass@localhost/db, http://host:8080/a@b",
+    "the token is the 17th; a secret: nobody knows. password must have 8 characters",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+    "eos_token=<|endoftext|> pad_token_id: 50256; task-risk-score sk-learn sk-estimator-checks-and-more",
+    "-----BEGIN PRIVATE KEY----- begins a key in PEM",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_is_left_alone(text):
+    redactor = Redactor()
+    assert redactor.text(text) is text
+    assert not redactor.found
+    value = {"messages": [{"content": text}], "n": [1, None, 2.5, True]}
+    assert redactor.json(value) is value
+
+
+def test_pythons_own_library_is_left_alone():
+    """Of 120 files of code at most one holds what is taken for a secret."""
+    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    chosen = random.Random(0).sample(files, min(120, len(files)))
+    hit = [file.name for file in chosen if "[redacted:" in Redactor().text(file.read_text(encoding="utf-8"))]
+    assert len(hit) <= 1, hit
+
+
+@given(st.text(max_size=200), st.sampled_from(SAMPLES), st.text(max_size=200))
+def test_text_around_a_secret_stays(before, sample, after):
+    text = f"{before}\n{sample.text}\n{after}"
+    made = Redactor().text(text)
+    assert sample.secret not in made or sample.secret in before + after
+    assert Redactor().text(made) == made
+
+
+def test_drafts_lose_the_token_ids_that_spell_a_secret_and_nothing_else():
+    secret = SAMPLES[0]
+    ids = np.arange(3, dtype=np.int32)
+    dirty = Draft(
+        kind="action",
+        key="a",
+        text=secret.text,
+        tokens=ids,
+        message={"role": "assistant", "content": secret.text},
+    )
+    clean = Draft(kind="action", key="b", text="fine", tokens=ids, extra={"n": 1})
+    found = list(redacted(iter([dirty, clean]), Redactor()))
+    assert found[-1] is clean
+    assert found[0].tokens is None
+    assert secret.secret not in repr(found[0])
+    kinds = [(one.kind, one.what) for one in found[1:-1] if isinstance(one, Remark)]
+    assert kinds == [("redacted", "aws-access-key-id"), ("lost", "token ids of a text with a secret")]
+
+
+class Letters:
+    """A policy's tokenizer and template, a token for each character."""
+
+    card = SimpleNamespace(tokenizer="letters")
+
+    def encode(self, text):
+        return np.array([ord(one) for one in text], np.int32)
+
+    def decode(self, tokens):
+        return "".join(map(chr, tokens))
+
+    def render(self, history, tokens, new):
+        return SimpleNamespace(
+            tokens=self.encode("".join(f"<{one['content']}>" for one in new)), rewrites=False
+        )
+
+
+def test_with_a_policy_the_clean_text_is_tokenised(tmp_path):
+    """No token ids are lost then, and none spells a secret, in what was shown or said."""
+    secret = SAMPLES[0]
+    turns = [{"role": "user", "content": secret.text}, {"role": "assistant", "content": secret.text}]
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps({"messages": turns}))
+    redactor = Redactor()
+    with Tree.memory() as tree:
+        found = tree.read_file(file, reader_for(file, policy=Letters(), redactor=redactor), redactor=redactor)
+        nodes = list(tree.walk())
+    assert [Letters().decode(node.tokens) for node in nodes] == [f"<{nodes[0].text}>", nodes[1].text]
+    assert all(secret.secret not in node.text for node in nodes)
+    assert not any("token ids" in note.what for note in found.remarks)

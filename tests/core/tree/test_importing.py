@@ -1,0 +1,226 @@
+"""Imports of files of any size: parts, kills and resumption, what is skipped, what is all or nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ramify.core.errors import BadInput, TreeBusy
+from ramify.core.tree import Tree
+from ramify.core.tree.formats import Native, OpenAIChat, Redactor
+from ramify.core.tree.formats import rows as rows_of_files
+from support.told import told
+
+MAIN = "from ramify.app.cli import main; main()"
+
+
+def line(number: int, text: str = "well") -> str:
+    turns = [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": text}]
+    return json.dumps({"messages": turns, "n": number})
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Positions every few lines, so that a small file has many parts."""
+    monkeypatch.setattr(rows_of_files, "EVERY", 300)
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def read(tree: Tree, path: Path, **options):
+    return tree.read_file(path, OpenAIChat(), **options)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return list(folder.glob(".*.import*"))
+
+
+class Stopped(Exception):
+    """What a killed process stands for here."""
+
+
+def stopper(after: int):
+    """Progress that ends the import at its ``after``-th report."""
+    count = 0
+
+    def progress(stage, done, total, **more):
+        nonlocal count
+        count += 1
+        if count == after:
+            raise Stopped
+
+    return progress
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_a_stopped_import_goes_on_where_it_was(tmp_path, small_parts, after, monkeypatch):
+    """Equal lines lie on both sides of the stop, and bad ones; tree and counts are those of one go."""
+    lines = [line(n % 7) for n in range(60)]
+    lines[3] = lines[50] = "{"
+    source = write(tmp_path / "chats.jsonl", lines)
+    with Tree.open(tmp_path / "whole.db") as whole:
+        once = read(whole, source)
+        expected = told(whole)
+    assert (once.count("skipped"), once.nodes) == (2, 7 + 58)
+    with Tree.open(tmp_path / "tree.db") as tree:
+        with pytest.raises(Stopped):
+            read(tree, source, progress=stopper(after))
+        stood = len(tree)
+        assert 0 < stood < 65
+        assert len(checkpoints(tmp_path)) == 1
+        seen = []
+        parse = rows_of_files.parse_object
+        monkeypatch.setattr(rows_of_files, "parse_object", lambda *of: seen.append(1) or parse(*of))
+        again = read(tree, source)
+        assert told(tree) == expected
+        assert len(seen) < 60
+        assert (again.read, again.count("skipped")) == (once.read, 2)
+        assert list(tree.verify()) == []
+    assert checkpoints(tmp_path) == []
+
+
+def test_a_checkpoint_is_not_believed_where_something_is_another(tmp_path, small_parts):
+    source = write(tmp_path / "chats.jsonl", [line(n) for n in range(60)])
+    with Tree.open(tmp_path / "tree.db") as tree, pytest.raises(Stopped):
+        read(tree, source, progress=stopper(2))
+    # Another tree under the same name.
+    for file in tmp_path.glob("tree.db*"):
+        file.unlink()
+    with Tree.open(tmp_path / "tree.db") as tree:
+        assert read(tree, source).nodes == 120
+        with pytest.raises(Stopped):
+            read(tree, source, progress=stopper(3))
+        # Another file under the same name.
+        write(source, [line(n, "other") for n in range(60)])
+        assert read(tree, source).nodes == 60
+        with pytest.raises(Stopped):
+            read(tree, source, progress=stopper(3))
+        # A damaged checkpoint.
+        checkpoints(tmp_path)[0].write_bytes(b"not a database" * 100)
+        assert read(tree, source).nodes == 0
+
+
+def test_a_file_that_grew_is_read_on(tmp_path, small_parts):
+    source = write(tmp_path / "chats.jsonl", [line(n) for n in range(40)])
+    with Tree.open(tmp_path / "tree.db") as tree:
+        with pytest.raises(Stopped):
+            read(tree, source, progress=stopper(3))
+        write(source, [line(n) for n in range(50)])
+        read(tree, source)
+        assert len(tree) == 100
+
+
+def test_two_imports_of_one_file_at_once_are_refused(tmp_path, small_parts):
+    source = write(tmp_path / "chats.jsonl", [line(n) for n in range(40)])
+    with Tree.open(tmp_path / "tree.db") as tree, Tree.open(tmp_path / "tree.db") as other:
+
+        def meanwhile(*given, **more):
+            with pytest.raises(TreeBusy, match="another process"):
+                read(other, source)
+            raise Stopped
+
+        with pytest.raises(Stopped):
+            read(tree, source, progress=meanwhile)
+
+
+def test_a_killed_process_loses_nothing(tmp_path):
+    """SIGKILL in the middle of an import of 12 MB, then the same import: the tree of one go."""
+    text = "and so on " * 2000
+    lines = [line(n, text) for n in range(600)]
+    source = write(tmp_path / "chats.jsonl", lines)
+    tree = tmp_path / "tree.db"
+    command = [sys.executable, "-c", MAIN, "tree", "import", str(tree), str(source), "--json"]
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    wait_for_part(tree, started, deadline)
+    started.kill()
+    killed = started.wait() == -signal.SIGKILL
+    with Tree.open(tree) as store:
+        stood = len(store)
+        assert not killed or 0 < stood < 1200
+        read(store, source, redactor=Redactor())
+        assert len(store) == 1200
+        assert list(store.verify()) == []
+        numbers = sorted(leaf.extra["line"]["n"] for leaf in store.leaves())
+    assert numbers == list(range(600))
+    assert checkpoints(tmp_path) == []
+    assert killed, "the import ended before it could be killed"
+
+
+def wait_for_part(tree: Path, started: subprocess.Popen[bytes], deadline: float) -> None:
+    """Until the first part of an import is in the tree."""
+    while started.poll() is None and time.monotonic() < deadline:
+        if tree.exists():
+            with Tree.open(tree, "r") as store:
+                if len(store):
+                    return
+        time.sleep(0.02)
+
+
+def test_bad_items_are_skipped_or_where_strict_an_error(tmp_path):
+    source = write(tmp_path / "chats.jsonl", [line(1), '{"x": 1}', line(2), '{"messages": [3]}', line(3)])
+    with Tree.open(tmp_path / "tree.db") as tree:
+        with pytest.raises(BadInput, match="no messages") as caught:
+            read(tree, source, strict=True)
+        assert str(caught.value.where).endswith("chats.jsonl:2")
+        assert len(tree) == 0
+        found = read(tree, source)
+        assert (found.nodes, found.count("skipped")) == (6, 2)
+        assert {note.what for note in found.remarks if note.kind == "skipped"} == {
+            "this line has no messages",
+            "a message needs a role and a content",
+        }
+        with pytest.raises(BadInput, match="no messages"):
+            tree.load(OpenAIChat().read(source))
+
+
+def test_a_file_of_which_nothing_can_be_read_is_an_error(tmp_path):
+    source = write(tmp_path / "chats.jsonl", ['{"messages": []}'] * 5)
+    with Tree.open(tmp_path / "tree.db") as tree, pytest.raises(BadInput, match="no messages") as caught:
+        read(tree, source)
+    assert "nothing was imported" in str(caught.value)
+
+
+def test_many_reasons_are_counted_together(tmp_path):
+    source = write(tmp_path / "chats.jsonl", [line(1), *(f'{{"messages": {"x" * n}' for n in range(300))])
+    with Tree.open(tmp_path / "tree.db") as tree:
+        found = read(tree, source)
+    assert found.count("skipped") == 300
+    assert len(found.remarks) < 205
+
+
+def test_secrets_are_taken_out_unless_they_are_kept(tmp_path):
+    secret = "ghp_" + "aB3" * 12
+    source = write(tmp_path / "chats.jsonl", [line(1, f"the key is {secret}")])
+    for redactor, kept in ((Redactor(), False), (None, True)):
+        with Tree.memory() as tree:
+            found = read(tree, source, redactor=redactor)
+            assert any(secret in node.text for node in tree.walk()) is kept
+            assert found.count("redacted") == (0 if kept else 2)
+
+
+def test_our_own_exports_are_all_or_nothing_and_keep_everything(tmp_path):
+    secret = "ghp_" + "aB3" * 12
+    with Tree.memory() as tree:
+        read(tree, write(tmp_path / "chats.jsonl", [line(1, secret)]))
+        with (tmp_path / "tree.jsonl").open("w") as out:
+            Native().write(tree.records(), out)
+        expected = told(tree)
+    with Tree.open(tmp_path / "copy.db") as copy:
+        copy.read_file(tmp_path / "tree.jsonl", Native(), redactor=Redactor())
+        assert told(copy) == expected
+    cut = (tmp_path / "tree.jsonl").read_text()[:-20]
+    (tmp_path / "cut.jsonl").write_text(cut)
+    with Tree.open(tmp_path / "other.db") as other:
+        with pytest.raises(BadInput, match="not a record"):
+            other.read_file(tmp_path / "cut.jsonl", Native())
+        assert len(other) == 0
