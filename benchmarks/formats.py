@@ -61,7 +61,7 @@ PAIR = {"input": {"messages": CHAT[:1]}, "preferred_output": CHAT[3:], "non_pref
 SEEDS: dict[str, tuple[Any, ...]] = {
     "openai-chat": ({"messages": CHAT, "metadata": {"user": 7}},),
     "verifiers": (ROW, "verifiers-traces.jsonl"),
-    "atif": (ATIF,),
+    "atif": (ATIF, "atif.jsonl"),
     "inspect": ("inspect.eval", "inspect-killed.eval", "inspect.json.gz"),
     "agentworldbench": (WORLD,),
     "osworld": (SCREEN,),

@@ -67,7 +67,7 @@ def pictures(chromium: Any, place: str, node: str) -> None:
     page.click("text=Draw 24")
     page.wait_for_selector(".fork [role=status]:has-text('done')", timeout=280_000)
     page.click(".fork .draws summary")
-    page.locator(".panel").screenshot(path=OUT / "viewing-effect.png")
+    page.locator(".fork .effect").screenshot(path=OUT / "viewing-effect.png")
     page.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -75,6 +76,14 @@ def ready(page):
     """Wait until nothing that is in sight is still being read."""
     page.wait_for_selector("#main", state="attached")
     page.wait_for_selector(".busy, .pending", state="detached")
+
+
+def until(page, expression):
+    """Wait until an expression holds; the page's own policy forbids what Playwright waits with."""
+    end = time.monotonic() + 30
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(30)
 
 
 def views(site):
@@ -152,7 +161,7 @@ def test_hostile_texts_are_shown_and_do_nothing(site):
             page.wait_for_selector("text=show more of 1,000,000 characters")
             before = page.evaluate("document.querySelector('.action .plain-text').textContent.length")
             page.click("text=show more of 1,000,000 characters")
-            page.wait_for_function("document.querySelector('.action .plain-text').textContent.length > 20000")
+            until(page, "document.querySelector('.action .plain-text').textContent.length > 20000")
             return text, before, page.evaluate("[window.hacked, document.images.length]"), page.title()
 
     text, before, hacked, title = browser.in_browser(look)
@@ -173,10 +182,10 @@ def test_by_keys_alone(site):
             page.focus(".lines")
             lines = page.locator(".line").count()
             page.keyboard.press("ArrowLeft")  # closes the task's fork
-            page.wait_for_function(f"document.querySelectorAll('.line').length < {lines}")
+            until(page, f"document.querySelectorAll('.line').length < {lines}")
             closed = page.get_attribute(".line.current", "aria-expanded")
             page.keyboard.press("ArrowRight")
-            page.wait_for_function(f"document.querySelectorAll('.line').length === {lines}")
+            until(page, f"document.querySelectorAll('.line').length === {lines}")
             for _ in range(3):
                 page.keyboard.press("j")
             page.keyboard.press("Enter")

@@ -66,6 +66,8 @@ def test_what_is_no_page_is_not_written_over(told, tmp_path):
     assert thesis.read_text() == "years of work"
     with pytest.raises(BadInput, match="no HTML page"):
         export_page(Shelf([told.file]), told.file)
+    with pytest.raises(CannotDo, match="cannot be read"):
+        export_page(Shelf([told.file]), tmp_path)
     with pytest.raises(CannotDo, match="cannot be written"):
         export_page(Shelf([told.file]), tmp_path / "none" / "page.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]

@@ -155,6 +155,20 @@ def test_what_cannot_be_opened_by_name_is_refused_before_anything_is_drawn(tree,
     assert tree.stats().draws == 0
 
 
+def test_a_simulator_stays_in_its_process(tree, processes):
+    class Echo:
+        name, identity = "echo", {"model": "echo"}
+
+        def resume(self, task, world, seen, seed):
+            raise AssertionError("nobody asks")
+
+    known = processes.open("scripted:coin")
+    with pytest.raises(CannotDo, match="this process only"):
+        fork(
+            plant_prompt(tree, known, "Well?"), known, 4, settings=PLAIN, simulator=Echo(), backend=processes
+        )
+
+
 def test_a_name_that_a_worker_cannot_call_is_bad_input(start, processes):
     policy = mortal()
     processes.know(policy, "call:support.mortal:nobody")

@@ -37,16 +37,29 @@ def cluster():
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0} | ROOM)
     try:
         for _ in range(2):
-            made.add_node(num_cpus=1, **ROOM)
+            _add_node(made)
         yield made
     finally:
         ray.shutdown()
         made.shutdown()
 
 
+def _add_node(cluster, tries=4):
+    """Ray gives a node thirty seconds to begin, which is little on a machine that does much else."""
+    try:
+        cluster.add_node(num_cpus=1, **ROOM)
+    except Exception as error:
+        if "timed out during startup" not in str(error) or tries == 1:
+            raise
+        _add_node(cluster, tries - 1)
+
+
 @pytest.fixture(scope="module")
 def backend(cluster):
     with open_backend(f"ray:{cluster.address}?unit=4&workers=2") as made:
+        made.pool.start()
+        while len(made.pool.alive()) < 2:
+            made.pool.wait(1.0)
         yield made
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ramify.core.errors import BadInput
 from ramify.core.tree import Tree
-from ramify.core.tree.formats import ATIF, reader_for
+from ramify.core.tree.formats import ATIF, ATIFWriter, reader_for
 from ramify.core.tree.formats.base import Remark
 from ramify.core.world.walks import trajectory_of
+from support.told import told
 
 STEPS = [
     {"step_id": 1, "source": "system", "message": "be brief"},
@@ -189,3 +191,28 @@ def test_a_bad_trajectory_is_passed_over(tmp_path):
     assert found.count("skipped") == 1
     with pytest.raises(BadInput, match="robot"):
         tree.read_file(file, ATIF(), strict=True)
+
+
+def test_what_harbors_models_wrote_is_read_and_written_again(tmp_path):
+    """A trajectory, its subagent, and a continuation that begins with copied context."""
+    source = Path(__file__).parent / "fixtures/atif.jsonl"
+    tree = load_file(source)
+    walks = [[step.node.kind for step in walk] for walk in tree.paths(tree.leaves())]
+    assert sorted(walks) == [
+        ["task", "action"],
+        ["task", "action"],
+        ["task", "action", "observation", "action"],
+    ]
+    with (tmp_path / "out.jsonl").open("w") as out:
+        ATIFWriter().write(tree.records(), out)
+    assert told(load_file(tmp_path / "out.jsonl")) == told(tree)
+    first, *_ = [json.loads(line) for line in source.read_text().splitlines()]
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    again = next(one for one in written if one.get("notes") == "first")
+    assert again["steps"] == first["steps"]
+
+
+def load_file(path):
+    tree = Tree.memory()
+    tree.load(reader_for(path).read(path))
+    return tree

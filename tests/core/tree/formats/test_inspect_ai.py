@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import random
 import zipfile
 from pathlib import Path
 
@@ -222,3 +223,22 @@ def test_an_archive_without_samples_has_nothing(tmp_path):
     tree = Tree.memory()
     with tree._db.transaction():
         assert Loader(tree._db).load(InspectAI().read(file)).nodes == 0
+
+
+@pytest.mark.parametrize("name", ["inspect.eval", "inspect-killed.eval"])
+def test_no_damage_to_an_archive_is_more_than_bad_input(tmp_path, name):
+    """120 seeded changes of bytes and cuts."""
+    dice, good = random.Random(name), (HERE / name).read_bytes()
+    file = tmp_path / "log.eval"
+    refused = []
+    for _ in range(120):
+        raw = bytearray(good[: dice.randrange(5, 2 * len(good))])
+        for _ in range(dice.randrange(4)):
+            raw[dice.randrange(4, len(raw))] = dice.randrange(256)
+        file.write_bytes(raw)
+        try:
+            list(InspectAI().read(file))
+        except BadInput as error:
+            refused.append(str(error.where))
+    assert all(str(file) in where for where in refused)
+    assert len(refused) < 120

@@ -234,8 +234,8 @@ def effects(view: TreeView, lines: Lines | None) -> Json:
     """Recorded changes that have a control: of one task, or of the whole tree."""
     found = pairs(view.tree.forks())
     if lines is not None:
-        here = {node.id for node in view.tree.walk(lines.task)}
-        found = [pair for pair in found if pair.changed.node in here]
+        places = {node: view.line_of(lines, node) for node in {pair.changed.node for pair in found}}
+        found = [pair for pair in found if places[pair.changed.node] is not None]
     told = [_pair(view, pair) for pair in found[:PAIRS]]
     return {"pairs": told, "total": len(found), "version": view.version()}
 

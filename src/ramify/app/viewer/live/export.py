@@ -56,11 +56,13 @@ def _check_target(file: Path) -> None:
     """Refuse to write over what is no page: a tree, say."""
     if not file.exists():
         return
-    with file.open("rb") as old:
-        if old.read(len(_HTML)).lower() not in (_HTML, b""):
-            raise BadInput(
-                "this file exists and is no HTML page", where=str(file), hint="choose another name"
-            )
+    try:
+        with file.open("rb") as old:
+            page = old.read(len(_HTML)).lower() in (_HTML, b"")
+    except OSError as error:
+        raise CannotDo(f"the target cannot be read: {error.strerror}", where=str(file)) from error
+    if not page:
+        raise BadInput("this file exists and is no HTML page", where=str(file), hint="choose another name")
 
 
 def _tasks(view: TreeView, wanted: Sequence[str]) -> list[Node]:

@@ -7,6 +7,7 @@ that posts here from its own place cannot read the token.
 from __future__ import annotations
 
 import hmac
+import json
 from typing import Final, final
 from urllib.parse import urlsplit
 
@@ -88,8 +89,6 @@ def _is_here(address: str) -> bool:
 
 
 async def _refuse(send: Send, refusal: Refused) -> None:
-    import json
-
     body = json.dumps(refusal.body).encode()
     kind = (b"content-type", b"application/json")
     await send({"type": "http.response.start", "status": refusal.status, "headers": [kind]})

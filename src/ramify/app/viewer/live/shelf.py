@@ -33,7 +33,7 @@ class Shelf:
         self._places = list(places)
         self._open: OrderedDict[Path, TreeView] = OrderedDict()
         self._lock = threading.Lock()
-        files = self._files()
+        files = self._known = self._files()
         for place in places:
             if not place.exists():
                 raise BadInput("there is no such file or folder", where=str(place))
@@ -52,10 +52,11 @@ class Shelf:
 
     def file(self, name: str) -> Path:
         """The file of a tree's name. Raises BadInput where none of that name is shown."""
-        found = self._files().get(name)
-        if found is None:
+        if name not in self._known:
+            self._known = self._files()  # it may be new
+        if name not in self._known:
             raise BadInput(f"no tree {name!r} is shown here")
-        return found
+        return self._known[name]
 
     def view(self, name: str) -> TreeView:
         """The tree of a name. Raises BadInput: no such name; NotATree, TreeVersion: it cannot be read."""
@@ -64,7 +65,8 @@ class Shelf:
     def trees(self) -> list[Json]:
         """What is shown: names, sizes and times; a tree that cannot be opened says why."""
         found: list[Json] = []
-        for name, file in self._files().items():
+        self._known = self._files()
+        for name, file in self._known.items():
             try:
                 told = file.stat()
                 view = self._view(file)

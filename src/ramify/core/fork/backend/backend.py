@@ -73,7 +73,7 @@ class Backend:
             self.know(open_policy(spec), spec)
         return self.opened[absolute(spec)]
 
-    def know(self, thing: Policy | World | object, spec: str) -> None:
+    def know(self, thing: Policy | World, spec: str) -> None:
         """Say how workers open what is open here: a name, or ``call:package.module:function[@argument]``.
 
         Folders of a policy's name are made absolute, since a worker begins in another one.
@@ -83,8 +83,8 @@ class Backend:
             self.opened[spec] = thing
         self._specs[id(thing)] = (spec, thing)
 
-    def spec_of(self, thing: object) -> str:
-        """How workers open a policy, world or simulator.
+    def spec_of(self, thing: Policy | World) -> str:
+        """How workers open a policy or world.
 
         Raises:
             CannotDo: nobody said how.
@@ -93,9 +93,8 @@ class Backend:
             return self._specs[id(thing)][0]
         if isinstance(thing, World):
             return thing.name
-        name = thing.card.name if isinstance(thing, Policy) else type(thing).__name__
         raise CannotDo(
-            f"workers cannot open {name!r}: it is made by this process",
+            f"workers cannot open {thing.card.name!r}: it is made by this process",
             hint="name it (--policy SPEC, backend.know(it, SPEC)), or leave --backend away",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -128,7 +129,9 @@ class ProcessPool:
     def close(self) -> None:
         """Kill all processes."""
         for member in self._members.values():
-            member.process.kill()
+            # What a world began there ends too: each worker leads a session of its own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(member.process.pid, signal.SIGKILL)
         for member in self._members.values():
             member.process.wait()
             _close(member)

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, final
 
-from ramify.core.errors import InternalError
+from ramify.core.errors import CannotDo, InternalError
 from ramify.core.fork.arm import Job
 from ramify.core.fork.backend.wire import pack, pack_array, pack_bytes, unpack, unpack_producer, unpack_score
 from ramify.core.fork.run_on import Branch
+from ramify.core.policy.base import Policy
 from ramify.core.tree.node import Draft, Trajectory
 from ramify.core.tree.score import DrawRecord, Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
+from ramify.core.world.base import World
 
 #: Says that driver and workers mean the same by a unit.
 FORMAT: Final = 1
@@ -71,11 +73,11 @@ class Result:
         )
 
 
-def units_of(jobs: Sequence[Job], size: int, spec_of: Callable[[object], str]) -> list[Unit]:
+def units_of(jobs: Sequence[Job], size: int, spec_of: Callable[[Policy | World], str]) -> list[Unit]:
     """The units of all arms, in the order in which they are committed: arms as given, draws ascending.
 
     A draw's unit depends on its number alone, so the same draws are sampled together whatever is on the
-    tree already up to a unit's end. ``spec_of`` says how a worker opens a policy, world or simulator.
+    tree already up to a unit's end. ``spec_of`` says how a worker opens a policy or world.
     """
     units: list[Unit] = []
     for number, job in enumerate(jobs):
@@ -88,7 +90,11 @@ def units_of(jobs: Sequence[Job], size: int, spec_of: Callable[[object], str]) -
     return units
 
 
-def _arm(job: Job, spec_of: Callable[[object], str]) -> Json:
+def _arm(job: Job, spec_of: Callable[[Policy | World], str]) -> Json:
+    if job.simulator is not None:
+        raise CannotDo(
+            "a simulator answers in this process only", hint="leave the simulator or the backend away"
+        )
     plan, first = job.plan, job.branches[0]
     card, world = plan.policy.card, plan.world
     if any(_shared(branch) != _shared(first) for branch in job.branches):
@@ -96,7 +102,6 @@ def _arm(job: Job, spec_of: Callable[[object], str]) -> Json:
     return {
         "policy": {"spec": spec_of(plan.policy), "weights": card.weights, "tokenizer": card.tokenizer},
         "world": None if world is None else {"spec": spec_of(world), "version": world.version},
-        "simulator": None if job.simulator is None else spec_of(job.simulator),
         "settings": plan.settings.to_json(),
         "walk": [[pack(step.node, _UNREAD), step.keep] for step in plan.walk],
         "snapshot": _snapshot(job.point.tree, plan.walk) if world is not None else None,

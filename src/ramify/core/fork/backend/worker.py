@@ -133,13 +133,12 @@ class Worker:
             )
         arm = unit["arm"]
         policy, world = self._policy(arm["policy"]), self._world(arm["world"])
-        simulator = None if arm["simulator"] is None else called(arm["simulator"])
         draws = [(int(draw), str(attempt)) for draw, attempt in unit["draws"]]
         sheet = Sheet({f"{draw}{attempt}": place for place, (draw, attempt) in enumerate(draws)})
         branches = _branches(arm, draws)
         with Tree.memory() as store:
-            if world is not None or simulator is not None:
-                episodes = Episodes(store, _walk(arm, store), world, simulator)
+            if world is not None:
+                episodes = Episodes(store, _walk(arm, store), world)
                 try:
                     for branch in branches:
                         branch.episode, branch.origin = episodes.fresh(branch.noise.integer())

@@ -10,7 +10,7 @@ function Diff({ place, tree, version }) {
   const named = score || tree.scores[0] || null;
   const { value, error } = useAnswer(() => at && ask("branches", { tree: place.tree, node: at, score: named }), [place.tree, at, named, version]);
   if (!at) return html`<main class="page" id="main"><h1>Branches</h1><${Notice}>Open a walk in the tree, and follow “branches” under a step at which it forks.<//></main>`;
-  if (error) return html`<main class="page" id="main"><${Notice} error=${error} /></main>`;
+  if (error) return html`<main class="page" id="main"><h1>Branches</h1><${Notice} error=${error} /></main>`;
   if (!value) return html`<main class="page" id="main"><${Busy} /></main>`;
   const all = value.branches;
   const pair = [pickOf(all, left, 0), pickOf(all, right, 1)];

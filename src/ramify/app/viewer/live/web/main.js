@@ -90,7 +90,7 @@ function App() {
   return html`<a class="skip" href="#main" onClick=${skip}>skip to the content</a>
     <${Header} place=${here} ...${{ only, theme, nextTheme, lost }} onHelp=${() => setHelp(true)} />
     <${Fence} key=${`${here.tree}/${here.task}/${here.view}`}>
-      ${!here.tree ? html`<${Trees} />` : error ? html`<main class="page" id="main"><${Notice} error=${error} /></main>` : !facts ? html`<main class="page" id="main"><${Busy} /></main>` : html`<${View} place=${here} tree=${facts} version=${facts.version} />`}
+      ${!here.tree ? html`<${Trees} />` : error ? html`<main class="page" id="main"><h1 class="unseen">This cannot be shown</h1><${Notice} error=${error} /></main>` : !facts ? html`<main class="page" id="main"><${Busy} /></main>` : html`<${View} place=${here} tree=${facts} version=${facts.version} />`}
     <//>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}`;
 }
@@ -110,7 +110,7 @@ class Fence extends Component {
   }
 
   render({ children }, { error }) {
-    return error ? html`<main class="page" id="main"><${Notice} error=${error} /></main>` : children;
+    return error ? html`<main class="page" id="main"><h1 class="unseen">This cannot be shown</h1><${Notice} error=${error} /></main>` : children;
   }
 }
 

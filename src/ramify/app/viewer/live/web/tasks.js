@@ -15,8 +15,8 @@ const ORDERS = [
 
 function Trees() {
   const { value, error } = useAnswer(() => ask("trees"), []);
-  if (error) return html`<${Notice} error=${error} />`;
-  if (!value) return html`<${Busy} />`;
+  if (error) return html`<main class="page" id="main"><h1>Trees</h1><${Notice} error=${error} /></main>`;
+  if (!value) return html`<main class="page" id="main"><h1>Trees</h1><${Busy} /></main>`;
   return html`<main class="page" id="main">
     <h1>Trees</h1>
     <div class="scroll" tabindex="0" role="region" aria-label="Trees">

@@ -63,7 +63,7 @@ function useLines(asked, shape) {
         part.forEach((line) => mine.asked.add(line));
         ask("lines", { ...asked, wanted: part.join(",") }).then(
           (told) => {
-            told.lines.forEach((line) => mine.lines.set(line.line, line));
+            told.lines.forEach((line) => mine.lines.set(line.parts[0].row, line));
             if (kept.current === mine) redraw((n) => n + 1);
           },
           () => part.forEach((line) => mine.asked.delete(line)),
@@ -72,7 +72,8 @@ function useLines(asked, shape) {
     },
     [key],
   );
-  const get = (line) => kept.current.lines.get(line) || kept.current.before?.get(line);
+  // Kept by the row of a line's first node: lines move when a tree grows, rows do not.
+  const get = (line) => kept.current.lines.get(shape.rows[line]) || kept.current.before?.get(shape.rows[line]);
   return { get, want };
 }
 
