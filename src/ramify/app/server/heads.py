@@ -7,6 +7,9 @@ from typing import Any, final
 
 #: Bytes that the head of a request (its line and headers) may take.
 LONGEST_HEAD = 64 << 10
+#: Seconds that a connection may be idle: longer than clients keep one (httpx: 5), so that none of them sends
+#: a request into one that is just being closed.
+IDLE_S = 30
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ramify.app.server.heads import Bounded
+from ramify.app.server.heads import IDLE_S, Bounded
 from ramify.core.errors import CannotDo, MissingExtra
 from ramify.discover.theory.people.conduct import Conduct
 
@@ -46,6 +46,7 @@ def serve_people(
         http=partial(Bounded, _HEAD_S),  # type: ignore[arg-type]  # it calls it, no more
         ws="none",
         limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=_DRAIN_S,
     )
     server = uvicorn.Server(config)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ramify.app.server.build import Model, create_app, with_address
-from ramify.app.server.heads import Bounded
+from ramify.app.server.heads import IDLE_S, Bounded
 from ramify.app.server.settings import ServerSettings
 from ramify.core.errors import CannotDo, MissingExtra
 from ramify.core.policy.workers import release_workers
@@ -100,6 +100,7 @@ def _server(
         http=partial(Bounded, settings.body_s),  # type: ignore[arg-type]  # it calls it, no more
         ws="none",
         limit_concurrency=settings.connections,
+        timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=math.ceil(settings.drain_s),
     )
     release_workers()  # the models were read in this thread, and the engines' threads are to run them

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ramify.app.server.heads import Bounded
+from ramify.app.server.heads import IDLE_S, Bounded
 from ramify.app.server.keys import is_loopback
 from ramify.app.viewer.live.forking import Forking
 from ramify.app.viewer.live.shelf import Shelf
@@ -99,6 +99,7 @@ def _server(shelf: Shelf, forking: Forking | None) -> uvicorn.Server:
         http=partial(Bounded, _HEAD_S),  # type: ignore[arg-type]  # it calls it, no more
         ws="none",
         limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=_DRAIN_S,
     )
     return uvicorn.Server(config)

@@ -18,12 +18,12 @@ from ramify.learn.simulate.target import pick
 from ramify.learn.train.schedule import Schedule
 
 SETTINGS = RlSettings(
-    updates=60,
+    updates=24,
     per_update=24,
     group=6,
     max_tokens=LAW.max_tokens,
     minibatches=2,
-    schedule=Schedule(peak=2e-4, shape="linear", warmup=4, final=0.2),
+    schedule=Schedule(peak=2e-5, shape="linear", warmup=4, final=0.2),
 )
 
 
