@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from ramify.app.server.heads import IDLE_S, Bounded
-from ramify.core.errors import CannotDo, MissingExtra
+from ramify.app.server.local import address_of, listening, page_server
 from ramify.discover.theory.people.conduct import Conduct
 
 #: Seconds that the head of a request may take, and running answers get when the server stops.
@@ -32,38 +29,17 @@ def serve_people(
         CannotDo: the address cannot be had.
         MissingExtra: uvicorn or fastapi is not installed (``pip install 'ramify[serve]'``).
     """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtra("uvicorn", "serve") from error
-    from ramify.app.server.people import create_people_app
 
-    config = uvicorn.Config(
-        create_people_app(conduct),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        http=partial(Bounded, _HEAD_S),  # type: ignore[arg-type]  # it calls it, no more
-        ws="none",
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=_DRAIN_S,
-    )
-    server = uvicorn.Server(config)
-    with _listening(host, port) as open_:
+    def app() -> Any:
+        from ramify.app.server.people import create_people_app
+
+        return create_people_app(conduct)
+
+    server = page_server(app, head_s=_HEAD_S, connections=_CONNECTIONS, drain_s=_DRAIN_S)
+    with listening(host, port) as open_:
         if ready is not None:
-            name = f"[{host}]" if ":" in host else host
-            ready(f"http://{name}:{open_.getsockname()[1]}/")
+            ready(address_of(host, open_))
         try:
             server.run(sockets=[open_])
         except KeyboardInterrupt:
             return  # the server has ended by now; it only passes the signal on
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        said = f"cannot listen on {host}:{port}: {error}"
-        raise CannotDo(said, hint="name another --port or --host") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from ramify.app.server.build import Model, create_app, with_address
 from ramify.app.server.heads import IDLE_S, Bounded
+from ramify.app.server.local import address_of, listening
 from ramify.app.server.settings import ServerSettings
-from ramify.core.errors import CannotDo, MissingExtra
+from ramify.core.errors import MissingExtra
 from ramify.core.policy.workers import release_workers
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def serve(
     """
     settings = with_address(settings, host, port, key, lanes)
     server = _server(models, settings, "info", worlds)
-    with _listening(settings) as open_:
+    with listening(settings.host, settings.port) as open_:
         if ready is not None:
-            ready(_address(settings, open_))
+            ready(address_of(settings.host, open_, "/v1"))
         try:
             server.run(sockets=[open_])
         except KeyboardInterrupt:
@@ -72,13 +72,13 @@ def serving(
     """
     settings = with_address(settings, host, port, key, lanes)
     server = _server(models, settings, "warning", worlds)
-    with _listening(settings) as open_:
+    with listening(settings.host, settings.port) as open_:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
         thread.start()
         try:
             while not server.started and thread.is_alive():
                 time.sleep(0.005)
-            yield _address(settings, open_)
+            yield address_of(settings.host, open_, "/v1")
         finally:
             server.should_exit = True
             thread.join()
@@ -105,19 +105,3 @@ def _server(
     )
     release_workers()  # the models were read in this thread, and the engines' threads are to run them
     return uvicorn.Server(config)
-
-
-def _listening(settings: ServerSettings) -> socket.socket:
-    host, port = settings.host, settings.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        said = f"cannot listen on {host}:{port}: {error}"
-        raise CannotDo(said, hint="name another --port or --host") from error
-
-
-def _address(settings: ServerSettings, open_: socket.socket) -> str:
-    host = settings.host
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{open_.getsockname()[1]}/v1"

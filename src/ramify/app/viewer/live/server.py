@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ramify.app.server.heads import IDLE_S, Bounded
 from ramify.app.server.keys import is_loopback
+from ramify.app.server.local import address_of, listening, page_server
 from ramify.app.viewer.live.forking import Forking
 from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.errors import BadInput, CannotDo, MissingExtra
+from ramify.core.errors import BadInput
 
 if TYPE_CHECKING:
     import uvicorn
@@ -42,9 +40,9 @@ def serve_viewer(
     """
     _check(host)
     server = _server(shelf, forking)
-    with _listening(host, port) as open_:
+    with listening(host, port) as open_:
         if ready is not None:
-            ready(_address(host, open_))
+            ready(address_of(host, open_))
         try:
             server.run(sockets=[open_])
         except KeyboardInterrupt:
@@ -62,13 +60,13 @@ def viewing(shelf: Shelf, forking: Forking | None = None, *, host: str = "127.0.
     """
     _check(host)
     server = _server(shelf, forking)
-    with _listening(host, 0) as open_:
+    with listening(host, 0) as open_:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
         thread.start()
         try:
             while not server.started and thread.is_alive():
                 time.sleep(0.005)
-            yield _address(host, open_)
+            yield address_of(host, open_)
         finally:
             if forking is not None:
                 forking.close()
@@ -85,35 +83,9 @@ def _check(host: str) -> None:
 
 
 def _server(shelf: Shelf, forking: Forking | None) -> uvicorn.Server:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtra("uvicorn", "serve") from error
-    from ramify.app.viewer.live.api import create_viewer_app
+    def app() -> Any:
+        from ramify.app.viewer.live.api import create_viewer_app
 
-    config = uvicorn.Config(
-        create_viewer_app(shelf, forking),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        http=partial(Bounded, _HEAD_S),  # type: ignore[arg-type]  # it calls it, no more
-        ws="none",
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=_DRAIN_S,
-    )
-    return uvicorn.Server(config)
+        return create_viewer_app(shelf, forking)
 
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        said = f"cannot listen on {host}:{port}: {error}"
-        raise CannotDo(said, hint="name another --port or --host") from error
-
-
-def _address(host: str, open_: socket.socket) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{open_.getsockname()[1]}/"
+    return page_server(app, head_s=_HEAD_S, connections=_CONNECTIONS, drain_s=_DRAIN_S)
