@@ -166,7 +166,7 @@ def fuzz(reader: Reader, count: int, folder: Path) -> tuple[int, list[str]]:
             with Tree.memory() as tree:
                 tree.read_file(file, reader, redactor=Redactor())
         except UserError:
-            pass
+            pass  # a refusal with its reason is what damage is to get
         except Exception as error:  # what a fuzzer is for
             failures.append(f"{reader.name}: {error!r}"[:300])
         if time.process_time() - start > SLOW:

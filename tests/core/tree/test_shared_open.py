@@ -25,6 +25,7 @@ from ramify.core.tree.address import is_address, parse_address
 from ramify.core.tree.dialect import statement, types
 from ramify.core.tree.formats import Native
 from ramify.core.tree.schema import FIELDS, TABLES, VERSION, columns
+from support.modes import check_modes
 
 
 @pytest.fixture
@@ -130,22 +131,7 @@ def test_a_tree_outlives_its_connection(address, admin):
 
 
 def test_modes(address):
-    with pytest.raises(NotATree, match="there is no tree"):
-        Tree.open(address, "r")
-    Tree.open(address, "x").close()
-    with pytest.raises(TreeError, match="exists already"):
-        Tree.open(address, "x")
-    with pytest.raises(BadInput, match="mode"):
-        Tree.open(address, "w")
-    with Tree.open(address, "r") as tree:
-        for write in (
-            lambda: tree.append(Draft(kind="task")),
-            lambda: tree.put_blob(b"x"),
-            lambda: tree.add_producer(Producer("p")),
-        ):
-            with pytest.raises(TreeError, match="reading only"):
-                write()
-        assert len(tree) == 0
+    check_modes(address, "there is no tree")
 
 
 def test_trees_of_one_database_are_apart(server, address):
