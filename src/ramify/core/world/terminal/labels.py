@@ -2,24 +2,26 @@
 
 A small model copies well what follows a token that it has seen once. So each file of the beginning has a
 letter, each of its lines that letter and a small one (``Ba`` is the first line of file ``B``), and a note
-names lines where they come from, also in files that commands made of them. A colon parts name and line, so
-that the line's first word is the same token here and in an answer.
+names lines where they come from, also in files that commands made of them: it repeats these commands. A colon
+parts name and line, so that the line's first word is the same token here and in an answer. What a program
+finds by going over many lines (how many, which match, which comes first) is told line by line.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from string import ascii_lowercase, ascii_uppercase
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from ramify.core.sandbox.inside.jail import HOME
 from ramify.core.sandbox.shell import ShellState
+from ramify.core.types import Json
 from ramify.core.world.terminal.actions import LONGEST_NOTE, PIECE, listed, place
 
-#: Files of the beginning that the lines of a file may come from.
-Origins: TypeAlias = Mapping[str, tuple[str, ...]]
 #: A line of a file by its name, or by a dash.
 Named: TypeAlias = tuple[str, str]
 
@@ -34,6 +36,40 @@ _DEEP = re.compile(r"^ls -R|^find ")
 #: Where another program of a line begins.
 _NEXT = re.compile(r"[|;&\n]+")
 _PLAIN = re.compile(r"[A-Za-z0-9_ ]+")
+#: Programs that tell of lines how many there are, and not which.
+_COUNTING = re.compile(r"\bwc\b|^grep (?:\S+ )*-[a-z]*c")
+_ONLY_LINES = re.compile(r"\bwc -l\b")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where files come from.
+
+    ``origins``: path -> files of the beginning that its lines may come from; ``makers``: path -> commands
+    that it owes its content to, the last one first; none where it is as it was.
+    """
+
+    origins: Mapping[str, tuple[str, ...]]
+    makers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, files: Mapping[str, str]) -> Trace:
+        """The beginning."""
+        return cls({path: (path,) for path in files})
+
+    def to_json(self) -> Json:
+        """Plain JSON."""
+        return {"origins": _lists(self.origins), "makers": _lists(self.makers)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Mapping[str, Sequence[str]]]) -> Trace:
+        """Inverse of :meth:`to_json`."""
+        return cls(*({path: tuple(of) for path, of in data[key].items()} for key in ("origins", "makers")))
+
+
+def _lists(of: Mapping[str, tuple[str, ...]]) -> Json:
+    return {path: list(items) for path, items in of.items()}
 
 
 def letters(files: Mapping[str, str]) -> dict[str, str]:
@@ -53,8 +89,9 @@ def labelled(state: ShellState) -> str:
     """What each folder holds, then every file with its letter, and its lines with their names."""
     files = state.files()
     parts = [_listing(state, path, path or ".") for path in ("", *sorted(state.folders()))]
-    for path in files:
-        parts.append(f"file {path} {letters(files)[path]}")
+    for path, text in files.items():
+        letter = letters(files)[path]
+        parts.append(f"file {letter} {path} {letter} {len(text.splitlines())}")
         parts += [f"{name}:{line}" for name, line in named_lines(path, files)]
     return "\n".join(parts)
 
@@ -64,28 +101,38 @@ def _listing(state: ShellState, path: str, shown: str) -> str:
     return " ".join(["folder", shown, *(listed(state, path) or ["nothing"])])
 
 
-def traced(command: str, before: ShellState, after: ShellState, origins: Origins) -> Origins:
-    """From which files of the beginning the lines of each file may come, once a command ran.
+def traced(command: str, before: ShellState, after: ShellState, trace: Trace) -> Trace:
+    """Where files come from, once a command ran.
 
     A file that a command wrote may hold lines of every file that it names.
     """
     old, new = before.files(), after.files()
-    inner = [_inner(before, word) for word in _paths(command)]
-    found = {path: origins[path] for path in new if path in origins and old.get(path) == new[path]}
-    for path in new:
-        if path not in found and old.get(path) != new[path]:
-            kept = origins.get(path, ()) if path in old and re.search(r">>|\bsed\b", command) else ()
-            named = [source for one in inner if one in old and one != path for source in origins.get(one, ())]
-            found[path] = tuple(dict.fromkeys([*kept, *named]))
-    return found
+    inner = [path for path in (_inner(before, word) for word in _paths(command)) if path in old]
+    same = {path for path in new if old.get(path) == new[path]}
+    origins = {path: trace.origins[path] for path in same if path in trace.origins}
+    makers = {path: trace.makers[path] for path in same if path in trace.makers}
+    for path in (path for path in new if path not in same):
+        kept = [path] if path in old and re.search(r">>|\bsed\b", command) else []
+        sources = [*kept, *(one for one in inner if one != path)]
+        origins[path] = tuple(dict.fromkeys(top for one in sources for top in trace.origins.get(one, ())))
+        former = [maker for one in sources for maker in trace.makers.get(one, ())]
+        makers[path] = tuple(dict.fromkeys([command, *former]))
+    return Trace(origins, makers)
 
 
-def lines_of(path: str, text: str, origins: Origins, begin: Mapping[str, str]) -> list[Named]:
-    """The lines of a file, each by the name of a line of the beginning that it may be."""
-    pool = [named for source in origins.get(path, ()) for named in named_lines(source, begin)]
-    found, used = [], set()
-    for line in text.splitlines():
+def lines_of(path: str, text: str, trace: Trace, begin: Mapping[str, str]) -> list[Named]:
+    """The lines of a file, each by the name of a line of the beginning that it may be.
+
+    A line that is like none is taken for the one in its place where there are as many, else for one that
+    begins with the same word.
+    """
+    pool = [named for source in trace.origins.get(path, ()) for named in named_lines(source, begin)]
+    found: list[Named] = []
+    used: set[str] = set()
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
         same = [name for name, other in pool if other == line]
+        same = same or ([pool[number][0]] if len(pool) == len(lines) else [])
         same = same or [name for name, other in pool if other.split(" ")[0] == line]
         name = next((name for name in same if name not in used), same[0] if same else _NOWHERE)
         used.add(name)
@@ -94,7 +141,7 @@ def lines_of(path: str, text: str, origins: Origins, begin: Mapping[str, str]) -
 
 
 def labelled_note(
-    state: ShellState, command: str, output: str, origins: Origins, begin: Mapping[str, str]
+    state: ShellState, command: str, output: str, trace: Trace, begin: Mapping[str, str]
 ) -> str:
     """What decides the answer: what each path that a command names is, and which known lines are printed.
 
@@ -103,27 +150,37 @@ def labelled_note(
     files, folders = state.files(), state.folders()
     parts, known = [f"in {place(state)}"], []
     modes = {entry.path: entry.mode for entry in state.entries}
-    head, word_sought = command.partition(" ")[0], _sought(command)
-    for word in _paths(command):
+    head, word_sought, paths = command.partition(" ")[0], _sought(command), _paths(command)
+    silent = head in _SILENT or ">" in command or output.endswith(": not found\n")
+    for word in paths:
         path = _inner(state, word)
-        if path in files:
-            sources = " ".join(letters(begin)[one] for one in origins.get(path, ()))
-            parts.append(f"file {word} {sources}".rstrip())
-            parts += [f"mode {modes[path]:o}"] * (head == "stat")
-            if head not in _SILENT and ">" not in command:
-                lines = lines_of(path, files[path], origins, begin)
-                parts += _told(lines, word_sought) or ["empty"]
-                known += lines
+        if path in files and silent:
+            parts += [f"file {word}", *([f"mode {modes[path]:o}"] if head == "stat" else [])]
+        elif path in files:
+            lines = lines_of(path, files[path], trace, begin)
+            parts += [
+                *(f"$ {maker}" for maker in trace.makers.get(path, ())),
+                _file(word, path, trace, begin),
+            ]
+            parts[-1] += f" {len(lines)}"
+            parts += [] if _ONLY_LINES.search(command) else _told(lines, word_sought, _sorter(command))
+            known += lines
         elif not path or path in folders:
             below = sorted(one for one in folders if not path or one.startswith(f"{path}/"))
             for one in [path, *(below if _DEEP.match(command) else ())]:
                 shown = word if one == path else one
                 parts.append(_listing(state, one, shown) if head in _LISTING else f"folder {shown}")
             if word_sought is not None:
-                parts += _hits(state, path, word_sought, origins, begin)
+                parts += _hits(state, path, word_sought, trace, begin)
         elif head in _OF_PATHS or (("/" in word or "." in word) and word[:2] != "s/"):
             parts.append(f"no {word}")
-    return "\n".join([*parts, *_out(command, output, known)])[: 2 * LONGEST_NOTE]
+    whole = head == "cat" and len(paths) == 1
+    return "\n".join([*parts, *_out(command, output, known, whole=whole)])[: 2 * LONGEST_NOTE]
+
+
+def _file(word: str, path: str, trace: Trace, begin: Mapping[str, str]) -> str:
+    """A file by the word for it, and the letters of those that its lines come from."""
+    return " ".join(["file", word, *(letters(begin)[one] for one in trace.origins.get(path, ()))])
 
 
 def _paths(command: str) -> list[str]:
@@ -141,46 +198,67 @@ def _sought(command: str) -> str | None:
     return words[1] if plain else None
 
 
-def _told(lines: Sequence[Named], sought: str | None) -> list[str]:
-    """The lines of a file; beside each a word that is sought, and how many lines had it so far."""
-    if sought is None:
-        return [f"{name}:{line}" for name, line in lines]
+def _sorter(command: str) -> Callable[[Iterable[str]], list[str]] | None:
+    """How the first ``sort`` of a command sorts lines; None where it has none."""
+    asked = re.search(r"\bsort\b((?: +-[a-z]+)*)", command)
+    if asked is None:
+        return None
+    return partial(sorted, key=_by_number if "n" in asked[1] else None, reverse="r" in asked[1])
+
+
+def _by_number(line: str) -> tuple[float, str]:
+    number = re.match(r"\s*-?\d+", line)
+    return (float(number[0]) if number else 0.0, line)
+
+
+def _told(
+    lines: Sequence[Named], sought: str | None, sorter: Callable[[Iterable[str]], list[str]] | None
+) -> list[str]:
+    """The lines of a file.
+
+    Beside each a word that is sought, and how many lines had it so far; below each, where lines are sorted,
+    those so far in their order, by first words and names.
+    """
     found, parts = 0, []
-    for name, line in lines:
-        found += sought in line
-        parts.append(f"{name}:{line};{sought}" + (f" yes {found}" if sought in line else " no"))
+    for number, (name, line) in enumerate(lines, 1):
+        if sought is not None:
+            found += sought in line
+            parts.append(f"{name}:{line};{sought}" + (f" yes {found}" if sought in line else " no"))
+            continue
+        parts.append(f"{name}:{line}")
+        if sorter is not None:
+            names: dict[str, list[str]] = {}
+            for other, text in lines[:number]:
+                names.setdefault(text, []).append(other)
+            parts.append(
+                " ".join(["by", *(f"{text.split(' ')[0]} {' '.join(names[text])}" for text in sorter(names))])
+            )
     return parts
 
 
-def _hits(
-    state: ShellState, folder: str, sought: str, origins: Origins, begin: Mapping[str, str]
-) -> list[str]:
-    """The first line with a word in each file below a folder, and that file."""
+def _hits(state: ShellState, folder: str, sought: str, trace: Trace, begin: Mapping[str, str]) -> list[str]:
+    """The first line with a word in each file below a folder, and that file behind its letters."""
     parts, start = [], f"{folder}/" if folder else ""
     for path, text in sorted(state.files().items()):
-        lines = lines_of(path, text, origins, begin) if path.startswith(start) else []
+        lines = lines_of(path, text, trace, begin) if path.startswith(start) else []
         for name, line in [named for named in lines if sought in named[1]][:1]:
-            sources = " ".join(letters(begin)[one] for one in origins.get(path, ()))
-            parts += [f"{sought} {name}:{line}", f"file {path} {sources}".rstrip()]
+            sources = [letters(begin)[one] for one in trace.origins.get(path, ())]
+            parts += [f"{sought} {name}:{line}", " ".join(["file", *sources, path])]
     return parts or [f"{sought} none"]
 
 
-def _out(command: str, output: str, known: Sequence[Named]) -> list[str]:
-    """The known lines that an output consists of; nothing where it has another, or cat prints them all.
+def _out(command: str, output: str, known: Sequence[Named], *, whole: bool) -> list[str]:
+    """The known lines that an output consists of; nothing where it has another, or is the one ``whole`` file.
 
-    What is sorted is told by its first word, and where equal lines become one, by the names of them all.
+    Where equal lines become one, it is told by the names of them all.
     """
     shown = _printed(output, known, last=command.startswith("tail"))
-    words = PIECE.findall(command)
-    if not shown or (words[:1] == ["cat"] and shown == list(known)):
+    if not shown or _COUNTING.search(command) or (whole and shown == list(known)):
         return []
-    if "sort" not in words:
+    if not {"-u", "uniq"} & set(PIECE.findall(command)):
         return ["out", *(f"{name}:{line}" for name, line in shown)]
-    parts = ["out"]
-    for name, line in shown:
-        same = [other for other, text in known if text == line] if {"-u", "uniq"} & set(words) else [name]
-        parts.append(f"{line.split(' ')[0]} {' '.join(same)}:{line}")
-    return parts
+    same = [" ".join(other for other, text in known if text == line) for _, line in shown]
+    return ["out", *(f"{names}:{line}" for names, (_, line) in zip(same, shown, strict=True))]
 
 
 def _inner(state: ShellState, word: str) -> str:

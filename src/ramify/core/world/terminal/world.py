@@ -24,7 +24,7 @@ from ramify.core.world.spec import Spec
 from ramify.core.world.terminal import actors, words
 from ramify.core.world.terminal.actions import knowable, note, said, submitted
 from ramify.core.world.terminal.goals import Drawn, Goal, draw
-from ramify.core.world.terminal.labels import Origins, labelled, labelled_note, traced
+from ramify.core.world.terminal.labels import Trace, labelled, labelled_note, traced
 
 ACCEPTED, REJECTED = "accepted", "rejected"
 OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int, "brief": str}
@@ -120,13 +120,13 @@ class TerminalWorld:
             record = json.loads(snapshot)
             other, turn = record["task"], int(record["turn"])
             state = ShellState.from_json(record["state"])
-            origins = {path: tuple(sources) for path, sources in record.get("origins", {}).items()}
+            trace = Trace.from_json(record["trace"]) if "trace" in record else None
             seen = None if record["seen"] is None else Observation(**record["seen"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
         if other != task.id:
             raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
-        return TerminalEpisode(self, task, drawn, state, turn=turn, seen=seen, origins=origins)
+        return TerminalEpisode(self, task, drawn, state, turn=turn, seen=seen, trace=trace)
 
     def brief(self, task: Task) -> Brief:
         """The request, and every file and folder with its content."""
@@ -173,11 +173,11 @@ class TerminalEpisode:
 
     def __init__(
         self, world: TerminalWorld, task: Task, drawn: Drawn, state: ShellState, *, turn: int = 0,
-        seen: Observation | None = None, origins: Origins | None = None,
+        seen: Observation | None = None, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self.task, self.state = task, state
         self._world, self._drawn, self._turn, self._seen = world, drawn, turn, seen
-        self._origins = origins or {path: (path,) for path in drawn.files}
+        self._trace = trace or Trace.of(drawn.files)
 
     @property
     def first(self) -> Observation:
@@ -211,8 +211,8 @@ class TerminalEpisode:
     def _note(self, before: ShellState, command: str, output: str) -> str:
         if self._world.brief_form != "labels":
             return note(before, command)
-        known = self._origins
-        self._origins = traced(command, before, self.state, known)
+        known = self._trace
+        self._trace = traced(command, before, self.state, known)
         return labelled_note(before, command, output, known, self._drawn.files)
 
     def _graded(self, answer: str) -> Observation:
@@ -227,7 +227,7 @@ class TerminalEpisode:
         seen = None if self._seen is None else asdict(self._seen)
         record = {"task": self.task.id, "turn": self._turn, "state": self.state.to_json(), "seen": seen}
         if self._world.brief_form == "labels":
-            record["origins"] = {path: list(sources) for path, sources in self._origins.items()}
+            record["trace"] = self._trace.to_json()
         return json.dumps(record, sort_keys=True).encode()
 
     def reseed(self, seed: int) -> None:

@@ -31,7 +31,7 @@ from ramify.learn.simulate.prompt import answer
 from ramify.learn.simulate.world import WorldModel
 
 #: The worlds, and how many training tasks of each are recorded.
-WORLDS: dict[str, int] = {"terminal?brief=labels": 10_000, "tools?brief=labels": 10_000}
+WORLDS: dict[str, int] = {"terminal?brief=labels": 12_000, "tools?brief=labels": 6_000}
 MODULES = (TerminalWorld.__module__, ToolsWorld.__module__)
 #: Held-out tasks of each world that a card's figures are taken on, and turns of each.
 HELD_OUT, TURNS = 60, 3
