@@ -46,11 +46,14 @@ from ramify.discover.kernel.rewrite.unit import Unit, is_integer
 
 #: Entries of a table that is copied; a longer one is used as it is.
 ROOM = 4096
+#: From one copy to the next. A processor takes a read for one of what was just written where the low 12 bits
+#: of the two addresses agree: equal entries of copies a multiple of 4096 bytes apart would wait again.
+STRIDE = ROOM + 80
 
 
 def _offers(unit: Unit) -> Iterator[dict[str, str | int]]:
     for label in innermost(unit):
-        yield from ({"loop": label, "copies": copies} for copies in (2, 4, 8))
+        yield from ({"loop": label, "copies": copies} for copies in (4, 8, 2))
 
 
 def length_of(unit: Unit, array: str) -> tuple[Expr, str]:
@@ -106,7 +109,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
         raise refuse(f"the type of {array} is not known")
     own, entry = unit.fresh(f"{array}_private"), unit.fresh("entry")
     before, end = cut(unit, loop, copies)
-    size = Number(str((copies - 1) * ROOM))
+    size = Number(str((copies - 1) * STRIDE))
     zeros = tuple(Assign(_place(own, number, Name(entry)), "=", Number("0")) for number in range(1, copies))
     clear = Loop(entry, "int", Number("0"), length, 1, zeros)
     body: list[Stmt] = []
@@ -126,7 +129,7 @@ def _make(unit: Unit, given: Parameters) -> Changed:
 
 
 def _place(own: str, number: int, index: Expr) -> At:
-    return At(Name(own), index if number == 1 else Op("+", Number(str((number - 1) * ROOM)), index))
+    return At(Name(own), index if number == 1 else Op("+", Number(str((number - 1) * STRIDE)), index))
 
 
 def _moved(body: Stmts, array: str, own: str, number: int) -> Stmts:
