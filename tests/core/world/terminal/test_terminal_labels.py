@@ -31,8 +31,8 @@ def test_every_file_has_a_letter_and_every_line_a_name() -> None:
 B = ["file b.md A 2", "Aa:3", "Ab:1"]
 BOX = ["file box/a.txt B 3", "Ba:red fox", "Bb:owl", "Bc:red fox"]
 RANKED = [
-    "file box/a.txt B 3", "Ba:red fox", "by red Ba", "Bb:owl", "by owl Bb red Ba",
-    "Bc:red fox", "by owl Bb red Ba Bc",
+    "file box/a.txt B 3", "Ba:red fox", "by red fox Ba", "Bb:owl", "by owl Bb red fox Ba",
+    "Bc:red fox", "by owl Bb red fox Ba Bc",
 ]  # fmt: skip
 
 
@@ -46,7 +46,7 @@ RANKED = [
         ("sort b.md", "1\n3\n",
          ["file b.md A 2", "Aa:3", "by 3 Aa", "Ab:1", "by 1 Ab 3 Aa", "out", "Ab:1", "Aa:3"]),
         ("sort -rn b.md", "3\n1\n",
-         ["file b.md A 2", "Aa:3", "by 3 Aa", "Ab:1", "by 3 Aa 1 Ab", "out", "Aa:3", "Ab:1"]),
+         ["file b.md A 2", "Aa:3", "by -nr 3 Aa", "Ab:1", "by -nr 3 Aa 1 Ab", "out", "Aa:3", "Ab:1"]),
         ("sort box/a.txt | uniq -c", "      1 owl\n      2 red fox\n",
          [*RANKED, "out", "Bb:owl", "Ba Bc:red fox"]),
         ("tail -n 1 box/a.txt", "red fox\n", [*BOX, "out", "Bc:red fox"]),
@@ -85,7 +85,7 @@ def test_lines_keep_their_names_in_files_that_commands_make() -> None:
     more = ShellState.of_files(FILES | {"new/c.md": "1\n3\ncow\n"}, ["new"])
     trace = traced(echo, after, more, trace)
     assert note("tail -n 1 new/c.md", "cow\n", more, trace) == [
-        "in .", f"$ {echo}", f"$ {sort}", "file new/c.md A 3", "Ab:1", "Aa:3", "-:cow", "out", "-:cow",
+        "in .", f"$ {echo}", f"$ {sort}", "from b.md A", "file new/c.md A 3", "Ab:1", "Aa:3", "-:cow", "out", "-:cow",
     ]  # fmt: skip
     assert Trace.from_json(trace.to_json()) == trace
     moved = ShellState.of_files({"b.md": FILES["b.md"], "new/a.txt": FILES["box/a.txt"]}, ["box"])
@@ -99,7 +99,7 @@ def test_changed_lines_have_the_name_of_what_stood_in_their_place() -> None:
     after = ShellState.of_files(FILES | {"c.md": "owl fox\nowl\nowl fox\n"}, ["new"])
     trace = traced(command, BEGIN, after, TRACE)
     assert note("cat c.md", "owl fox\nowl\nowl fox\n", after, trace) == [
-        "in .", f"$ {command}", "file c.md B 3", "Ba:owl fox", "Bb:owl", "Bc:owl fox",
+        "in .", f"$ {command}", "from box/a.txt B", "file c.md B 3", "Ba:owl fox", "Bb:owl", "Bc:owl fox",
     ]  # fmt: skip
 
 

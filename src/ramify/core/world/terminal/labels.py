@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from string import ascii_lowercase, ascii_uppercase
 from typing import TypeAlias, final
 
@@ -158,12 +157,9 @@ def labelled_note(
             parts += [f"file {word}", *([f"mode {modes[path]:o}"] if head == "stat" else [])]
         elif path in files:
             lines = lines_of(path, files[path], trace, begin)
-            parts += [
-                *(f"$ {maker}" for maker in trace.makers.get(path, ())),
-                _file(word, path, trace, begin),
-            ]
-            parts[-1] += f" {len(lines)}"
-            parts += [] if _ONLY_LINES.search(command) else _told(lines, word_sought, _sorter(command))
+            parts += _source(path, trace, begin)
+            parts.append(f"{_file(word, path, trace, begin)} {len(lines)}")
+            parts += [] if _ONLY_LINES.search(command) else _told(lines, word_sought, _sorted_by(command))
             known += lines
         elif not path or path in folders:
             below = sorted(one for one in folders if not path or one.startswith(f"{path}/"))
@@ -183,6 +179,13 @@ def _file(word: str, path: str, trace: Trace, begin: Mapping[str, str]) -> str:
     return " ".join(["file", word, *(letters(begin)[one] for one in trace.origins.get(path, ()))])
 
 
+def _source(path: str, trace: Trace, begin: Mapping[str, str]) -> list[str]:
+    """The commands that made a file, and other files of the beginning that its lines come from."""
+    others = [one for one in trace.origins.get(path, ()) if one != path]
+    told = [f"$ {maker}" for maker in trace.makers.get(path, ())]
+    return [*told, *(f"from {one} {letters(begin)[one]}" for one in others)]
+
+
 def _paths(command: str) -> list[str]:
     """Words that may be paths: not the programs, nor their options; what is printed twice is there twice."""
     found = [PIECE.findall(part)[1:] for part in _NEXT.split(command)]
@@ -198,12 +201,10 @@ def _sought(command: str) -> str | None:
     return words[1] if plain else None
 
 
-def _sorter(command: str) -> Callable[[Iterable[str]], list[str]] | None:
-    """How the first ``sort`` of a command sorts lines; None where it has none."""
+def _sorted_by(command: str) -> str | None:
+    """Which way the first ``sort`` of a command sorts: ``n``, ``r``, both or neither; None: it has none."""
     asked = re.search(r"\bsort\b((?: +-[a-z]+)*)", command)
-    if asked is None:
-        return None
-    return partial(sorted, key=_by_number if "n" in asked[1] else None, reverse="r" in asked[1])
+    return None if asked is None else "".join(flag for flag in "nr" if flag in asked[1])
 
 
 def _by_number(line: str) -> tuple[float, str]:
@@ -211,13 +212,11 @@ def _by_number(line: str) -> tuple[float, str]:
     return (float(number[0]) if number else 0.0, line)
 
 
-def _told(
-    lines: Sequence[Named], sought: str | None, sorter: Callable[[Iterable[str]], list[str]] | None
-) -> list[str]:
+def _told(lines: Sequence[Named], sought: str | None, flags: str | None) -> list[str]:
     """The lines of a file.
 
     Beside each a word that is sought, and how many lines had it so far; below each, where lines are sorted,
-    those so far in their order, by first words and names.
+    those so far in their order, each with the names of all that are equal.
     """
     found, parts = 0, []
     for number, (name, line) in enumerate(lines, 1):
@@ -226,14 +225,19 @@ def _told(
             parts.append(f"{name}:{line};{sought}" + (f" yes {found}" if sought in line else " no"))
             continue
         parts.append(f"{name}:{line}")
-        if sorter is not None:
-            names: dict[str, list[str]] = {}
-            for other, text in lines[:number]:
-                names.setdefault(text, []).append(other)
-            parts.append(
-                " ".join(["by", *(f"{text.split(' ')[0]} {' '.join(names[text])}" for text in sorter(names))])
-            )
+        if flags is not None:
+            parts.append(_ranked(lines[:number], flags))
     return parts
+
+
+def _ranked(lines: Sequence[Named], flags: str) -> str:
+    """Lines in the order of ``sort`` with these flags."""
+    names: dict[str, list[str]] = {}
+    for name, line in lines:
+        names.setdefault(line, []).append(name)
+    ranked = sorted(names, key=_by_number if "n" in flags else None, reverse="r" in flags)
+    told = (f"{line} {' '.join(names[line])}" for line in ranked)
+    return " ".join(["by", *([f"-{flags}"] if flags else []), *told])
 
 
 def _hits(state: ShellState, folder: str, sought: str, trace: Trace, begin: Mapping[str, str]) -> list[str]:

@@ -32,14 +32,14 @@ Arm = Literal["predict", "control"]
 
 #: What is read first, and the few lessons after it.
 READING = WeightedSettings(
-    steps=500,
+    steps=600,
     rows=6,
     schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.1),
     betas=(0.9, 0.98),
     half=True,
 )
 ACTING = WeightedSettings(
-    steps=300,
+    steps=600,
     rows=8,
     schedule=Schedule(peak=5e-4, shape="cosine", warmup=50, final=0.05),
     betas=(0.9, 0.98),
