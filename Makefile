@@ -11,8 +11,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
 PEERS := .venv/.peers
 CODE := src tests benchmarks tools
+# Temporary files in memory: there nobody waits for a disk to sync.
+SCRATCH := $(BIN)/python tools/scratch.py
 
-.PHONY: help setup demo test check format lint types imports surface docs-run docs wheel bench reference clean
+.PHONY: help setup demo test check format lint types imports surface docs-run notebooks docs wheel bench reference clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -44,10 +46,11 @@ demo: $(READY) ## The whole story in under three minutes: runs/demo
 
 test: $(READY) ## All tests, with the coverage gate
 	@rm -f .coverage .coverage.*
-	@OMP_NUM_THREADS=1 COV_LINES=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@OMP_NUM_THREADS=1 COV_LINES=1 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadfile \
+	  --durations=20 --durations-min=3 $(ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
 
-check: format lint types imports surface wheel docs docs-run ## Style, types, contracts, wheel, docs that run
+check: format lint types imports surface wheel docs docs-run notebooks ## Style, types, contracts, wheel, docs that run
 
 format: $(READY)
 	@echo "check: format" && $(BIN)/ruff format --check $(CODE)
@@ -72,7 +75,10 @@ docs: $(READY) ## The documentation site, into site/
 	  $(BIN)/python tools/results.py --check && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-run: $(READY)
-	@echo "check: docs run" && OMP_NUM_THREADS=1 $(BIN)/python tools/run_docs.py $(ARGS)
+	@echo "check: docs run" && OMP_NUM_THREADS=1 $(SCRATCH) $(BIN)/python tools/run_docs.py $(ARGS)
+
+notebooks: $(READY)
+	@echo "check: notebooks" && OMP_NUM_THREADS=1 $(SCRATCH) $(BIN)/python tools/run_notebooks.py
 
 reference: $(READY) ## Rewrite docs/reference/cli.md from the commands
 	@$(BIN)/python tools/cli_reference.py
@@ -85,6 +91,7 @@ $(PEERS): $(READY)
 
 bench: $(PEERS) ## Run the benchmarks and rewrite docs/results.md (QUICK=1: about a minute each)
 	@$(BIN)/python tools/results.py --run $(if $(QUICK),--quick) $(ARGS)
+	@$(BIN)/python tools/page_pictures.py --bars
 
 clean: ## Remove all that can be made again
 	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

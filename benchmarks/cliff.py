@@ -2,10 +2,11 @@
 
 On planted chains, whose success probability is known exactly after every token: detection and false rates of
 the published test, continuations saved by letting draws serve every point they pass, the bound on drops, and
-continuations per found token beside a plain threshold test at every token and a bisection in the style of
-public pivotal-token search. On the arithmetic organism: what deleting a proven cliff is worth on fresh draws,
-beside random positions of equal depth. Without --quick also one epoch of single-token DPO on the cliffs of
-training tasks, three seeds.
+continuations per found token beside a plain threshold test at every token and pivotal-token search (the
+bisection of arXiv 2412.08905, written from its description; also as codelion/pts does it, which estimates
+anew at every look), each at the cheapest of many settings that finds enough. On the arithmetic organism:
+what deleting a proven cliff is worth on fresh draws, beside random positions of equal depth. Without --quick
+also one epoch of single-token DPO on the cliffs of training tasks, three seeds.
 """
 
 from __future__ import annotations
@@ -88,6 +89,16 @@ class Tally:
         self.false += sum(t != planted for t in tokens)
         self.rollouts += rollouts
 
+    @property
+    def precision(self) -> float:
+        """Of the tokens named, the share that is the planted one."""
+        return self.found / max(1, self.found + self.false)
+
+    @property
+    def price(self) -> float:
+        """Continuations per found token."""
+        return self.rollouts / max(1, self.found)
+
     def figures(self) -> dict[str, float]:
         """Found share, false tokens and continuations a trace."""
         return {
@@ -98,25 +109,28 @@ class Tally:
 
     def row(self, name: str) -> str:
         """A line of the table."""
-        precision = self.found / max(1, self.found + self.false)
-        per = self.rollouts / max(1, self.found)
         return (
-            f"{name:42s} {self.found / self.traces:7.3f} {precision:10.3f} {self.false / self.traces:12.3f} "
-            f"{self.rollouts / self.traces:15.0f} {per:19.0f}"
+            f"{name:42s} {self.found / self.traces:7.3f} {self.precision:10.3f} "
+            f"{self.false / self.traces:12.3f} {self.rollouts / self.traces:15.0f} {self.price:19.0f}"
         )
 
 
-def bisect(values: Floats, draws: int, threshold: float, rng: np.random.Generator) -> tuple[list[int], int]:
+def bisect(
+    values: Floats, draws: int, threshold: float, rng: np.random.Generator, reuse: bool = True
+) -> tuple[list[int], int]:
     """Halve every span whose ends differ by ``threshold``; tokens that fall so, and continuations used.
 
-    The ends' shares are drawn from the exact values, once per boundary. The trace's own end is known.
+    The ends' shares are drawn from the exact values: once per boundary, or (``reuse`` False) anew at every
+    look. The trace's own end is known.
     """
-    known: dict[int, float] = {len(values) - 1: float(values[-1])}
+    known: dict[int, float] = {}
     used = 0
 
     def at(boundary: int) -> float:
         nonlocal used
-        if boundary not in known:
+        if boundary == len(values) - 1:
+            return float(values[-1])
+        if boundary not in known or not reuse:
             known[boundary] = rng.binomial(draws, values[boundary]) / draws
             used += draws
         return known[boundary]
@@ -126,13 +140,11 @@ def bisect(values: Floats, draws: int, threshold: float, rng: np.random.Generato
     while spans:
         low, high = spans.pop()
         change = at(low) - at(high)
-        if abs(change) < threshold:
-            continue
-        if high - low > 1:
+        if high - low == 1 and change >= threshold:
+            found.append(low)
+        elif high - low > 1 and abs(change) >= threshold:
             middle = (low + high) // 2
             spans += [(low, middle), (middle, high)]
-        elif change > 0:
-            found.append(low)
     return found, used
 
 
@@ -143,6 +155,15 @@ PLANTS: dict[str, tuple[dict[int, float], int]] = {
     "a fall of 0.5": ({30: 0.3}, 30),
     "a fall of 0.5, made good 8 tokens on": ({16: 0.3, 24: 0.8}, 16),
 }
+#: Settings of ours: draws of the scan, fresh draws a side of the re-test.
+OURS = {"ours": (64, 64), "ours 32/64": (32, 64), "ours 32/32": (32, 32)}
+#: Settings of the bisection that are tried: continuations a boundary, and the change that counts.
+BISECTIONS = [
+    (draws, fall) for draws in (10, 16, 24, 32, 48, 64) for fall in (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+]
+#: What a setting must find to be compared by what it costs, and how many of its tokens must be right.
+LEAST = {"a fall of 0.3": 0.5, "a fall of 0.5": 0.9, "a fall of 0.5, made good 8 tokens on": 0.9}
+PRECISION = 0.9
 
 
 def plant(changes: dict[int, float]) -> PlantedChain:
@@ -156,14 +177,14 @@ def plant(changes: dict[int, float]) -> PlantedChain:
 
 
 def search(name: str, repeats: int, simulated: int) -> tuple[dict[str, Tally], float]:
-    """A planted fall looked for in four ways, and how many draws a continuation served.
+    """A planted fall looked for in several ways, and how many draws a continuation served.
 
     The last token is left out: there every wrong trace loses what it had left. The peers' counts are drawn
     from the exact values, which is what their fresh continuations at every boundary would give.
     """
     changes, planted = PLANTS[name]
     chain = plant(changes)
-    tallies = {way: Tally() for way in ("ours", "bisection 10", "bisection 64", "every token")}
+    tallies = {way: Tally() for way in (*OURS, "bisection 10", "bisection 64", "every token")}
     inner = range(LENGTH - 1)
     rng = np.random.default_rng(7)
     for _ in range(simulated):
@@ -179,12 +200,52 @@ def search(name: str, repeats: int, simulated: int) -> tuple[dict[str, Tally], f
         with Tree.memory() as tree:
             end = record_trace(plant_prompt(tree, policy, "Well?"), policy, chain.text)
             served.append(64 * LENGTH / plan_sweep(end, policy, 64, judge=judge, seed=seed).continuations)
-            scanned = token_potential(end, policy, 64, judge=judge, seed=seed)
-            nominees = [n for n in nominate(scanned) if n.index in inner]
-            cliffs = verify(nominees, policy, 64, judge=judge, seed=seed)
-        used = scanned.curve.sampled + sum(c.sampled for c in cliffs)
-        tallies["ours"].add([c.nominee.index for c in cliffs if c.real], planted, used)
+            for way, (draws, retest) in OURS.items():
+                scanned = token_potential(end, policy, draws, judge=judge, seed=seed)
+                nominees = [n for n in nominate(scanned) if n.index in inner]
+                cliffs = verify(nominees, policy, retest, judge=judge, seed=seed)
+                used = scanned.curve.sampled + sum(c.sampled for c in cliffs)
+                tallies[way].add([c.nominee.index for c in cliffs if c.real], planted, used)
     return tallies, float(np.mean(served))
+
+
+def pivotal(name: str, simulated: int) -> dict[str, list[Tally]]:
+    """Every setting of the bisection: with shares estimated once, and anew at every look."""
+    changes, planted = PLANTS[name]
+    values = plant(changes).values
+    told: dict[str, list[Tally]] = {}
+    for way, reuse in (("once", True), ("anew", False)):
+        rng = np.random.default_rng(8)
+        told[way] = [Tally() for _ in BISECTIONS]
+        for tally, (draws, fall) in zip(told[way], BISECTIONS, strict=True):
+            for _ in range(simulated):
+                tokens, used = bisect(values, draws, fall, rng, reuse)
+                tally.add([t for t in tokens if t < LENGTH - 1], planted, used)
+    return told
+
+
+def cheapest(tallies: Sequence[Tally], least: float) -> Tally | None:
+    """The setting with the fewest continuations per found token, of those that find enough and are right."""
+    good = [t for t in tallies if t.found >= least * t.traces and t.precision >= PRECISION]
+    return min(good, key=lambda tally: tally.price, default=None)
+
+
+def beside_pivotal(name: str, tallies: dict[str, Tally], simulated: int) -> dict[str, float | None]:
+    """What the peer pays per found token over what we pay, each at its cheapest setting; printed as well.
+
+    ``any``: the same where a peer's setting may find as little as it likes. None: no setting finds enough.
+    """
+    mine = cheapest([tallies[way] for way in OURS], LEAST[name])
+    told: dict[str, float | None] = {}
+    for way, found in pivotal(name, simulated).items():
+        best, loose = cheapest(found, LEAST[name]), cheapest(found, 0.0)
+        right = [t.found / t.traces for t in found if t.precision >= PRECISION]
+        label = {"once": "pivotal tokens, best setting", "anew": "the same, estimated anew"}[way]
+        print(best.row(label) if best else f"{label:42s} finds at most {max(right, default=0.0):.3f}")
+        for key, other in ((way, best), (f"{way}_any", loose if loose and loose.found else None)):
+            told[key] = round(other.price / mine.price, 3) if other and mine else None
+        told[f"{way}_most"] = round(max(right, default=0.0), 4)
+    return told | {"ours_found": round(tallies["ours"].found / tallies["ours"].traces, 4)}
 
 
 # -- the arithmetic organism ----------------------------------------------------------------------
@@ -331,18 +392,22 @@ def main() -> None:
     print(f"{broken} of {seen} exact drops break V(before) - V(after) <= (1 - pi) (1 - V(after))\n")
     search_figures: dict[str, dict[str, dict[str, float]]] = {}
     factors: list[float] = []
+    beside: dict[str, dict[str, float | None]] = {}
     for name in PLANTS:
         tallies, factor = search(name, 12 if quick else 100, 500 if quick else 5000)
         print(f"60 tokens, {name}; a continuation serves {factor:.1f} draws where every value is wanted")
         print(f"{'':42s}   found  precision  false/trace  rollouts/trace  rollouts/found token")
         ways = {
             "ours": "reuse, stopping, re-test, FDR (sampled)",
+            "ours 32/64": "the same, scan of 32, re-test of 64",
+            "ours 32/32": "the same, scan of 32, re-test of 32",
             "bisection 10": "bisection, |dP| >= 0.2, 10 samples",
             "bisection 64": "bisection, |dP| >= 0.2, 64 samples",
             "every token": "published test at every token",
         }
         for way, tally in tallies.items():
             print(tally.row(ways[way]))
+        beside[name] = beside_pivotal(name, tallies, 200 if quick else 2000)
         search_figures[name] = {way: tally.figures() for way, tally in tallies.items()}
         factors.append(factor)
     print(f"{time.monotonic() - started:.0f} s so far")
@@ -360,6 +425,7 @@ def main() -> None:
             }
             | {name: round(float(value), 4) for name, value in measured.items()}
             | {"reuse_factor": round(min(factors), 3), "search": search_figures}
+            | {"pivotal": dict(zip(("small", "large", "cancelled"), beside.values(), strict=True))}
             | trained
         )
     )

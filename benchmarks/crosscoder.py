@@ -4,6 +4,7 @@ Planted worlds (32 channels a model, 40 shared concepts, 4 of A alone, 4 of B al
 batches of 128, 2,500 steps): recall of A's own concepts, variance explained, and how many of them land in
 A's block, which nothing in the loss asks for. Speed: pairs of activations a second beside SAELens'
 BatchTopK trainer on the two models' activations side by side, the same products, in turns in one process.
+The same trainer also learns the planted worlds, on equal data in equal steps, at the best of three rates.
 On the tool-calling organisms: the steering of one feature beside random directions of its norm, and
 spillover beside shuffled pairs.
 """
@@ -31,13 +32,15 @@ from ramify.examine.crosscoder.audit import exclusivity
 from ramify.examine.crosscoder.model import CrossCoder
 from ramify.examine.crosscoder.normalizer import Normalizer
 from ramify.examine.crosscoder.partition import Partition
-from ramify.examine.crosscoder.planted import planted_world, recall
+from ramify.examine.crosscoder.planted import PlantedWorld, planted_world, recall
 from ramify.examine.crosscoder.sources import ArrayPairs
 from ramify.examine.crosscoder.train import TrainSettings, train
 
 Floats = NDArray[np.float32]
 #: Of the dictionary, exclusive to each model; the figures are of this share.
 SHARE = 0.06
+#: Peak learning rates that the public trainer is tried at; ours takes its own default, 2.3e-3 here.
+RATES = (1e-3, 2.3e-3, 5e-3)
 
 
 # -- planted concepts and the fold ---------------------------------------------------------------
@@ -66,9 +69,64 @@ def skewed(source: ArrayPairs, seed: int) -> ArrayPairs:
     return ArrayPairs(*sides)
 
 
+def concepts(a: Floats, b: Floats, world: PlantedWorld) -> tuple[float, float]:
+    """Share of A's own concepts and of all of them that a dictionary's directions, [f, d] a model, find.
+
+    As :func:`recall` has it: a cosine above 0.9, in each model that has the concept, and for a concept of one
+    model more than nine tenths of the feature's length there.
+    """
+    lengths = np.stack([np.linalg.norm(x, axis=1) for x in (a, b)])
+    share = lengths[0] / np.maximum(lengths.sum(0), 1e-12)
+    fits = [
+        (own @ (x / np.maximum(size, 1e-12)[:, None]).T) > 0.9
+        for own, x, size in ((world.a, a, lengths[0]), (world.b, b, lengths[1]))
+    ]
+    in_a, in_b = (np.abs(own).sum(1) > 0 for own in (world.a, world.b))
+    both = (in_a & in_b)[:, None]
+    found = np.where(both, fits[0] & fits[1], np.where(in_a[:, None], fits[0] & (share > 0.9), False))
+    found |= ~in_a[:, None] & fits[1] & (share < 0.1)
+    each = found.any(1)
+    return float(each[in_a & ~in_b].mean()), float(each.mean())
+
+
+def planted_peer(seed: int, rate: float, steps: int = 2_500, batch: int = 128) -> tuple[float, float, float]:
+    """SAELens' trainer on a planted world: A's own and all concepts found, variance explained, held out."""
+    world = planted_world(seed=seed)
+    given, held = (
+        torch.from_numpy(np.concatenate(world.sample(count, start + seed).chunk(0), axis=1))
+        for count, start in ((60_000, 100), (5_000, 200))
+    )
+    sae = fit_sae(given, 128, 3, steps, batch, rate, seed)
+    with torch.no_grad():
+        fve = explained(held, sae(held))
+    w = sae.W_dec.detach().numpy()
+    return *concepts(w[:, :32], w[:, 32:], world), fve
+
+
+def beside_planted(ours: dict[str, Any], seeds: range, rates: tuple[float, ...] = RATES) -> dict[str, Any]:
+    """The public trainer's recovery at the best of some rates, beside ours on the same worlds."""
+    told = {rate: np.array([planted_peer(seed, rate) for seed in seeds]) for rate in rates}
+    own_side = np.array(ours["beside"])[list(seeds)]
+    best = max(told, key=lambda rate: tuple(told[rate][:, 1:].mean(0)))
+    print(f"planted worlds, seeds {list(seeds)}      A's own   all concepts    fve (held-out pairs)")
+    rows = [(f"SAELens, rate {rate:g}", found) for rate, found in told.items()]
+    for name, found in [("ours", own_side), *rows]:
+        own, every, fve = found.mean(0)
+        print(f"{name:36s} {own:7.3f} {every:14.3f} {fve:6.4f}")
+    print()
+    mine, theirs = own_side.mean(0), told[best].mean(0)
+    return {
+        "found": round(float(mine[1]), 4),
+        "peer_recall": round(float(theirs[0]), 4),
+        "peer_found": round(float(theirs[1]), 4),
+        "fve_gap": round(float(mine[2] - theirs[2]), 4),
+    }
+
+
 def planted(shares: tuple[float, ...], seeds: range) -> dict[str, Any]:
     """Recall, variance explained, capture, forbidden weights and fold error over worlds."""
-    told: dict[str, Any] = {"recall": [], "fve": [], "captured": [], "forbidden": 0.0, "fold": 0.0}
+    told: dict[str, Any] = {"recall": [], "fve": [], "captured": [], "beside": []}
+    told |= {"forbidden": 0.0, "fold": 0.0}
     print("exclusive share  seed  recall    fve    L0  in A's block  carried by both  dead  activations/s")
     for share in shares:
         for seed in seeds:
@@ -89,6 +147,8 @@ def planted(shares: tuple[float, ...], seeds: range) -> dict[str, Any]:
                 told["recall"].append(found.recall)
                 told["fve"].append(round(found.fve, 4))
                 told["captured"].append(found.captured)
+                sides = (model.directions(which).detach().numpy() for which in ("A", "B"))
+                told["beside"].append((*concepts(*sides, world), held_out(model, held)))
     other = CrossCoder((32, 32), 128, 3, "batch_topk", Partition(0.06, 0.06), seed=0)
     source = skewed(planted_world(seed=0).sample(20_000, 1), 2)
     train(other, source, TrainSettings(steps=300, batch=128))
@@ -96,6 +156,15 @@ def planted(shares: tuple[float, ...], seeds: range) -> dict[str, Any]:
     told["fold"] = fold_error(other, source)
     print(f"largest forbidden weight {told['forbidden']:g}, fold error {told['fold']:.1e}\n")
     return told
+
+
+def held_out(model: CrossCoder, source: ArrayPairs) -> float:
+    """Variance explained of pairs read as one batch, as the public trainer's layer reads them."""
+    a, b = (torch.from_numpy(x) for x in source.chunk(0))
+    with torch.no_grad():
+        return explained(
+            torch.cat([a, b], dim=1), torch.cat(model.decode(model.encode(a, b, mode="batch")), dim=1)
+        )
 
 
 # -- speed beside a public trainer -----------------------------------------------------------------
@@ -137,29 +206,41 @@ def ours(x: Floats, size: Size, steps: int) -> tuple[float, float]:
     return steps * size.batch / spent, explained(torch.from_numpy(x[:4096]), rebuilt)
 
 
-def theirs(x: Floats, size: Size, steps: int) -> tuple[float, float]:
-    """The same for SAELens' trainer of a BatchTopK SAE that is as wide as both models."""
+def fit_sae(x: torch.Tensor, features: int, k: int, steps: int, batch: int, rate: float, seed: int) -> Any:
+    """SAELens' BatchTopK SAE of rows, trained with warm-up and decay as ours has them."""
+    trainer = sae_trainer(x, features, k, steps, batch, rate, seed)
+    trainer.fit()
+    return trainer.sae
+
+
+def sae_trainer(
+    x: torch.Tensor, features: int, k: int, steps: int, batch: int, rate: float = 3e-4, seed: int = 0
+) -> Any:
+    """SAELens' trainer of a BatchTopK SAE, ready to start."""
     from sae_lens.config import SAETrainerConfig
     from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAE, BatchTopKTrainingSAEConfig
     from sae_lens.training.sae_trainer import SAETrainer
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     sae = BatchTopKTrainingSAE(
-        BatchTopKTrainingSAEConfig(
-            d_in=2 * size.width, d_sae=size.dictionary, k=size.k, decoder_init_norm=1.0
-        )
+        BatchTopKTrainingSAEConfig(d_in=x.shape[1], d_sae=features, k=k, decoder_init_norm=1.0)
     )
     plan = SAETrainerConfig(
-        total_training_samples=steps * size.batch, train_batch_size_samples=size.batch, lr=3e-4, lr_end=3e-5,
+        total_training_samples=steps * batch, train_batch_size_samples=batch, lr=rate, lr_end=rate / 10,
         lr_warm_up_steps=min(1_000, steps // 20), lr_decay_steps=steps // 5,
     )  # fmt: skip
-    trainer = SAETrainer(plan, sae, rows(torch.from_numpy(x), size.batch))
+    return SAETrainer(plan, sae, rows(x, batch))
+
+
+def theirs(x: Floats, size: Size, steps: int) -> tuple[float, float]:
+    """The same for SAELens' trainer of a BatchTopK SAE that is as wide as both models."""
+    trainer = sae_trainer(torch.from_numpy(x), size.dictionary, size.k, steps, size.batch)
     began = time.perf_counter()
     trainer.fit()
     spent = time.perf_counter() - began
     part = torch.from_numpy(x[:4096])
     with torch.no_grad():
-        rebuilt = sae(part)
+        rebuilt = trainer.sae(part)
     return steps * size.batch / spent, explained(part, rebuilt)
 
 
@@ -238,6 +319,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dictionary = planted((SHARE,) if options.quick else (0.0, SHARE, 0.12), range(3))
     peer()
+    quick_plan = (range(1), RATES[-1:])
+    public = beside_planted(dictionary, *(quick_plan if options.quick else (range(3), RATES)))
     tool_use = told(other)
     torch.set_num_threads(threads)
     ratio = speed(options.quick)
@@ -248,6 +331,7 @@ def main() -> None:
                 "fve": dictionary["fve"],
                 "forbidden_weight_max": dictionary["forbidden"],
                 "fold_error": dictionary["fold"],
+                "planted": public,
                 **tool_use,
                 "acts_per_s_ratio": round(ratio, 2),
             }

@@ -6,6 +6,12 @@ branching decoder also returns log-probs and starts from an empty cache; the pee
 The decoder runs linear layers through oneDNN with packed weights. "Packed generate" gives the peers that
 too (transformers does not offer it), so that what sharing and batching gain is seen apart.
 
+llama.cpp runs the same weights as GGUF in float32, in a process of its own: the trace is decoded once, the
+branches of a point share its cells (`llama_memory_seq_cp`), and a pass feeds one token of every branch of
+several points; the full form tries how many. It lives in an environment of its own, compiled for this
+processor on the first run (without --quick; needs a C++ compiler) or named by RAMIFY_LLAMA, a Python that
+has it.
+
 `--quick` forks at fewer points of the larger models, on all sides alike, and leaves out the left-padded
 batches, which were hardly ever faster than a call per point.
 """
@@ -13,6 +19,7 @@ batches, which were hardly ever faster than a call per point.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import math
@@ -26,6 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from parts.llama_forks import BEST, TRIED, Task, llama, llama_python
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.loop import BranchDecoder
@@ -159,6 +167,18 @@ def generate_with_prefix_cache(work: Work) -> Callable[[], None]:
     return run
 
 
+def generate_static(work: Work) -> Callable[[], None]:
+    """A call per point with a static cache."""
+
+    def run() -> None:
+        for point in work.points:
+            ids = torch.from_numpy(point)[None]
+            mask = torch.ones_like(ids)
+            generate(work.model, ids, mask, num_return_sequences=DRAWS, cache_implementation="static")
+
+    return run
+
+
 def with_our_products(work: Work, run: Callable[[], None]) -> Callable[[], None]:
     """A peer whose linear layers multiply as ours do: what is left is the gain of sharing and batching."""
     linears = PackedLinears(work.model)
@@ -202,12 +222,13 @@ def bytes_moved(work: Work, size: Size) -> float:
 
 
 def clock(run: Callable[[], object]) -> float:
+    """Seconds of a call, or those it says it took."""
     start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+    told = run()
+    return told if isinstance(told, float) else time.perf_counter() - start
 
 
-def in_turns(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+def in_turns(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The fastest of several rounds, all sides one after another in each, so load hits all alike."""
     best = dict.fromkeys(sides, math.inf)
     for _ in range(rounds):
@@ -220,7 +241,7 @@ def in_turns(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, flo
     return best
 
 
-def measure(name: str, quick: bool, rounds: int | None) -> tuple[dict[str, float], Work]:
+def measure(name: str, quick: bool, rounds: int | None, python: str | None) -> tuple[dict[str, float], Work]:
     size = SIZES[name]
     trace = np.random.default_rng(0).integers(0, size.vocabulary, TRACE)
     count = size.quick_points if quick else POINTS
@@ -230,7 +251,7 @@ def measure(name: str, quick: bool, rounds: int | None) -> tuple[dict[str, float
     ]
     work = Work(size.build(), trace, [trace[:cut] for cut in cuts])
     work_ours = Work(work.model, trace, [trace[:cut].astype(np.int32) for cut in cuts])
-    sides = {
+    sides: dict[str, Callable[[], object]] = {
         "ours": ours(work_ours),
         "bare products, plain": matrix_products(work),
         "bare products, packed": with_our_products(work, matrix_products(work)),
@@ -241,9 +262,19 @@ def measure(name: str, quick: bool, rounds: int | None) -> tuple[dict[str, float
     }
     for rows in () if quick else (256, work.branches):
         sides[f"generate, left-padded {rows}"] = generate_padded(work, rows)
+    if not quick or name == "small":
+        sides["generate, static cache"] = generate_static(work)
     for run in list(sides.values())[:3]:
         run()
-    return in_turns(sides, rounds or (1 if quick else 3)), work
+    with contextlib.ExitStack() as stack:
+        task = Task(trace.tolist(), cuts, DRAWS, TOKENS)
+        for setting in (BEST, *(() if quick else TRIED)) if python else ():
+            forks = stack.enter_context(llama(work.model, task, python or "", *setting))
+            sides[f"llama.cpp, {forks.label}"] = forks.shared
+            forks.shared()
+            if setting == BEST and not quick and name == "small":
+                sides["llama.cpp, one by one"] = forks.one_by_one
+        return in_turns(sides, rounds or (1 if quick else 3)), work
 
 
 def main() -> None:
@@ -256,12 +287,16 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     console = Console()
     table = Table("size", "points", "side", "seconds", "tokens/s", "ours is faster by")
-    keys = ("vs_generate", "vs_prefix_reuse", "tokens_per_s", "limit_share", "vs_packed", "vs_packed_reuse")
+    python = llama_python(make=not options.quick)
+    keys = (
+        "vs_generate", "vs_prefix_reuse", "tokens_per_s", "limit_share", "vs_packed", "vs_packed_reuse",
+        "vs_llama",
+    )  # fmt: skip
     result: dict[str, dict[str, float]] = {key: {} for key in keys}
     speed = bandwidth()
     for name in options.sizes.split(","):
         print(f"{name}:", flush=True)
-        seconds, work = measure(name, options.quick, options.rounds)
+        seconds, work = measure(name, options.quick, options.rounds, python)
         tokens = work.branches * TOKENS
         for side, value in sorted(seconds.items(), key=lambda pair: pair[1]):
             ratio = f"{value / seconds['ours']:.2f}x"
@@ -275,6 +310,9 @@ def main() -> None:
         result["tokens_per_s"][name] = round(tokens / seconds["ours"])
         limit = min(v for side, v in seconds.items() if side.startswith("bare products"))
         result["limit_share"][name] = round(limit / seconds["ours"], 3)
+        other = [v for side, v in seconds.items() if side.startswith("llama.cpp")]
+        if other:
+            result["vs_llama"][name] = round(min(other) / seconds["ours"], 2)
         packed = seconds["packed generate, a call per point"], seconds["packed generate with prefix cache"]
         result["vs_packed"][name] = round(packed[0] / seconds["ours"], 2)
         result["vs_packed_reuse"][name] = round(packed[1] / seconds["ours"], 2)

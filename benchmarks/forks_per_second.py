@@ -2,10 +2,10 @@
 
 The work: 50 continuations of 16 tokens behind each of 100 sentences of one trace (5.4 tokens each on
 average), on a random Llama of 2 layers x 128, float32, two threads, temperature 1. Peers run in the same
-process, in turns, each at its best: a call per boundary with 50 return sequences, left-padded batches, and a
-trace cache that is cropped and expanded by hand (which `generate` does not do by
-itself). `ratio` is against
-the best plain `generate`.
+process, in turns, each at its best: a call per boundary with 50 return sequences (with a dynamic and a static
+cache), left-padded batches, and a trace cache that is cropped and expanded by hand (which `generate` does not
+do by itself). `ratio` is against the best plain `generate`. llama.cpp draws the same forks from one decoded
+trace, where `fork_throughput.py` has installed it.
 
 Then the same forks are made through the tree, and every recorded continuation is drawn again from its noise
 key, in another order and other batches: `replay_rate` is the share that comes out token by token as recorded.
@@ -14,6 +14,7 @@ key, in another order and other batches: `replay_rate` is the share that comes o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import math
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from parts.llama_forks import BEST, Task, llama, llama_python
 from ramify.core.fork.arm import prepare, run_jobs
 from ramify.core.grow.plant import plant_prompt
 from ramify.core.policy.base import Request, Sampling, sample_all
@@ -94,11 +96,11 @@ def generate(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, **op
     assert out.shape[1] == ids.shape[1] + TOKENS
 
 
-def per_boundary(model: PreTrainedModel, prefixes: list[np.ndarray]) -> Callable[[], None]:
+def per_boundary(model: PreTrainedModel, prefixes: list[np.ndarray], **options: object) -> Callable[[], None]:
     def run() -> None:
         for prefix in prefixes:
             ids = torch.from_numpy(prefix.astype(np.int64))[None]
-            generate(model, ids, torch.ones_like(ids), num_return_sequences=DRAWS)
+            generate(model, ids, torch.ones_like(ids), num_return_sequences=DRAWS, **options)
 
     return run
 
@@ -138,15 +140,16 @@ def cropped_cache(model: PreTrainedModel, prefixes: list[np.ndarray]) -> Callabl
     return run
 
 
-def in_turns(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+def in_turns(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The fastest of several rounds, all sides one after another in each, so load hits all alike."""
     best = dict.fromkeys(sides, math.inf)
     for _ in range(rounds):
         for name, run in sides.items():
             for _ in range(3 if best[name] < 2.0 or name == "ours" else 1):
                 start = time.perf_counter()
-                run()
-                best[name] = min(best[name], time.perf_counter() - start)
+                told = run()
+                spent = told if isinstance(told, float) else time.perf_counter() - start
+                best[name] = min(best[name], spent)
             print(f"  {name}: {best[name]:.2f} s", flush=True)
     return best
 
@@ -192,15 +195,24 @@ def main() -> None:
         points = [found[0].before, *(piece.after for piece in found[:-1])]
         assert len(points) == SENTENCES
         prefixes = [np.ascontiguousarray(tree.path(point).tokens) for point in points]
-        sides = {
+        sides: dict[str, Callable[[], object]] = {
             "ours": ours(model, prefixes),
             "generate, a call per boundary": per_boundary(model, prefixes),
             "generate, cropped and expanded cache": cropped_cache(model, prefixes),
         }
+        if not options.quick:
+            sides["generate, static cache"] = per_boundary(model, prefixes, cache_implementation="static")
         for rows in () if options.quick else (250, 500):
             sides[f"generate, left-padded {rows}"] = left_padded(model, prefixes, rows)
         sides["ours"]()
-        seconds = in_turns(sides, 1 if options.quick else 3)
+        with contextlib.ExitStack() as stack:
+            python = llama_python(make=False)
+            if python:
+                task = Task(prefixes[-1].tolist(), [len(prefix) for prefix in prefixes], DRAWS, TOKENS)
+                sides["llama.cpp, one decoded trace"] = stack.enter_context(
+                    llama(model, task, python, *BEST)
+                ).shared
+            seconds = in_turns(sides, 1 if options.quick else 3)
         seconds["ours, recorded on a tree"], leaves = recorded(policy, tree, points)
         rate = replay(policy, tree, leaves)
     table = Table("side", "seconds", "forks/s", "times ours", title=f"{len(leaves)} forks of {TOKENS} tokens")
@@ -208,11 +220,14 @@ def main() -> None:
         table.add_row(side, f"{value:.2f}", f"{len(leaves) / value:,.0f}", f"{value / seconds['ours']:.2f}")
     console = Console()
     console.print(table)
-    plain = [v for side, v in seconds.items() if side.startswith("generate,") and "cache" not in side]
+    plain = [v for side, v in seconds.items() if side.startswith("generate,") and "cropped" not in side]
     against = seconds["generate, cropped and expanded cache"] / seconds["ours"]
     console.print(f"trace of {len(prefixes[-1])} tokens; against the hand-cropped cache {against:.2f}x")
     console.print(f"{rate:.2%} of {len(leaves)} recorded continuations were drawn again token by token")
-    print(json.dumps({"ratio": round(min(plain) / seconds["ours"], 2), "replay_rate": rate}))
+    told = {"ratio": min(plain) / seconds["ours"], "vs_cropped": against}
+    if python:
+        told["vs_llama"] = seconds["llama.cpp, one decoded trace"] / seconds["ours"]
+    print(json.dumps({key: round(value, 2) for key, value in told.items()} | {"replay_rate": rate}))
 
 
 if __name__ == "__main__":

@@ -1,211 +1,48 @@
 """Formats: speed, bounded memory, what survives a round trip, what leaks, and what breaks a parser.
 
 Run: python benchmarks/formats.py [--quick]. Every reader of the package is fuzzed with changed and cut files
-of its own format (hypothesis, the same inputs in every run): it may refuse an input as bad, and nothing else.
-A file of JSON lines (1 GB; quick: 50 MB) is imported by the command line in a process of its own, beside one
-of 5 MB: the difference of their peaks is what size costs.
+of its own format (``tools/fuzz_formats.py``, the same inputs in every run): it may refuse an input as bad,
+and nothing else. A file of JSON lines (1 GB; quick: 50 MB) is imported by the command line in a process of
+its own, beside one of 5 MB: the difference of their peaks is what size costs.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import gzip
 import io
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
-
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
-from ramify.core.errors import UserError  # noqa: E402
+import fuzz_formats  # noqa: E402
 from ramify.core.tree import Tree  # noqa: E402
-from ramify.core.tree.formats import BinaryWriter, Reader, Redactor, reader_for, readers, writers  # noqa: E402
+from ramify.core.tree.formats import BinaryWriter, Redactor, reader_for, readers, writers  # noqa: E402
+from ramify.core.tree.formats.base import ItemReader  # noqa: E402
+from support.fuzz_seeds import seeds_of  # noqa: E402
 from support.secret_samples import samples  # noqa: E402
 from support.told import told  # noqa: E402
 
-FIXTURES = ROOT / "tests/core/tree/formats/fixtures"
-CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
-CHAT = [
-    {"role": "user", "content": "What is there?"},
-    {"role": "assistant", "content": "I look.", "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "c", "content": "dark"},
-    {"role": "assistant", "content": "It is dark."},
-]
-STEP = {
-    "source": "agent", "message": "I look.", "tool_calls": [{"tool_call_id": "c", "function_name": "look"}],
-    "observation": {"results": [{"source_call_id": "c", "content": "dark"}]}, "metrics": {"prompt_tokens": 3},
-}  # fmt: skip
-ATIF = {
-    "schema_version": "ATIF-v1.7",
-    "agent": {"name": "a", "version": "1"},
-    "steps": [{"source": "user", "message": "go"}, STEP],
-}
-ROW = {"prompt": CHAT[:1], "completion": CHAT[1:], "reward": 0.5, "task": "t", "metrics": {"m": 1.0}}
-WORLD = {"prompt": ["a"], "response": ["b"], "turn_idx": 1, "system_str": "s", "task": "mcp"}
-SCREEN = {"step_num": 1, "action": "x", "accessibility_tree": "<a><b name='n'/></a>"}
-PAIR = {"input": {"messages": CHAT[:1]}, "preferred_output": CHAT[3:], "non_preferred_output": CHAT[3:]}
-#: One file or object of each format, by the reader's name; a reader without one is fuzzed with all of them.
-SEEDS: dict[str, tuple[Any, ...]] = {
-    "openai-chat": ({"messages": CHAT, "metadata": {"user": 7}},),
-    "verifiers": (ROW, "verifiers-traces.jsonl"),
-    "atif": (ATIF, "atif.jsonl"),
-    "inspect": ("inspect.eval", "inspect-killed.eval", "inspect.json.gz"),
-    "agentworldbench": (WORLD,),
-    "osworld": (SCREEN,),
-    "openai-preference": (PAIR,),
-    "art": ("art.jsonl", "art-logged.jsonl"),
-    "skyrl": ("skyrl-dump.jsonl",),
-    "verl": ("verl-dump.jsonl",),
-    "mini-swe-agent": ("mini-tools.traj.json", "mini-text.traj.json", "mini-responses.traj.json"),
-    "parquet": ("art.parquet", "trl-completions.parquet"),
-    "trl": ("trl-completions.parquet",),
-    "llm": ("llm-0.26.db.gz", "llm-0.36.db.gz"),
-}
-ODD: tuple[Any, ...] = (
-    None, 0, -1, 1e308, float("nan"), "", "x", [], {}, [1], {"a": 1}, [[]], [{}], "\ud800", 10**30, 10**500,
-    True, "a" * 5000,
-)  # fmt: skip
-#: Seconds of processor time that one input may take, and megabytes that all after the first thousand may add.
-SLOW, GROWTH = 10.0, 64
-#: Inputs that hypothesis draws in one go.
-PART = 1000
-
-
-def raw(item: Any) -> bytes:
-    """The bytes of a seed: a file's (unpacked, where it was packed to be small), or an object's line."""
-    if not isinstance(item, str):
-        return json.dumps(item).encode() + b"\n"
-    data = (FIXTURES / item).read_bytes()
-    return gzip.decompress(data) if item.endswith(".gz") else data
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every holder and key in a document."""
-    todo = [value]
-    while todo:
-        holder = todo.pop()
-        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
-        for key in keys:
-            yield holder, key
-            if isinstance(holder[key], (dict, list)):
-                todo.append(holder[key])
-
-
-def changed_json(draw: Any, data: bytes) -> bytes | None:
-    """A document or its first line with places changed to something odd; None where it is no JSON."""
-    first, _, rest = data.partition(b"\n")
-    try:
-        body = json.loads(first)
-    except ValueError:
-        try:
-            body, rest = json.loads(data), b""
-        except ValueError:
-            return None
-    for _ in range(draw(st.integers(1, 3))):
-        found = list(places(body)) if isinstance(body, (dict, list)) else []
-        if not found:
-            break
-        holder, key = found[draw(st.integers(0, len(found) - 1))]
-        if draw(st.booleans()):
-            holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
-        else:
-            del holder[key]
-    return json.dumps(body).encode() + (b"\n" + rest if rest else b"")
-
-
-@st.composite
-def inputs(draw: Any, seeds: list[bytes]) -> bytes:
-    """A seed with a place of its JSON changed, with bytes changed, cut, doubled; or bytes of no format."""
-    data = draw(st.sampled_from(seeds))
-    how = draw(st.integers(0, 9))
-    if how < 5 and (made := changed_json(draw, data)) is not None:
-        return made
-    if how == 9:
-        deep = draw(
-            st.sampled_from(
-                [b"[", b'{"a":', b'{"messages":[', b"\xff\xfe", b"PK\x03\x04", b"\0", b"SQLite format 3\0"]
-            )
-        )
-        return deep * draw(st.integers(1, 3000)) + draw(st.binary(max_size=64))
-    made = bytearray(data)
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, max(0, len(made) - 1)))
-        made[at : at + draw(st.integers(0, 8))] = draw(st.binary(max_size=8))
-    end = draw(st.integers(0, len(made)))
-    return bytes(made[:end] if draw(st.booleans()) else made)
-
-
-def fuzz(reader: Reader, count: int, folder: Path) -> tuple[int, list[str]]:
-    """Read changed files; how many, and what was raised that is not a refusal, took too long, or grew."""
-    names = SEEDS.get(reader.name) or tuple(one for many in SEEDS.values() for one in many)
-    seeds = [raw(name) for name in names]
-    file = folder / f"fuzz-{reader.name}"
-    failures: list[str] = []
-    done = 0
-
-    def read(data: bytes) -> None:
-        nonlocal done
-        file.write_bytes(data)
-        done += 1
-        start = time.process_time()
-        try:
-            # Into a tree, for what a reader lets pass must be storable too.
-            with Tree.memory() as tree:
-                tree.read_file(file, reader, redactor=Redactor())
-        except UserError:
-            pass  # a refusal with its reason is what damage is to get
-        except Exception as error:  # what a fuzzer is for
-            failures.append(f"{reader.name}: {error!r}"[:300])
-        if time.process_time() - start > SLOW:
-            failures.append(f"{reader.name}: {time.process_time() - start:.0f} s for {len(data):,} bytes")
-
-    before = 0.0
-    # In parts, for hypothesis remembers what it tried, and memory is to be the parser's alone.
-    for number in range(-(-count // PART)):
-        examples = min(PART, count - number * PART)
-        chosen = settings(
-            max_examples=examples,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        seed(number)(chosen(given(inputs(seeds))(read)))()
-        before = before or peak_mb()
-    if peak_mb() - before > GROWTH:
-        failures.append(f"{reader.name}: memory grew by {peak_mb() - before:.0f} MB")
-    return done, failures
-
-
-def peak_mb() -> float:
-    """Most memory that this process held, MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+#: Formats of text that are written, whose good files go around.
+AROUND = ("native", "openai-chat", "verifiers", "atif")
 
 
 def speed(folder: Path, count: int) -> dict[str, float]:
     """Items read into a tree per second of processor time, by format, for those whose items are lines."""
     found = {}
     for reader in readers():
-        seeds = SEEDS.get(reader.name, ())
-        if not seeds or (isinstance(seeds[0], str) and not seeds[0].endswith(".jsonl")):
+        if not isinstance(reader, ItemReader) and reader.name != "osworld":
             continue
-        line = raw(seeds[0]).partition(b"\n")[0].decode()
+        line = next(seed for seed in seeds_of(reader.name) if seed.startswith(b"{")).partition(b"\n")[0]
         body = json.loads(line)
-        if not isinstance(body, dict):
-            continue
         file = folder / f"{reader.name}.jsonl"
         file.write_text("".join(json.dumps(body | {"row": n}) + "\n" for n in range(count)))
         start = time.process_time()
@@ -219,11 +56,11 @@ def identity(folder: Path) -> tuple[int, int]:
     """Imports, exports and imports again; how many, and how many were not the same tree."""
     failures = checks = 0
     for writer in writers():
-        if isinstance(writer, BinaryWriter) or writer.name not in ("native", *SEEDS):
+        if isinstance(writer, BinaryWriter) or writer.name not in AROUND:
             continue
-        for item in SEEDS.get(writer.name, (ATIF, "verifiers-traces.jsonl")):
+        for item in seeds_of(writer.name):
             source, out = folder / f"identity-{checks}", folder / f"identity-{checks}.out"
-            source.write_bytes(raw(item))
+            source.write_bytes(item)
             before = loaded(source)
             with io.StringIO() as text:
                 writer.write(before.records(), text)
@@ -303,6 +140,12 @@ def main() -> None:
     """Measure, print a table, and one JSON object last."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="50 MB, 40 inputs for each parser")
+    parser.add_argument(
+        "--fuzz",
+        type=Path,
+        default=ROOT / "build/fuzz",
+        help="folder of tools/fuzz_formats.py, which goes on there",
+    )
     parser.add_argument("--inputs", type=int, help="fuzzed inputs for each parser")
     parser.add_argument("--megabytes", type=float, help="size of the file that is imported")
     given_ = parser.parse_args()
@@ -324,7 +167,7 @@ def main() -> None:
         figures["secrets"], figures["secrets_leaked"] = leaks(folder, range(3 if given_.quick else 50))
         print(f"round trips {figures['identity_checks']}, not the same {figures['identity_failures']}")
         print(f"secrets {figures['secrets']:,}, leaked {figures['secrets_leaked']}")
-        total, failures = fuzzed(folder, count)
+        total, failures = fuzzed(folder if count < fuzz_formats.BLOCK else given_.fuzz, count)
     figures |= {"fuzz_inputs": total, "fuzz_parsers": len(readers()), "fuzz_failures": len(failures)}
     for failure in failures[:20]:
         print(f"  {failure}")
@@ -332,15 +175,20 @@ def main() -> None:
     print(json.dumps(figures | {"quick": given_.quick}))
 
 
-def fuzzed(folder: Path, count: int, say: Callable[[str], None] = lambda line: None) -> tuple[int, list[str]]:
-    """Fuzz every reader."""
-    total, failures = 0, []
-    for reader in readers():
-        done, bad = fuzz(reader, count, folder)
-        total += done
-        failures += bad
-        say(f"{reader.name}: {done:,} inputs, {len(bad)} failures")
-    return total, failures
+def fuzzed(folder: Path, count: int) -> tuple[int, list[str]]:
+    """Fuzz every reader, a few inputs here, many in watched processes; how many, and failures."""
+    if count < fuzz_formats.BLOCK:
+        states = [fuzz_formats.fuzz_here(reader.name, count, folder) for reader in readers()]
+        bad = [f"{state.parser}: {one['where']}: {one['what']}" for state in states for one in state.failures]
+        return sum(state.done for state in states), bad
+    tool = [sys.executable, str(ROOT / "tools/fuzz_formats.py")]
+    done = subprocess.run(
+        [*tool, "--inputs", str(count), "--folder", str(folder)], capture_output=True, text=True, check=False
+    )
+    told_of = done.stdout.splitlines()
+    figures = json.loads(told_of[-1])
+    bad = [line.strip() for line in told_of if line.startswith(" ")]
+    return figures["fuzz_inputs"], bad or ["failed"] * figures["fuzz_failures"]
 
 
 if __name__ == "__main__":

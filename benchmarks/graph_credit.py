@@ -8,6 +8,10 @@ layout meets the same noise, and differences are paired by layout.
 An estimator whose advantages are larger takes longer steps at the same rate, which alone looks like faster
 learning. So the headline scales all advantages of a group to root mean square 1; the same without it,
 and each estimator at its own best rate (chosen on other layouts), stand beside it.
+
+Then credit beside the truth: policies of exactly known values, the advantage of every step by backward
+induction, and on the same rollouts GiGPO as its paper has it (the group formula of verl-agent, arXiv
+2505.10978), the group advantages of TRL's own code, and ours: how much of the true credit each explains.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from parts import credit_truth
 from ramify.core.stats import Interval, paired_t
 from ramify.learn.credit.graph import CreditSettings, StateGraph, step_advantages
 from ramify.learn.credit.graph.advantages import (
@@ -297,6 +302,32 @@ def figures(rows: list[dict[str, object]]) -> dict[str, object]:
     return {**block("head"), **lows, "as_published": block("plain"), "tuned": tuned}
 
 
+def truth(count: int, groups: int) -> dict[str, object]:
+    """How much of the true credit each side explains; a peer stands for its better setting."""
+    values = credit_truth.compare(list(layouts(count, 2)), SLIPS, groups)
+    print(f"credit beside the truth, {count} layouts, success {credit_truth.LEVELS}, slip {SLIPS}")
+    print("                             true credit explained   right signs of the steps that matter")
+    for name, (share, sign) in values.items():
+        print(f"  {name:26s} {share.mean():21.4f} {sign.mean():20.3f}")
+    best = {
+        side: max(names, key=lambda name: values[name][0].mean())
+        for side, names in credit_truth.SIDES.items()
+    }
+    shares = {side: values[name][0].mean(0) for side, name in best.items()}
+    chain = credit_truth.Chain.of(0, 14, 35, SLIPS[1])
+    same = credit_truth.agreement(credit_truth.rollouts(chain, 0.5, 20, np.random.default_rng(3)))
+    steps, seconds = credit_truth.runtimes(groups * 20)
+    print(f"our GiGPO against the paper's formulas: largest difference {same:.1e}")
+    print(f"seconds for {steps:,.0f} steps: " + ", ".join(f"{k} {v:.4f}" for k, v in seconds.items()))
+    told: dict[str, object] = {f"{side}_explained": round(float(v.mean()), 4) for side, v in shares.items()}
+    for side in ("gigpo", "trl"):
+        told[f"over_{side}"] = round(float(shares["g2po"].mean() / shares[side].mean()), 3)
+        told[f"over_{side}_low"] = round(gain(shares[side], shares["g2po"]).low, 4)
+        told[f"seconds_{side}_over_ours"] = round(seconds[best[side]] / seconds[best["g2po"]], 4)
+    told["signs"] = {side: round(float(values[name][1].mean()), 4) for side, name in best.items()}
+    return told | {"gigpo_difference": same}
+
+
 def main() -> None:
     """Measure, print the tables, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -308,6 +339,7 @@ def main() -> None:
         rows = [future.result() for future in waiting]
     # Alone on the machine, for these are timings.
     rates, part = speed(), share(1 if options.quick else 4)
+    known = truth(8, 16) if options.quick else truth(24, 48)
     for row in rows:
         table(row)
     print("steps per second at 1,000,000 steps:", {name: round(rate) for name, rate in rates.items()})
@@ -318,7 +350,12 @@ def main() -> None:
     print(f"{time.monotonic() - started:.0f} s")
     print(
         json.dumps(
-            {**figures(rows), "steps_per_s": round(rates["g2po"]), "update_share": round(part["share"], 5)}
+            {
+                **figures(rows),
+                "steps_per_s": round(rates["g2po"]),
+                "update_share": round(part["share"], 5),
+                "truth": known,
+            }
         )
     )
 

@@ -2,6 +2,10 @@
 
 Run: python benchmarks/store.py [--quick]. Beside each figure stands the ceiling: the same rows written
 or read with the standard library's sqlite3 and the same durability, without a tree around it.
+
+Then one log of inspect_ai and the tree imported from it: opening, filtering by score, reading one sample,
+searching the texts, and the sizes of both files. inspect_ai lives in an environment of its own, made on the
+first run (without --quick) or named by RAMIFY_INSPECT, the path of a Python that has it.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from parts.store_inspect import compare
 from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.tree import Draft, Tree, node_id
@@ -283,6 +288,7 @@ def main() -> None:
         found |= appending(folder, 15 if quick else 100, 200)
         found |= walking(folder, 200)
         found |= opening(folder, 100_000 if quick else 1_000_000)
+        beside = compare(folder, 200 if quick else 2000, 3 if quick else 9, make=not quick)
     rows = [
         ("rows appended per second, batches of 1,000", "append_rows_per_s", "raw_rows_per_s", "{:,.0f}"),
         ("one durable append, ms (median)", "append_ms", "raw_append_ms", "{:.2f}"),
@@ -302,7 +308,16 @@ def main() -> None:
     for label, ours, raw, form in rows:
         ceiling = form.format(found[raw]) if raw else ""
         print(f"{label:58} {form.format(found[ours]):>12} {ceiling:>12}")
-    keep = ("kills", "lost_committed", "reader_errors", "verify_findings", "open_nodes")
+    if beside:
+        print(f"\n{beside['samples']:,} samples, ms (median) {'ramify':>31} {'inspect_ai':>12}  times")
+        for name in ("open", "filter", "read", "search"):
+            mine, theirs, times = (beside[key.format(name)] for key in ("{}_ms", "peer_{}_ms", "{}_ratio"))
+            print(f"{name:45} {mine:12,.2f} {theirs:12,.2f} {times:6.1f}")
+        print(
+            f"{'megabytes':45} {beside['mb']:12,.2f} {beside['peer_mb']:12,.2f} {beside['size_ratio']:6.2f}"
+        )
+    found |= {"inspect": {key: round(value, 3) for key, value in beside.items()}}  # type: ignore[dict-item]
+    keep = ("inspect", "kills", "lost_committed", "reader_errors", "verify_findings", "open_nodes")
     print(json.dumps({k: v if k in keep else round(v, 3) for k, v in found.items()} | {"quick": quick}))
 
 

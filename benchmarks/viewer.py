@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import socket
 import statistics
@@ -23,7 +22,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,10 +29,11 @@ from typing import Any
 
 import numpy as np
 
+from parts.peer_env import peer_python
+from parts.store_inspect import NAMED, PEER
 from ramify.core.tree import Draft, Producer, Score, Tree, node_id
 from ramify.core.world.web.browser import FLAGS, executable
 
-PEER = "inspect_ai==0.3.285"
 NODES = 100_000
 WORDS = (
     "go",
@@ -140,27 +139,6 @@ def texts(path: Path, file: Path) -> None:
             print(json.dumps([node.kind, node.text]), file=out)
 
 
-def peer_python(quick: bool) -> str | None:
-    """A Python with inspect_ai: the one that is named, or one of its own, made where time allows."""
-    named = os.environ.get("RAMIFY_INSPECT")
-    if named:
-        return named
-    folder = Path.home() / ".cache" / "ramify" / "peers" / PEER.replace("==", "-")
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        if quick:
-            return None
-        venv.create(folder, with_pip=True, clear=True)
-        done = subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", PEER], capture_output=True, check=False
-        )
-        if done.returncode:
-            print(f"{PEER} cannot be installed: {done.stderr.decode()[-300:]}", file=sys.stderr)
-            return None
-        (folder / "ready").touch()
-    return str(python)
-
-
 def free_port() -> int:
     """A port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as open_:
@@ -251,10 +229,8 @@ def main() -> None:
         task = planted(folder / "tree.db", NODES)
         command = [*START, "view", str(folder / "tree.db"), "--port"]
         found |= visits(play, "", command, f"#/tree.db/{task}?steps=each&open=all", repeats, jumps)
-        python = peer_python(quick)
-        if python is None:
-            print(f"without {PEER}: it is not installed (run without --quick, or set RAMIFY_INSPECT)")
-        else:
+        python = peer_python(PEER, NAMED, make=not quick)
+        if python is not None:
             (folder / "logs").mkdir()
             texts(folder / "tree.db", folder / "texts.jsonl")
             writing = [python, "-c", WRITE, str(folder / "texts.jsonl"), str(folder / "logs" / "log.eval")]
@@ -274,6 +250,10 @@ def main() -> None:
         ours, theirs = (found.get(prefix + key) for prefix in ("", "peer_"))
         cells = ["" if value is None else f"{value:,.0f}" for value in (ours, theirs)]
         print(f"{label:44} {cells[0]:>12} {cells[1]:>12}")
+    for key in ("first_paint", "scroll"):
+        ours, theirs = (found.get(f"{prefix}{key}_ms") for prefix in ("", "peer_"))
+        if ours and theirs:
+            found[f"{key}_ratio"] = theirs / ours
     told = {key: round(value, 1) if isinstance(value, float) else value for key, value in found.items()}
     print(json.dumps(told | {"quick": quick}))
 

@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import pytest
 from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
 
@@ -70,9 +71,16 @@ def pytest_configure(config):
         os.environ["RAMIFY_HOME"] = config.ramify_home.name  # never what the developer has built
 
 
-def pytest_collection_finish():
-    gc.collect()
-    gc.freeze()  # a hundred thousand objects of libraries and tests, which no later collection need look at
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    gc.disable()  # what is read now stays: to look for garbage in it takes a quarter of the time
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()  # a million objects of libraries and tests, which no later collection need look at
+        gc.set_threshold(20_000)  # most of what a test makes is gone by then without a collection
+        gc.enable()
 
 
 def pytest_unconfigure(config):

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
 from ramify import __version__
 from ramify.app import cli
@@ -23,21 +24,20 @@ WALK = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker")
 GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def mounted():
-    """Every noun is mounted once, however often ``main`` is called here."""
+@contextlib.contextmanager
+def nothing_mounted():
+    """As in a process that starts."""
     with pytest.MonkeyPatch.context() as patch:
         for what in ("registered_groups", "registered_commands"):
-            patch.setattr(cli.app, what, list(getattr(cli.app, what)))
-        patch.setattr(cli, "_mount", functools.cache(cli._mount))
-        yield
+            patch.setattr(cli.app, what, [])
+        yield patch
 
 
 def ramify(*arguments, cwd=".", status=0):
     """What a command prints, in this process: a process of its own costs seconds of imports."""
     out, err = io.StringIO(), io.StringIO()
     with (
-        pytest.MonkeyPatch.context() as patch,
+        nothing_mounted() as patch,
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -75,6 +75,22 @@ def test_version_and_help():
     shown = ramify("--help").stdout
     for noun in ("tree", "fork", "sweep", "grow", "demo", "organism", "policy", "world"):
         assert noun in shown
+
+
+def names(asked=""):
+    """What the command line knows when it was asked for that."""
+    with nothing_mounted():
+        cli._mount(asked)
+        return list(typer.main.get_command(cli.app).commands)
+
+
+def test_each_noun_and_verb_is_there_when_asked_for_alone():
+    everything = names()
+    assert sorted(everything) == sorted([*cli._NOUNS, *cli._ALONE])
+    for one in everything:
+        assert one in names(one)
+    assert names("tree") == ["tree"]
+    assert names("nowhere") == everything
 
 
 def test_growing_again_resumes(run):

@@ -13,8 +13,9 @@ import pytest
 
 from ramify.core.errors import BadInput, TreeBusy
 from ramify.core.tree import Tree
-from ramify.core.tree.formats import Native, OpenAIChat, Redactor
+from ramify.core.tree.formats import Native, OpenAIChat, Redactor, reader_for
 from ramify.core.tree.formats import rows as rows_of_files
+from support.fuzz_seeds import seeds_of
 from support.told import told
 
 MAIN = "from ramify.app.cli import main; main()"
@@ -85,6 +86,25 @@ def test_a_stopped_import_goes_on_where_it_was(tmp_path, small_parts, after, mon
         assert len(seen) < 60
         assert (again.read, again.count("skipped")) == (once.read, 2)
         assert list(tree.verify()) == []
+    assert checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["verl", "trl", "skyrl", "art", "agentworldbench"])
+def test_rows_go_on_where_they_were_too(tmp_path, small_parts, name, monkeypatch):
+    row = next(seed for seed in seeds_of(name) if seed.startswith(b"{")).split(b"\n")[0]
+    source = write(tmp_path / "rows.jsonl", [json.dumps(json.loads(row) | {"row": n % 7}) for n in range(40)])
+    with Tree.open(tmp_path / "whole.db") as whole:
+        once = whole.read_file(source, reader_for(source, name))
+        expected = told(whole)
+    with Tree.open(tmp_path / "tree.db") as tree:
+        with pytest.raises(Stopped):
+            tree.read_file(source, reader_for(source, name), progress=stopper(3))
+        seen = []
+        parse = rows_of_files.parse_object
+        monkeypatch.setattr(rows_of_files, "parse_object", lambda *of: seen.append(1) or parse(*of))
+        again = tree.read_file(source, reader_for(source, name))
+        assert (told(tree), again.read) == (expected, once.read)
+        assert 0 < len(seen) < 40
     assert checkpoints(tmp_path) == []
 
 

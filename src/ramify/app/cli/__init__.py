@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from ramify import __version__
+from ramify.app.cli.failing import show_crash, show_error, show_stopped
+from ramify.app.cli.watching import watch_verbs
 from ramify.core.errors import UserError
 
 INTERRUPTED = 130
@@ -34,8 +36,19 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log",
+            help="json or json:FILE: one JSON object a line; default: RAMIFY_LOG.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Options that come before every noun."""
+    from ramify.core.run.logs import start_log
+
+    start_log(log)
 
 
 #: The nouns in the order of the help, each with the file of its verbs.
@@ -45,32 +58,37 @@ _NOUNS = {
     "cliff": "cliff", "collapse": "collapse", "probe": "probe_stance", "forensics": "forensics_run",
     "crosscoder": "crosscoder_run", "memory": "memory_run", "rot": "rot", "pin": "pin", "gate": "gate",
     "route": "route", "localize": "localize", "kernel": "kernel", "evolve": "evolve", "judge": "judge",
-    "speculate": "speculate", "simulate": "simulate", "theory": "theory",
+    "speculate": "speculate", "simulate": "simulate", "theory": "theory", "run": "run",
 }  # fmt: skip
-#: Files whose verbs stand without a noun.
-_ALONE = ("fork", "grow", "demo", "serve", "view")
+#: Verbs that stand without a noun, each with its file.
+_ALONE = {"fork": "fork", "sweep": "fork", "grow": "grow", "demo": "demo", "serve": "serve", "view": "view"}
 
 
-def _mount() -> None:
+def _mount(asked: str = "") -> None:
+    """Add the one noun or verb asked for, so that no other file is read; where there is none such, all."""
+    known = asked in _NOUNS or asked in _ALONE
     for noun, file in _NOUNS.items():
-        app.add_typer(import_module(f"{__name__}.{file}").app, name=noun)
-    for file in _ALONE:
+        if not known or noun == asked:
+            app.add_typer(import_module(f"{__name__}.{file}").app, name=noun)
+    for file in dict.fromkeys(file for verb, file in _ALONE.items() if not known or verb == asked):
         import_module(f"{__name__}.{file}").register(app)
+    watch_verbs(app)
 
 
 def main() -> None:
     """Run the command line: exit status 0 done, 1 found something, 2 usage, 130 interrupted."""
-    _mount()
+    _mount(*sys.argv[1:2])
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         app()
     except UserError as error:
-        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(str(error), err=True)
+        show_error(error)
         sys.exit(error.exit_code)
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            typer.echo(
-                "\nstopped; what is recorded stays, and a command that records goes on from there.", err=True
-            )
+            show_stopped()
+        raise
+    except Exception as error:
+        if show_crash(error):
+            sys.exit(1)
         raise

@@ -13,6 +13,9 @@ from typing import Any, Self, final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from ramify.core.run.logs import log
+from ramify.core.run.observe import current, progress_facts
+
 
 @dataclass(slots=True)
 class _Stage:
@@ -37,7 +40,8 @@ class LiveProgress:
     """Progress on a terminal as bars, elsewhere as few plain lines, both on standard error.
 
     Off a terminal it prints one line when a stage begins, one when its last unit is done, and one at
-    most every ``every`` seconds between.
+    most every ``every`` seconds between. A log is told as often; where it goes to the screen, nothing else
+    does. The run that is under way hears everything.
     """
 
     def __init__(
@@ -53,7 +57,9 @@ class LiveProgress:
         self._lock = threading.RLock()
         self._stages: dict[str, _Stage] = {}
         self._printed = float("-inf")
-        self._bars = _bars(self._console) if self._console.is_terminal else None
+        self._log = log()
+        self._mute = self._log is not None and self._log.on_screen
+        self._bars = _bars(self._console) if self._console.is_terminal and not self._mute else None
 
     def __enter__(self) -> Self:
         if self._bars is not None:
@@ -84,6 +90,9 @@ class LiveProgress:
         self, stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
     ) -> None:
         """``done`` of ``total`` units of ``stage``; ``tokens`` sampled so far; what is waited for."""
+        run = current()
+        if run is not None:
+            run(stage, done, total, tokens=tokens, waiting=waiting)
         with self._lock:
             now = self._clock()
             if not stage:
@@ -103,9 +112,20 @@ class LiveProgress:
                 known.first_tokens = tokens if known.first_tokens is None else known.first_tokens
             if self._bars is not None:
                 self._draw(self._bars, stage, known, now)
-            elif news or (known.ended and not before) or now - self._printed >= self._every:
+            if news or (known.ended and not before) or now - self._printed >= self._every:
                 self._printed = now
-                self._console.print(_plain(stage, known, now), markup=False, highlight=False, soft_wrap=True)
+                self._say(stage, known, now)
+
+    def _say(self, stage: str, known: _Stage, now: float) -> None:
+        """A line, for people or for programs."""
+        if self._bars is None and not self._mute:
+            self._console.print(_plain(stage, known, now), markup=False, highlight=False, soft_wrap=True)
+        if self._log is None:
+            return
+        run = current()
+        own = {"stage": stage, "done": known.done, "total": known.total, "tokens": known.tokens}
+        facts = {} if run is None else progress_facts(run.record)
+        self._log.tell("progress", **facts | own | {"waiting": known.waiting})
 
     def _draw(self, bars: Progress, stage: str, known: _Stage, now: float) -> None:
         fields: dict[str, Any] = {

@@ -39,9 +39,6 @@ def train(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4.")
     ] = None,
-    track: Annotated[
-        str | None, typer.Option("--track", help="Tell tensorboard, trackio or wandb too.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and say what it would do.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -65,7 +62,7 @@ def train(
         _print(plan_stage(stage.value, chosen), json)
         return
     with LiveProgress() as live:
-        summary = run_stage(stage.value, chosen, out, live, tracker=track)
+        summary = run_stage(stage.value, chosen, out, live)
     _print(summary, json)
 
 

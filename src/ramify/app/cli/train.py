@@ -23,9 +23,6 @@ PolicySpec = Annotated[str | None, typer.Option("--policy", help="hf:DIR; a loca
 TreeFile = Annotated[Path | None, typer.Option("--tree", help="Take the data from this tree.")]
 DataFile = Annotated[Path | None, typer.Option("--data", help="Take the data from this JSON-lines file.")]
 Settings = Annotated[list[str], typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4.")]
-Track = Annotated[
-    str | None, typer.Option("--track", help="Tell tensorboard, trackio or wandb too; nothing is uploaded.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the recipe and print it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -56,7 +53,6 @@ def _fine_tune(
     run: Callable[..., dict[str, Any]],
     chosen: Any,
     out: Path,
-    track: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -67,7 +63,7 @@ def _fine_tune(
         _print(chosen.model_dump(mode="json"), as_json)
         return
     with LiveProgress() as live:
-        summary = run(chosen, out, live, tracker=track)
+        summary = run(chosen, out, live)
     _print(summary, as_json)
 
 
@@ -79,7 +75,6 @@ def sft(
     tree: TreeFile = None,
     data: DataFile = None,
     settings: Settings = [],  # noqa: B006
-    track: Track = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -91,7 +86,7 @@ def sft(
     from ramify.learn.train.finetune import SftRecipe, run_sft
 
     chosen = resolve(SftRecipe, recipe, settings, policy=policy, tree=_text(tree), data=_text(data))
-    _fine_tune(run_sft, chosen, out, track, dry_run, as_json)
+    _fine_tune(run_sft, chosen, out, dry_run, as_json)
 
 
 @app.command()
@@ -102,7 +97,6 @@ def dpo(
     tree: TreeFile = None,
     data: DataFile = None,
     settings: Settings = [],  # noqa: B006
-    track: Track = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +108,7 @@ def dpo(
     from ramify.learn.train.finetune import DpoRecipe, run_dpo
 
     chosen = resolve(DpoRecipe, recipe, settings, policy=policy, tree=_text(tree), data=_text(data))
-    _fine_tune(run_dpo, chosen, out, track, dry_run, as_json)
+    _fine_tune(run_dpo, chosen, out, dry_run, as_json)
 
 
 @app.command("policy")
@@ -134,7 +128,6 @@ def train_policy(
     ] = None,
     updates: Annotated[int | None, typer.Option("--updates", help="How many.")] = None,
     settings: Settings = [],  # noqa: B006
-    track: Track = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and say what it would do.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -154,7 +147,7 @@ def train_policy(
         _print(plan_policy(chosen), as_json)
         return
     with LiveProgress() as live:
-        summary = run_policy(chosen, out, live, tracker=track)
+        summary = run_policy(chosen, out, live)
     _print(summary, as_json)
 
 

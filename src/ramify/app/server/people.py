@@ -8,12 +8,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramify.app.server.guard import Guard
+from ramify.app.server.handlers import error_handlers
 from ramify.app.server.refusal import error_body
-from ramify.app.server.refuse import status_and_body, validation_error
+from ramify.app.server.refuse import status_and_body
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
-from ramify.app.server.web import FastAPI, HTTPException, Request, RequestValidationError, Response
-from ramify.core.errors import UserError
+from ramify.app.server.web import FastAPI, HTTPException, Request, Response
+from ramify.core.types import Json
 from ramify.discover.theory.people.conduct import Conduct, NotNow, Standing, UnknownVisitor
 from ramify.discover.theory.people.page_files import ASSETS, asset, page
 from ramify.discover.theory.people.record import Answer
@@ -84,12 +85,7 @@ def create_people_app(conduct: Conduct) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        exception_handlers={
-            RequestValidationError: _invalid,
-            HTTPException: _elsewhere,
-            UserError: _refused,
-            Exception: _refused,
-        },
+        exception_handlers=error_handlers(_refusal),
     )
     app.add_middleware(Guard, settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=60.0))
     app.middleware("http")(_headers)
@@ -163,7 +159,8 @@ async def _headers(request: Request, after: Callable[[Request], Awaitable[Respon
     return answer
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+def _refusal(error: Exception) -> tuple[int, Json]:
+    """Status and body of what a visitor cannot have."""
     status, body = status_and_body(error)
     if isinstance(error, UnknownVisitor):
         status = 401
@@ -171,14 +168,4 @@ async def _refused(request: Request, error: Exception) -> Response:
         status, body = 409, error_body(error.what, "invalid_request_error", error.code)
     elif isinstance(error, BadLink):
         body = error_body(error.what, "invalid_request_error", "link")
-    return json_answer(body, status)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return await _refused(request, validation_error(list(error.errors())))
-
-
-async def _elsewhere(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    return json_answer(error_body(str(getattr(error, "detail", "")), "invalid_request_error"), status)
+    return status, body

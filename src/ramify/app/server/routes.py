@@ -17,17 +17,15 @@ from ramify.app.server.chat import chat
 from ramify.app.server.completions import complete
 from ramify.app.server.desk import Desk
 from ramify.app.server.guard import Guard
+from ramify.app.server.handlers import error_handlers
 from ramify.app.server.metrics import Metrics
 from ramify.app.server.observe import Observers
 from ramify.app.server.pinned import Pins
-from ramify.app.server.refusal import error_body
-from ramify.app.server.refuse import headers_of, status_and_body, validation_error
 from ramify.app.server.responses import respond
 from ramify.app.server.served import Served
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
-from ramify.app.server.web import FastAPI, HTTPException, Request, RequestValidationError, Response
-from ramify.core.errors import UserError
+from ramify.app.server.web import FastAPI, Request, Response
 
 if TYPE_CHECKING:
     from ramify.app.server.worlds.mcp_http import McpEndpoints
@@ -80,12 +78,7 @@ def assemble(
         version=version("ramify"),
         lifespan=life,
         strict_content_type=False,
-        exception_handlers={
-            RequestValidationError: _invalid,
-            HTTPException: _elsewhere,
-            UserError: _refused,
-            Exception: _refused,
-        },
+        exception_handlers=error_handlers(name_paths=True),
     )
     app.state.desk = desk
     app.add_middleware(Guard, settings=settings, counting=observers.metrics)
@@ -203,25 +196,3 @@ def _add_metrics(app: FastAPI, desk: Desk, metrics: Metrics) -> None:
         """What Prometheus reads."""
         text, kind = metrics.text()
         return Response(text, headers={"content-type": kind})
-
-
-# -- errors ------------------------------------------------------------------------------------------
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    status, body = status_and_body(error)
-    return json_answer(body, status, headers_of(error))
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return await _refused(request, validation_error(list(error.errors())))
-
-
-async def _elsewhere(request: Request, error: Exception) -> Response:
-    """No such path, not by this method, or a body that cannot be read."""
-    status = getattr(error, "status_code", 404)
-    said = str(getattr(error, "detail", ""))
-    if status in (404, 405):
-        said = f"nothing answers {request.method} {request.url.path} here"
-    return json_answer(error_body(said, "invalid_request_error"), status, getattr(error, "headers", None))

@@ -21,6 +21,7 @@ from ramify.core.run.interrupt import Interrupt
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.database import Database
 from ramify.core.tree.formats.base import ItemReader, Position, Reader, Record, Remark
+from ramify.core.tree.formats.parquet import is_parquet
 from ramify.core.tree.formats.redact import Redactor, redacted
 from ramify.core.tree.formats.rows import SEEN, Occurrences, Start, read_items
 from ramify.core.tree.load import Loaded, Loader, Noted
@@ -75,8 +76,9 @@ def import_file(
 def _records(
     path: Path, reader: Reader, redactor: Redactor | None, point: Checkpoint | None
 ) -> Iterator[Record]:
-    if point is not None and isinstance(reader, ItemReader):
-        found = read_items(path, reader.label, reader.item, start=point.start)
+    # Rows of Parquet are not lines, and are read from the first one again.
+    if point is not None and isinstance(reader, ItemReader) and not is_parquet(path):
+        found = read_items(path, reader.label, reader.item, reader.unpack, point.start)
     else:
         found = reader.read(path)
     for what in getattr(reader, "lacks", ()):

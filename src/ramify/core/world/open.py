@@ -31,7 +31,12 @@ KNOWN = {
     "web:SITE": "pages in headless Chromium as accessibility trees; SITE: a folder or an address (turns)",
     "phone": "a phone's screens as view hierarchies (option turns)",
     "desktop": "a desktop's windows as an accessibility tree (option turns)",
+    "miniwob:TASK": "MiniWoB++'s pages in headless Chromium as element lists (turns, pace, boxes, html)",
+    "verifiers:ENV-ID": "environments of the verifiers library (turns, seconds; its arguments as options)",
     "reasoning-gym:DATASET": "any reasoning-gym dataset (its settings as options; extract, after, compact)",
+    "minigrid:ENV-ID": "any MiniGrid or BabyAI environment in words (its settings as options; turns, reward)",
+    "textarena:GAME": "TextArena's games for one, or two against a scripted player (turns, opponent, seat)",
+    "scienceworld:TASK": "ScienceWorld's experiments, on Java (turns, simplify, part)",
     "gymnasium:ENV-ID": "any Gymnasium environment with discrete or text spaces (its settings as options)",
 }
 
@@ -195,6 +200,36 @@ def _reasoning_gym(spec: Spec) -> World:
     return reasoning_gym_world(spec)
 
 
+def _miniwob(spec: Spec) -> World:
+    from ramify.core.world.adapters.miniwob import miniwob_world
+
+    return miniwob_world(spec)
+
+
+def _verifiers(spec: Spec) -> World:
+    from ramify.core.world.adapters.verifiers import verifiers_world
+
+    return verifiers_world(spec)
+
+
+def _minigrid(spec: Spec) -> World:
+    from ramify.core.world.adapters.minigrid import minigrid_world
+
+    return minigrid_world(spec)
+
+
+def _textarena(spec: Spec) -> World:
+    from ramify.core.world.adapters.textarena import textarena_world
+
+    return textarena_world(spec)
+
+
+def _scienceworld(spec: Spec) -> World:
+    from ramify.core.world.adapters.scienceworld import scienceworld_world
+
+    return scienceworld_world(spec)
+
+
 def _gymnasium(spec: Spec) -> World:
     from ramify.core.world.adapters.gymnasium import gymnasium_world
 
@@ -221,6 +256,11 @@ _OPENERS: dict[str, Callable[[Spec], World]] = {
     "phone": _phone,
     "desktop": _desktop,
     "reasoning-gym": _reasoning_gym,
+    "miniwob": _miniwob,
+    "verifiers": _verifiers,
+    "minigrid": _minigrid,
+    "textarena": _textarena,
+    "scienceworld": _scienceworld,
     "gymnasium": _gymnasium,
 }
 

@@ -5,22 +5,17 @@ A judge is a scorer with its options. An item is a sample: its id, and its epoch
 
 from __future__ import annotations
 
-import io
-import json
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from ramify.core.errors import BadInput, MissingExtra
+from ramify.core.errors import BadInput
 from ramify.core.plain import content_hash
+from ramify.core.tree.formats.base import Position, Remark
+from ramify.core.tree.formats.inspect_files import open_log
 from ramify.core.types import Json
 
-#: The number of that method of compression in ZIP archives, which inspect_ai's recent logs use.
-ZSTANDARD: Final = 93
 #: inspect_ai's letters for correct, incorrect, and no answer.
 LETTERS: Final[Mapping[str, int]] = {"C": 1, "I": 0, "N": 0}
 
@@ -52,16 +47,7 @@ def read_log(file: Path) -> Iterator[Scored]:
     Raises: BadInput for a file that is no log, is damaged, or has no scored samples; MissingExtra where it is
         packed with Zstandard and the package for it is not there.
     """
-    if zipfile.is_zipfile(file):
-        header, samples = _unpacked(file)
-    else:
-        try:
-            header = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"this is not JSON: {error}", where=str(file)) from error
-        if not isinstance(header, dict) or not looks_like_log(header):
-            raise BadInput("this is not an inspect_ai log", where=str(file))
-        samples = header.get("samples") or []
+    header, samples = _whole(file)
     names = _judges(header)
     several = len({sample.get("epoch", 1) for sample in samples}) > 1
     found = 0
@@ -76,39 +62,20 @@ def read_log(file: Path) -> Iterator[Scored]:
         )  # fmt: skip
 
 
-def _unpacked(file: Path) -> tuple[Json, list[Json]]:
+def _whole(file: Path) -> tuple[Json, list[Json]]:
+    """The header and all samples; BadInput where one is missing, for rates would be those of the others."""
     try:
-        with zipfile.ZipFile(file) as packed:
-            names = sorted(n for n in packed.namelist() if n.startswith("samples/") and n.endswith(".json"))
-            return json.loads(_entry(packed, "header.json")), [json.loads(_entry(packed, n)) for n in names]
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise BadInput(f"this is not a whole inspect_ai log: {error}", where=str(file)) from error
-
-
-def _entry(packed: zipfile.ZipFile, name: str) -> bytes:
-    """A file of an archive; Python's own library reads all but those packed with Zstandard."""
-    info = packed.getinfo(name)
-    if info.compress_type != ZSTANDARD:
-        return packed.read(info)
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtra("zstandard", "inspect") from None
-    stream = packed.fp
-    assert stream is not None
-    stream.seek(info.header_offset + 26)
-    lengths = struct.unpack("<HH", stream.read(4))
-    stream.seek(info.header_offset + 30 + sum(lengths))
-    raw = io.BytesIO(stream.read(info.compress_size))
-    try:
-        # No more than the directory promises: what unpacks to more is damaged, or meant to be.
-        with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
-            data = reader.read(info.file_size + 1)
-    except zstandard.ZstdError as error:
-        raise zipfile.BadZipFile(f"{name}: {error}") from error
-    if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
-        raise zipfile.BadZipFile(f"{name} is damaged")
-    return data
+        with open_log(file) as log:
+            found = [(where, one) for where, one in log.samples if not isinstance(one, Position)]
+    except BadInput as error:
+        raise BadInput(f"this is not a whole inspect_ai log: {error.what}", where=error.where) from error
+    if not log.packed and not looks_like_log(log.header):
+        raise BadInput("this is not an inspect_ai log", where=str(file))
+    for lost in (*log.remarks, *(one for _, one in found if isinstance(one, Remark))):
+        raise BadInput(f"this is not a whole inspect_ai log: {lost.what}", where=lost.where or str(file))
+    if log.packed:
+        found.sort(key=lambda sample: sample[0])
+    return log.header, [one for _, one in found if not isinstance(one, Remark)]
 
 
 def _judges(header: Json) -> dict[str, str]:

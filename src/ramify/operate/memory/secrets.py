@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ramify.core.errors import CannotDo
+from ramify.core.tree.formats.secret_shapes import keys_in
 from ramify.core.types import Json
 from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.roles.lesson import Lesson
@@ -25,11 +26,10 @@ from ramify.operate.memory.trajectory import RunStep, RunTrajectory, leaves
 _STRONG = r"pass(?:word|wd|phrase|code)|pwd|(?:api|access|private|secret)[ _-]?key"
 _WEAK = r"secret|token|credential"
 _KEY = re.compile(rf"(?:\A|.*_)(?:{_STRONG}|{_WEAK}|credentials|pin|otp|cvv)(?:_?\d+)?\Z")
-#: Forms that keys of known services have.
-_KNOWN = re.compile(
-    r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|xox[abpr]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}"
-    r"|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+#: What begins as a key of a known service does, whole or not; here a false alarm costs less than a leak.
+_BEGUN = re.compile(
+    r"\b(?:sk-|gh[pousr]_|github_pat_|xox[abpr]-|AKIA|AIza|glpat-|hf_)[\w-]{16,}"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 #: "password is X", "password for Y: X", "api key = X", "token 'X'"; a password may follow with no sign.
 _TOLD = re.compile(
@@ -93,7 +93,7 @@ def _values(run: RunTrajectory) -> tuple[dict[str, str], dict[str, str]]:
     for step in run.steps:
         for key, value in _arguments(step.arguments):
             text = str(value)
-            if text.startswith(PREFIX) or not (secret_key(key) or text in given or _KNOWN.search(text)):
+            if text.startswith(PREFIX) or not (secret_key(key) or text in given or any(_keys(text))):
                 continue
             name = f"{step.function.partition('.')[0]}.{key}"
             if text in seen:
@@ -172,10 +172,19 @@ def _stated(text: str) -> Iterator[tuple[str, str]]:
             yield match.group(), value
 
 
+def _keys(text: str) -> Iterator[str]:
+    """Keys of known services in a text, and what begins as one does."""
+    whole = list(keys_in(text))
+    yield from whole
+    for match in _BEGUN.finditer(text):
+        if not any(match.group() in key or key in match.group() for key in whole):
+            yield match.group()
+
+
 def in_text(text: str) -> Iterator[str]:
     """What looks like a secret in a text, told without its value."""
-    for match in _KNOWN.finditer(text):
-        yield f"a key that begins with {match.group()[:4]!r}"
+    for key in _keys(text):
+        yield f"a key that begins with {key[:4]!r}"
     for words, value in _stated(text):
         yield f"what stands after {words.replace(value, '')[:40].strip()!r}"
 

@@ -7,9 +7,7 @@ import uuid
 
 import pytest
 
-from ramify.core.errors import CannotDo
 from ramify.core.tree.formats import reader_for
-from ramify.core.tree.formats.langsmith import LangSmith
 from support.foreign_logs import imported, kinds, whats
 
 WALK = ["task", "action", "observation", "action"]
@@ -204,8 +202,3 @@ def test_openai_calls_plain_prompts_choices_and_errors(tmp_path):
     assert chosen.extra["run"]["inputs"]["temperature"] == 0
     assert failed.root.extra["tools"] == [{"type": "function"}]
     assert walks["b"].leaf.finish == "length"
-
-
-def test_runs_are_not_tokenised(tmp_path, posted):
-    with pytest.raises(CannotDo, match="not tokenised"):
-        list(LangSmith(object()).read(write(tmp_path, posted)))

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
+from ramify.core.errors import BadInput
 from ramify.core.tree.formats import reader_for
 from ramify.core.tree.formats.llm_logs import LLMLogs
 from support.foreign_logs import imported, kinds, unpacked, whats
@@ -135,12 +135,6 @@ def test_a_message_that_is_its_own_parent_ends(tmp_path):
     tree, remarks = read(file)
     assert kinds(tree) == [["task", "action"], TALK]
     assert whats(remarks, "skipped") == ["a message comes after itself"]
-
-
-def test_a_message_store_is_not_tokenised(tmp_path, monkeypatch):
-    file = unpacked("llm-0.36.db", tmp_path)
-    with pytest.raises(CannotDo, match="not tokenised"):
-        list(LLMLogs(object()).read(file))
 
 
 @pytest.mark.parametrize("version", ["0.26", "0.36"])

@@ -18,7 +18,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
-from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Cost
 from ramify.core.tree import Draft, Producer, Score, Tree
 from ramify.core.tree.formats import reader_for
@@ -512,10 +511,3 @@ def test_import_export_import_is_the_identity(tmp_path_factory, several):
     )
     again, _ = round_trip(tree, folder)
     assert plain(again) == plain(tree)
-
-
-def test_spans_are_not_tokenised(tmp_path):
-    recorder = Recorder()
-    recorder.chat([USER], [ANSWER])
-    with pytest.raises(CannotDo, match="not tokenised"):
-        list(OTLP(object()).read(recorder.write(tmp_path / "spans.json")))

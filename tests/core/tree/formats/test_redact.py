@@ -125,7 +125,7 @@ def test_drafts_lose_the_token_ids_that_spell_a_secret_and_nothing_else():
 class Letters:
     """A policy's tokenizer and template, a token for each character."""
 
-    card = SimpleNamespace(tokenizer="letters")
+    card = SimpleNamespace(tokenizer="letters", kind="scripted")
 
     def encode(self, text):
         return np.array([ord(one) for one in text], np.int32)

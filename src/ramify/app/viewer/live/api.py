@@ -9,18 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ramify import __version__
 from ramify.app.server.guard import Guard
-from ramify.app.server.refusal import error_body
-from ramify.app.server.refuse import status_and_body, validation_error
+from ramify.app.server.handlers import error_handlers
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
-from ramify.app.server.web import FastAPI, HTTPException, Request, RequestValidationError, Response
+from ramify.app.server.web import FastAPI, HTTPException, Response
 from ramify.app.viewer.live import answers
 from ramify.app.viewer.live.forking import MOST, Forking, Wish
 from ramify.app.viewer.live.gate import Gate
 from ramify.app.viewer.live.graph_view import merged_states
 from ramify.app.viewer.live.page import ASSETS, asset, live_page
 from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.errors import BadInput, CannotDo, UserError
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.tree.browse import Filter, Order
 from ramify.core.types import Json
 
@@ -66,12 +65,7 @@ def create_viewer_app(shelf: Shelf, forking: Forking | None = None, token: str |
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        exception_handlers={
-            RequestValidationError: _invalid,
-            HTTPException: _elsewhere,
-            UserError: _refused,
-            Exception: _refused,
-        },
+        exception_handlers=error_handlers(),
     )
     app.add_middleware(Guard, settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=300.0))
     app.add_middleware(Gate, token=secret)
@@ -247,18 +241,3 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",") if part]
     except ValueError:
         raise BadInput(f"{text[:40]!r} are no numbers of lines", hint="numbers with commas between") from None
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    status, body = status_and_body(error)
-    return json_answer(body, status)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return await _refused(request, validation_error(list(error.errors())))
-
-
-async def _elsewhere(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    return json_answer(error_body(str(getattr(error, "detail", "")), "invalid_request_error"), status)

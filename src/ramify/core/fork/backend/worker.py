@@ -26,6 +26,7 @@ from ramify.core.fork.run_on import Branch, run_to, world_producer
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.policy.open import open_policy
+from ramify.core.run.join import join
 from ramify.core.tree.node import Draft, Node, Step, Trajectory, node_id
 from ramify.core.tree.score import DrawRecord, Producer, Score
 from ramify.core.tree.tree import Tree
@@ -247,4 +248,5 @@ def main(threads: int) -> None:
     # What libraries print must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    join()
     serve(threads, sys.stdin, answers)

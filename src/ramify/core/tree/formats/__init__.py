@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
-from ramify.core.tree.formats.agentworldbench import AgentWorldBench
-from ramify.core.tree.formats.androidworld import AndroidWorld
-from ramify.core.tree.formats.atif import ATIF
-from ramify.core.tree.formats.atif_export import ATIFWriter
 from ramify.core.tree.formats.base import (
     BinaryWriter,
     Blob,
@@ -21,15 +18,42 @@ from ramify.core.tree.formats.base import (
     Remark,
     Writer,
 )
-from ramify.core.tree.formats.chat_export import OpenAIChatWriter
-from ramify.core.tree.formats.exchange import exchange_readers, exchange_writers
-from ramify.core.tree.formats.inspect_ai import InspectAI
-from ramify.core.tree.formats.native import Native
-from ramify.core.tree.formats.openai_chat import OpenAIChat
-from ramify.core.tree.formats.osworld import OSWorld
-from ramify.core.tree.formats.redact import CleanPolicy, Redactor
-from ramify.core.tree.formats.verifiers import Verifiers
-from ramify.core.tree.formats.verifiers_export import VerifiersWriter
+
+if TYPE_CHECKING:
+    from ramify.core.tree.formats.agentworldbench import AgentWorldBench
+    from ramify.core.tree.formats.androidworld import AndroidWorld
+    from ramify.core.tree.formats.atif import ATIF
+    from ramify.core.tree.formats.atif_export import ATIFWriter
+    from ramify.core.tree.formats.inspect_ai import InspectAI
+    from ramify.core.tree.formats.native import Native
+    from ramify.core.tree.formats.openai_chat import OpenAIChat
+    from ramify.core.tree.formats.osworld import OSWorld
+    from ramify.core.tree.formats.redact import Redactor
+    from ramify.core.tree.formats.verifiers import Verifiers
+    from ramify.core.tree.formats.verifiers_export import VerifiersWriter
+
+# Loaded on first use: who opens a tree reads no other format.
+_HOME = {
+    "ATIF": "atif",
+    "ATIFWriter": "atif_export",
+    "AgentWorldBench": "agentworldbench",
+    "AndroidWorld": "androidworld",
+    "InspectAI": "inspect_ai",
+    "Native": "native",
+    "OSWorld": "osworld",
+    "OpenAIChat": "openai_chat",
+    "Redactor": "redact",
+    "Verifiers": "verifiers",
+    "VerifiersWriter": "verifiers_export",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def readers(policy: Policy | None = None, redactor: Redactor | None = None) -> tuple[Reader, ...]:
@@ -37,6 +61,17 @@ def readers(policy: Policy | None = None, redactor: Redactor | None = None) -> t
 
     ``redactor`` takes secrets out before texts are tokenised.
     """
+    from ramify.core.tree.formats.agentworldbench import AgentWorldBench
+    from ramify.core.tree.formats.androidworld import AndroidWorld
+    from ramify.core.tree.formats.atif import ATIF
+    from ramify.core.tree.formats.exchange import exchange_readers
+    from ramify.core.tree.formats.inspect_ai import InspectAI
+    from ramify.core.tree.formats.native import Native
+    from ramify.core.tree.formats.openai_chat import OpenAIChat
+    from ramify.core.tree.formats.osworld import OSWorld
+    from ramify.core.tree.formats.redact import CleanPolicy
+    from ramify.core.tree.formats.verifiers import Verifiers
+
     if policy is not None and redactor is not None:
         # Readers only tokenise with it.
         policy = cast("Policy", CleanPolicy(policy, redactor))
@@ -81,6 +116,12 @@ def reader_for(
 
 def writers() -> tuple[Writer | BinaryWriter, ...]:
     """Every format that can be written."""
+    from ramify.core.tree.formats.atif_export import ATIFWriter
+    from ramify.core.tree.formats.chat_export import OpenAIChatWriter
+    from ramify.core.tree.formats.exchange import exchange_writers
+    from ramify.core.tree.formats.native import Native
+    from ramify.core.tree.formats.verifiers_export import VerifiersWriter
+
     return (Native(), OpenAIChatWriter(), VerifiersWriter(), ATIFWriter(), *exchange_writers())
 
 

@@ -9,15 +9,14 @@ Source: arXiv 2606.24597; the rows as its repository QwenLM/Qwen-AgentWorld docu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
 from ramify.core.errors import BadInput
-from ramify.core.jsonl import json_objects
 from ramify.core.plain import content_hash
-from ramify.core.tree.formats.base import Head, Record, shaped
+from ramify.core.tree.formats.base import Head, Record
+from ramify.core.tree.formats.rows import alone, read_items
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.types import Json, NodeKind
 
@@ -40,35 +39,26 @@ MARKER = "**Environment Observation:**"
 class AgentWorldBench:
     """Reads AgentWorldBench; observations without their marker."""
 
-    name = "agentworldbench"
+    name, label = "agentworldbench", "AgentWorldBench"
+    unpack = staticmethod(alone)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is a row."""
-        first = head.text.lstrip().partition("\n")[0]
-        try:
-            body = json.loads(first)
-        except ValueError:
+        body = head.first
+        if body is None:
             # A row is longer than the sniffing window as a rule.
+            first = head.text.lstrip().partition("\n")[0]
             row = '"task"' in first[:200] and '"prompt"' in first[:2000] and '"completion"' not in first
             return first.startswith("{") and row
         return isinstance(body, dict) and set(body) >= _KEYS
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every row, in order.
+        """Drafts of every row, in order; a line that is no row, or lacks a turn, is skipped."""
+        return read_items(path, self.label, self.item, self.unpack)
 
-        Raises:
-            BadInput: a line that is no row, or a turn that is missing; it names the line.
-        """
-        seen: dict[str, int] = {}
-        with path.open(encoding="utf-8") as lines:
-            for where, body in json_objects(lines, str(path)):
-                yield from shaped(_numbered(body, seen, where), where, "AgentWorldBench")
-
-
-def _numbered(body: Json, seen: dict[str, int], where: str) -> Iterator[Draft]:
-    name = content_hash(body)
-    seen[name] = seen.get(name, -1) + 1
-    yield from _row(body, f"agentworldbench/{name}/{seen[name]}", where)
+    def item(self, body: Json, name: str, where: str) -> Iterator[Draft]:
+        """One row."""
+        yield from _row(body, f"agentworldbench/{name}", where)
 
 
 def _row(body: Json, line: str, where: str) -> Iterator[Draft]:

@@ -30,7 +30,7 @@ class Archive:
     def __init__(self, file: IO[bytes], infos: Iterable[zipfile.ZipInfo], path: Path, cut: bool) -> None:
         self._file, self._path = file, path
         # A name that stands there twice was written again: the last one counts.
-        self._infos = {info.filename: info for info in infos if not info.is_dir()}
+        self._infos = {info.filename: info for info in infos if not info.filename.endswith("/")}
         #: Whether the archive has lost its end, and with it its directory.
         self.cut = cut
 

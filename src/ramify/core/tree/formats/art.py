@@ -21,6 +21,7 @@ from ramify.core.tree.formats.base import Head, Record, Remark
 from ramify.core.tree.formats.conversation import check_results, graded
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.parquet import row_items
+from ramify.core.tree.formats.rows import alone
 from ramify.core.tree.formats.sampled import finish_of, finite, known_numbers
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json, Message, token_array
@@ -35,10 +36,12 @@ _OWN: Final = ("messages_and_choices", "messages", "tools", "additional_historie
 class ART:
     """Reads ART's trajectories; token ids are recorded where the file has them, or a policy tokenises."""
 
-    name = "art"
+    name, label = "art", "ART"
+    unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
+        self.tokenizer = self._chat.tokenizer
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is a group or a trajectory of ART."""
@@ -55,9 +58,9 @@ class ART:
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every trajectory, in order."""
-        yield from row_items(path, "ART", self.row)
+        yield from row_items(path, self.label, self.item)
 
-    def row(self, body: Json, name: str, where: str) -> Iterator[Record]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of a group, a trajectory, or a row of the Parquet log."""
         if "trajectories" not in body:
             yield from self._trajectory(_unflattened(body), f"art/{name}", where, {})

@@ -6,7 +6,6 @@ items skipped), ``json_guard`` (one JSON text within limits), ``archive`` (ZIP f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from ramify.core.errors import BadInput
+from ramify.core.tree.formats.json_guard import parse_json
 from ramify.core.tree.node import Draft, Node
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
 from ramify.core.tree.scoring import Retired
@@ -78,8 +78,8 @@ class Head:
     def first(self) -> Any:
         """The JSON value of the first line that is not empty; None where it is no JSON, or is cut."""
         try:
-            return json.loads(self.text.lstrip().partition("\n")[0])
-        except (ValueError, RecursionError):
+            return parse_json(self.text.lstrip().partition("\n")[0].encode(), self.name)
+        except BadInput:
             return None
 
     @classmethod

@@ -9,7 +9,6 @@ Source: the files that UKGovernmentBEIS/inspect_ai writes (``log/_log.py``, ``_r
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,21 +17,16 @@ from typing import Any, Final, final
 from ramify.core.errors import BadInput
 from ramify.core.plain import content_hash
 from ramify.core.policy.base import Policy
-from ramify.core.tree.formats.archive import Archive, open_zip
 from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
+from ramify.core.tree.formats.inspect_files import PACKED, START, open_log
 from ramify.core.tree.formats.inspect_messages import talks
-from ramify.core.tree.formats.json_guard import DOCUMENT, parse_object
 from ramify.core.tree.formats.openai_chat import OpenAIChat
-from ramify.core.tree.formats.rows import EVERY, elements
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import Producer, Score
 from ramify.core.types import Json
 
 #: inspect_ai's letters for correct, incorrect, partially correct, and no answer.
 LETTERS: Final[Mapping[str, float]] = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-_MARK: Final = b"_journal/start.json"
-_SAMPLES: Final = re.compile(rb'"samples"\s*:\s*\[')
-_HEADER: Final = 64 << 20
 _KEPT: Final = (
     "task",
     "task_id",
@@ -65,8 +59,8 @@ class InspectAI:
 
     def sniff(self, head: Head) -> bool:
         """Whether the file is an archive that begins with inspect_ai's journal, or a JSON log."""
-        if head.data.startswith(b"PK\x03\x04"):
-            return head.data[30:].startswith(_MARK) or head.name.endswith(".eval")
+        if head.data.startswith(PACKED):
+            return head.data[30:].startswith(START) or head.name.endswith(".eval")
         start = head.text.lstrip()
         marks = ('"version"', '"status"', '"eval"')
         return start.startswith("{") and all(mark in start[:4096] for mark in marks)
@@ -83,73 +77,16 @@ class InspectAI:
             MissingExtra: it is packed with Zstandard, and that package is not installed.
         """
         for file in sorted(path.rglob("*.eval")) if path.is_dir() else [path]:
-            with file.open("rb") as opened:
-                packed = opened.read(4) == b"PK\x03\x04"
-            yield from _archive(file, self._chat) if packed else _document(file, self._chat)
-
-
-def _archive(file: Path, chat: OpenAIChat) -> Iterator[Record]:
-    with open_zip(file) as packed:
-        yield from _remarks(packed, file)
-        names = [name for name in packed.names if name.startswith("samples/") and name.endswith(".json")]
-        header = _header(packed, file)
-        done, told, total = 0, 0, sum(map(packed.size, names))
-        for name in names:
-            where = f"{file}: {name}"
-            try:
-                if packed.size(name) > DOCUMENT:
-                    raise BadInput(f"the sample has {packed.size(name):,} bytes", where=where)
-                sample = parse_object(packed.read(name), where, DOCUMENT)
-            except BadInput as error:
-                yield Remark("skipped", error.what, error.where)
-                continue
-            yield from whole(_sample(sample, header, chat, where), where, "inspect_ai")
-            done += packed.size(name)
-            if done - told >= EVERY:
-                told = done
-                yield Position(done, total)
-
-
-def _remarks(packed: Archive, file: Path) -> Iterator[Remark]:
-    if packed.cut:
-        what = "what the archive lost: it was cut, and is read without its directory"
-        yield Remark("lost", what, str(file))
-    elif not packed.has("header.json"):
-        yield Remark("lost", "results of the evaluation: the run ended before they were written", str(file))
-
-
-def _header(packed: Archive, file: Path) -> Json:
-    name = "header.json" if packed.has("header.json") else _MARK.decode()
-    return parse_object(packed.read(name), f"{file}: {name}", DOCUMENT) if packed.has(name) else {}
-
-
-def _document(file: Path, chat: OpenAIChat) -> Iterator[Record]:
-    """A log in JSON, its samples one at a time; one that was cut is read up to there."""
-    with file.open("rb") as opened:
-        head = opened.read(_HEADER)
-        found = _SAMPLES.search(head)
-        if found is None:
-            # An evaluation without samples, or no evaluation at all.
-            body = parse_object(head, str(file), _HEADER)
-            raise BadInput(f"the log has no samples (status {body.get('status')!r})", where=str(file))
-        before = head[: found.start()] + b'"samples": []}'
-        header = parse_object(before, f"{file}, header", _HEADER)
-        opened.seek(found.end() - 1)
-        total, told = file.stat().st_size, 0
-        for number, raw in enumerate(elements(opened), start=1):
-            where = f"{file}, sample {number}"
-            if raw is None:
-                yield Remark("skipped", "the file ends within this sample, or the sample is too large", where)
-                return
-            try:
-                sample = parse_object(raw, where)
-            except BadInput as error:
-                yield Remark("skipped", error.what, error.where)
-                continue
-            yield from whole(_sample(sample, header, chat, where), where, "inspect_ai")
-            if opened.tell() - told >= EVERY:
-                told = opened.tell()
-                yield Position(told, total)
+            with open_log(file) as log:
+                if not log.packed and log.header.get("samples") is None:
+                    what = f"the log has no samples (status {log.header.get('status')!r})"
+                    raise BadInput(what, where=str(file))
+                yield from log.remarks
+                for where, one in log.samples:
+                    if isinstance(one, (Remark, Position)):
+                        yield one
+                    else:
+                        yield from whole(_sample(one, log.header, self._chat, where), where, "inspect_ai")
 
 
 def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterator[Record]:

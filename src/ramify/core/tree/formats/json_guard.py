@@ -41,7 +41,7 @@ def parse_json(data: bytes, where: str, largest: int = LINE) -> Any:
         raise BadInput(
             f"{len(data):,} bytes of JSON are more than the {largest:,} that are read", where=where
         )
-    _shallow(data, where)
+    shallow(data, where)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,15 +93,19 @@ def encoding_of(data: bytes) -> str:
     return named or "of another encoding"
 
 
-def _shallow(data: bytes, where: str) -> None:
-    """Refuse deep nesting before a recursive reader meets it; brackets in texts are told apart if need be."""
-    if data.count(b"[") + data.count(b"{") <= DEPTH:
+def shallow(data: bytes, where: str, depth: int = DEPTH) -> None:
+    """Refuse deep nesting before a recursive reader meets it; brackets in texts are told apart if need be.
+
+    Raises:
+        BadInput: values nest deeper than ``depth``.
+    """
+    if data.count(b"[") + data.count(b"{") <= depth:
         return
-    if int(_STEPS[np.frombuffer(data, np.uint8)].cumsum(dtype=np.int32).max()) <= DEPTH:
+    if int(_STEPS[np.frombuffer(data, np.uint8)].cumsum(dtype=np.int32).max()) <= depth:
         return
     bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data, flags=re.DOTALL)
-    if len(bare) and int(_STEPS[np.frombuffer(bare, np.uint8)].cumsum(dtype=np.int32).max()) > DEPTH:
-        raise BadInput(f"the JSON nests deeper than {DEPTH} levels", where=where)
+    if len(bare) and int(_STEPS[np.frombuffer(bare, np.uint8)].cumsum(dtype=np.int32).max()) > depth:
+        raise BadInput(f"the JSON nests deeper than {depth} levels", where=where)
 
 
 def _is_number(data: bytes, at: int) -> bool:

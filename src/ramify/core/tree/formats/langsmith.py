@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
-from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Cost, Policy
 from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
 from ramify.core.tree.formats.grouped import Grouped
@@ -24,6 +23,7 @@ from ramify.core.tree.formats.langchain import asked_and_said
 from ramify.core.tree.formats.rows import objects
 from ramify.core.tree.formats.sampled import draft_id, finish_of
 from ramify.core.tree.formats.spans import Call, ToolRun, Walk
+from ramify.core.tree.formats.tokenised import lacking
 from ramify.core.tree.score import Producer, Score
 from ramify.core.types import Json, Message
 
@@ -60,20 +60,14 @@ class LangSmith:
         """Drafts and scores of every trace, in the order in which they begin in the file.
 
         Raises:
-            CannotDo: a policy is to tokenise: a run does not say what a template made of its messages.
+            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
         """
-        if self._policy is not None:
-            raise CannotDo(
-                "runs are not tokenised: they do not say what a template made of their messages",
-                where=str(path),
-                hint="import without --policy, and fork at messages",
-            )
         with closing(Grouped()) as kept:
             for where, body in objects(path, _listed):
                 if isinstance(body, (Remark, Position)):
                     yield body
                     continue
-                for run in _flat(body):
+                for run in (one for listed in _listed(body, where) for one in _flat(listed)):
                     if not _is_run(run):
                         yield Remark("skipped", "this is no run of LangSmith", where)
                     elif not kept.add(str(run.get("trace_id") or _id(run)), _id(run), run):
@@ -82,9 +76,9 @@ class LangSmith:
             for trace in kept.names():
                 lost = True
                 runs = sorted(kept.members(trace), key=_moment)
-                yield from whole(_trace(trace, runs), f"{path}, trace {trace}", "LangSmith")
+                yield from whole(_trace(trace, runs, self._policy), f"{path}, trace {trace}", "LangSmith")
             if lost:
-                yield Remark("lost", "token ids and log-probs: runs have none", str(path))
+                yield Remark("lost", f"{lacking(self._policy)}: runs have none", str(path))
 
 
 def _is_run(body: Any) -> bool:
@@ -97,13 +91,16 @@ def _id(run: Mapping[str, Any]) -> str:
 
 def _listed(body: Any, where: str) -> list[Any]:
     for key in ("runs", "data"):
-        if isinstance(body, Mapping) and isinstance(body.get(key), list):
+        if isinstance(body, Mapping) and not _is_run(body) and isinstance(body.get(key), list):
             return list(body[key])
     return [body]
 
 
-def _flat(run: Json) -> Iterator[Json]:
+def _flat(run: Any) -> Iterator[Any]:
     """A run and those inside it, each by itself."""
+    if not isinstance(run, dict):
+        yield run
+        return
     waiting = [(run, run.get("trace_id"))]
     while waiting:
         one, trace = waiting.pop(0)
@@ -130,7 +127,7 @@ def _time(raw: Any) -> float | None:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _trace(trace: str, runs: Sequence[Json]) -> Iterator[Record]:
+def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[Record]:
     by_id = {_id(run): run for run in runs}
     calls = [run for run in runs if run["run_type"] == "llm"]
     tools = [run for run in runs if run["run_type"] == "tool"]
@@ -138,7 +135,7 @@ def _trace(trace: str, runs: Sequence[Json]) -> Iterator[Record]:
         yield Remark("skipped", "a trace without a run of a model", f"trace {trace}")
         return
     definitions = next((found for run in calls if (found := _tools(run))), None)
-    walk = Walk(definitions, [_tool_run(run, by_id) for run in tools])
+    walk = Walk(definitions, [_tool_run(run, by_id) for run in tools], policy)
     walk.add([_call(run, by_id, definitions) for run in calls])
     walk.finish(f"langsmith/{trace}")
     others = [run for run in runs if run["run_type"] not in ("llm", "tool")]

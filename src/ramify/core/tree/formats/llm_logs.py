@@ -22,6 +22,7 @@ from ramify.core.tree.formats.base import Head, Record, Remark, whole
 from ramify.core.tree.formats.conversation import tool_call
 from ramify.core.tree.formats.llm_messages import MessageTree, cost_of, loaded, tool_of
 from ramify.core.tree.formats.openai_chat import OpenAIChat
+from ramify.core.tree.formats.tokenised import lacking
 from ramify.core.types import Json, Message
 
 _SQLITE: Final = b"SQLite format 3\0"
@@ -61,7 +62,8 @@ class LLMLogs:
                     yield from MessageTree(db, tables, str(path), self._policy).records()
                 if "responses" in tables:
                     yield from self._conversations(db, tables, path)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # Messages of SQLite quote what is in the file, whatever it is.
             raise BadInput(
                 f"this database cannot be read: {error}",
                 where=str(path),
@@ -105,7 +107,7 @@ class LLMLogs:
         root = {"conversation": dict(beside.row("conversations", name) or {"id": name})}
         tools = beside.tools(str(first)) if first is not None else []
         rest: Json = {"tools": tools} if tools else {}
-        yield Remark("lost", "token ids and log-probs: the file has none", where)
+        yield Remark("lost", f"{lacking(self._policy)}: the file has none", where)
         if beside.lost:
             yield Remark("lost", "contents of attachments", where, beside.lost)
         yield from self._chat.drafts(messages, rest, f"llm/{name}", where, root=root, told=told)
@@ -118,7 +120,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         db.row_factory = sqlite3.Row
         db.execute("PRAGMA query_only = ON")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         db.close()
         raise
     # Texts that are no UTF-8 are read with marks in the place of what is none.

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, final
 
-from ramify.core.errors import BadInput, CannotDo
+from ramify.core.errors import BadInput
 from ramify.core.policy.base import Cost, Policy
 from ramify.core.tree.formats.base import Record, Remark, whole
 from ramify.core.tree.formats.conversation import tool_call
 from ramify.core.tree.formats.openai_chat import text_of
+from ramify.core.tree.formats.tokenised import TokenWalk, lacking
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.types import Json, Message, NodeKind
 
@@ -32,54 +33,60 @@ class MessageTree:
         """Drafts of every chain of messages, those that are shared once.
 
         Raises:
-            CannotDo: a policy is to tokenise: branches share messages, whose tokens a template may not.
+            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
         """
         sql = (
             "SELECT m.hash FROM messages m WHERE NOT EXISTS "
             "(SELECT 1 FROM messages c WHERE c.parent_hash = m.hash) ORDER BY m.rowid"
         )
         tips = [str(row["hash"]) for row in self._db.execute(sql)]
-        if tips and self._policy is not None:
-            raise CannotDo(
-                "the message store of llm is not tokenised",
-                where=self._where,
-                hint="import without --policy, and fork at messages",
-            )
         for tip in tips:
             where = f"{self._where}, message {tip[:12]}"
             yield from whole(self._chain(tip, where), where, "llm")
         if tips:
-            yield Remark("lost", "token ids and log-probs: the file has none", self._where)
+            yield Remark("lost", f"{lacking(self._policy)}: the file has none", self._where)
 
     def _chain(self, tip: str, where: str) -> Iterator[Record]:
         chain = self._messages(tip)
         parent: str | None = None
         begun = False
+        ids = TokenWalk(self._policy)
         for said, run in groupby(chain, lambda item: item[1]["role"] == "assistant"):
             items = list(run)
             for group in [[one] for one in items] if said else [items]:
                 if not begun and said:
                     # A chain that begins with an answer has an empty task, as every walk has one.
-                    parent = yield from self._put("task", None, f"llm/{group[0][0]}/task", [])
+                    parent = yield from self._put("task", None, f"llm/{group[0][0]}/task", [], ids)
                 kind: NodeKind = "action" if said else ("observation" if begun or parent else "task")
                 begun = True
                 name = f"llm/{group[-1][0]}"
-                parent = yield from self._put(kind, parent, name, [message for _, message in group])
+                messages = [message for _, message in group]
+                parent = yield from self._put(kind, parent, name, messages, ids)
         lost = sum(len(message.get("attachments", [])) for _, message in chain)
         if lost:
             yield Remark("lost", "contents of attachments", where, lost)
 
-    def _put(self, kind: NodeKind, parent: str | None, name: str, messages: Sequence[Message]) -> Any:
+    def _put(
+        self, kind: NodeKind, parent: str | None, name: str, messages: Sequence[Message], ids: TokenWalk
+    ) -> Any:
         """Yield a node that was not written yet; its id."""
+        if kind == "action":
+            tokens = ids.goes_on(messages[0], ids.said(messages[0], name))
+        else:
+            tokens = ids.shown(messages)
+        key = name.removeprefix("llm/")
+        if kind == "task" and ids.tokenizer is not None:
+            name = f"{name}/{ids.tokenizer}"
         id_ = node_id(parent, None, kind, name)
         if id_ in self._written:
             return id_
         self._written.add(id_)
-        key = name.removeprefix("llm/")
         turns = self._turns(key) if kind == "action" else []
         extra: Json = {"messages": list(messages)} if len(messages) > 1 else {}
         if kind == "task" and (tools := self._tools(messages, key)):
             extra["tools"] = tools
+        if kind == "task" and ids.tokenizer is not None:
+            extra["tokenizer"] = ids.tokenizer
         fields: Json = {}
         if turns:
             first = turns[0]
@@ -95,6 +102,7 @@ class MessageTree:
             origin="real",
             extra=extra,
             **fields,
+            **tokens,
         )
         return id_
 

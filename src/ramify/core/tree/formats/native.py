@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Final, final
 
@@ -17,6 +18,7 @@ from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.tree.codec import FLOATS, INTS
 from ramify.core.tree.formats.base import Blob, Head, Record, shaped
+from ramify.core.tree.formats.json_guard import shallow
 from ramify.core.tree.node import Draft, Node
 from ramify.core.tree.schema import VERSION
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
@@ -24,6 +26,16 @@ from ramify.core.tree.scoring import Retired
 from ramify.core.types import Json
 
 _MARK: Final = "ramify"
+#: Levels of JSON in a record; what a tree was given may nest deeper than what is read of strangers.
+_DEPTH: Final = 600
+#: What a field of a record may be, by its annotation.
+_PLAIN: Final[dict[str, type]] = {
+    **dict.fromkeys(("str", "NodeKind", "Origin", "Finish"), str),
+    **dict.fromkeys(("Json", "Message"), dict),
+    "int": int,
+    "float": float,
+    "None": type(None),
+}
 _NAMES: Final[dict[type, str]] = {
     Blob: "blob",
     Producer: "producer",
@@ -74,6 +86,34 @@ def _body(record: Record) -> Json:
     return body
 
 
+@lru_cache
+def _plain_fields(kind: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    """The fields of a record that are plain values, with what they may be; arrays check themselves."""
+    found = [
+        (field.name, [_PLAIN.get(part) for part in str(field.type).split(" | ")]) for field in fields(kind)
+    ]
+    return tuple((name, tuple(filter(None, kinds))) for name, kinds in found if None not in kinds)
+
+
+def _checked(record: Any) -> Any:
+    """A record whose plain fields are of the kinds that it says; TypeError with the first that is not."""
+    made_of: type[object] = type(record)
+    for name, kinds in _plain_fields(made_of):
+        value = getattr(record, name)
+        # A truth value is a whole number to Python.
+        if type(value) is int and float in kinds:
+            _index(value, name)
+        elif type(value) not in kinds:
+            raise TypeError(f"{name} is {value!r}"[:200])
+    return record
+
+
+def _index(value: int | None, name: str) -> None:
+    """Refuse a whole number beyond 64 bits, which no tree holds."""
+    if value is not None and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} is {str(value)[:40]}")
+
+
 def _read_node(body: Json) -> Node:
     for name in INTS:
         body[name] = np.array(body[name], dtype=np.int32) if name in body else None
@@ -81,31 +121,51 @@ def _read_node(body: Json) -> Node:
         # "inf" and "-inf" are strings here; float reads them.
         body[name] = np.array([float(v) for v in body[name]], np.float32) if name in body else None
     body["noise"] = NoiseKey.from_json(body["noise"]) if "noise" in body else None
-    body["cost"] = Cost(**body.get("cost", {}))
+    body["cost"] = _checked(Cost(**body.get("cost", {})))
     body.setdefault("extra", {})
     for field in fields(Node):
         body.setdefault(field.name, None)
-    return Node(**body)
+    node: Node = _checked(Node(**body))
+    _index(node.keep, "keep")
+    bytes.fromhex(node.snapshot or "")
+    return node
 
 
 def _read_score(body: Json) -> Score:
     value = body["value"]
     body["value"] = np.array([float(v) for v in value]) if isinstance(value, list) else float(value)
-    return Score(**body)
+    score: Score = _checked(Score(**body))
+    return score
 
 
 def _read_producer(body: Json) -> Producer:
-    return Producer(**body | {"reads": tuple(body["reads"])})
+    reads = tuple(body["reads"])
+    if not all(isinstance(one, str) for one in reads):
+        raise TypeError("reads holds something that is no id")
+    producer: Producer = _checked(Producer(**body | {"reads": reads}))
+    return producer
+
+
+def _read_fork(body: Json) -> ForkRecord:
+    fork: ForkRecord = _checked(ForkRecord(**body))
+    _index(fork.token, "token")
+    return fork
+
+
+def _read_draw(body: Json) -> DrawRecord:
+    draw: DrawRecord = _checked(DrawRecord(**body))
+    _index(draw.draw, "draw")
+    return draw
 
 
 _READ: Final[dict[str, Callable[[Json], Record]]] = {
     "blob": lambda body: Blob(base64.b64decode(body["data"], validate=True)),
     "producer": _read_producer,
     "node": _read_node,
-    "fork": lambda body: ForkRecord(**body),
-    "draw": lambda body: DrawRecord(**body),
+    "fork": _read_fork,
+    "draw": _read_draw,
     "score": _read_score,
-    "retired": lambda body: Retired(**body),
+    "retired": lambda body: _checked(Retired(**body)),
 }
 
 
@@ -141,15 +201,16 @@ class Native:
         yield from shaped(self._records(path), str(path), "Ramify")
 
     def _records(self, path: Path) -> Iterator[Record]:
-        with path.open(encoding="utf-8") as lines:
+        with path.open("rb") as lines:
             self._check_mark(lines.readline(), path)
             for number, line in enumerate(lines, start=2):
                 if not line.strip():
                     continue
+                shallow(line, f"{path}:{number}", _DEPTH)
                 try:
-                    body = json.loads(line)
+                    body = json.loads(line.decode("utf-8"))
                     record = _READ[body.pop("record")](body)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
                     raise BadInput(
                         f"this line is not a record: {error!r}",
                         where=f"{path}:{number}",
@@ -157,11 +218,14 @@ class Native:
                     ) from error
                 yield record
 
-    def _check_mark(self, line: str, path: Path) -> None:
-        if not self.sniff(Head(line.encode())):
+    def _check_mark(self, line: bytes, path: Path) -> None:
+        head = Head(line)
+        if not self.sniff(head):
             raise BadInput("this is not an export of a tree", where=f"{path}:1")
-        version = json.loads(line).get("version")
-        if not isinstance(version, int) or version > VERSION:
+        version = head.first.get("version")
+        if type(version) is not int:
+            raise BadInput("the export does not say its version", where=f"{path}:1")
+        if version > VERSION:
             raise TreeVersion(
                 f"the export has version {version}; this build reads up to {VERSION}",
                 where=str(path),

@@ -23,6 +23,10 @@ from ramify.core.tree.formats.rows import read_items
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.types import IntArray, Json, Message, NodeKind, token_array
 
+#: Kinds of policies that decode without asking a server.
+_DECODE_HERE = ("local", "scripted")
+_LONGEST_CHARACTER = 4  # bytes in UTF-8, so at most as many tokens
+
 
 def _digest(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -130,7 +134,7 @@ class OpenAIChat:
             kind: NodeKind = "task" if number == 0 else ("action" if said else "observation")
             parts = (opening, tools, self.tokenizer, *([root] if root else []))
             key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
-            fields = self._said(group[0], where) if said else self._shown(history, context, group)
+            fields = self.said_fields(group[0], where) if said else self.shown_fields(history, context, group)
             extra: Json = {"messages": group} if len(group) > 1 else {}
             if number == 0:
                 extra |= {"tools": tools} if tools else {}
@@ -157,8 +161,8 @@ class OpenAIChat:
         """Digest of the tokenizer that texts are tokenised with; None where none is."""
         return None if self._policy is None else self._policy.card.tokenizer
 
-    def _shown(self, history: Sequence[Message], context: IntArray, group: Sequence[Message]) -> Json:
-        """Text, and tokens as the policy's template renders them, of what a policy is shown."""
+    def shown_fields(self, history: Sequence[Message], context: IntArray, group: Sequence[Message]) -> Json:
+        """Text, and tokens as the policy's template renders them, of what a policy is shown; or CannotDo."""
         text = "\n".join(filter(None, map(text_of, group)))
         if self._policy is None:
             return {"text": text}
@@ -173,8 +177,8 @@ class OpenAIChat:
             )
         return {"text": text, "tokens": rendered.tokens}
 
-    def _said(self, message: Message, where: str) -> Json:
-        """Text and tokens of an assistant turn."""
+    def said_fields(self, message: Message, where: str) -> Json:
+        """Text and tokens of an assistant turn; CannotDo where it calls tools."""
         text = text_of(message)
         if self._policy is None:
             return {"text": text}
@@ -184,4 +188,24 @@ class OpenAIChat:
                 where=where,
                 hint="import without --policy, and fork at messages",
             )
-        return {"text": text, "tokens": self._policy.encode(text)}
+        tokens = self._policy.encode(text)
+        return {"text": text, "tokens": tokens, "offsets": _ends(self._policy, tokens, text)}
+
+
+def _ends(policy: Policy, tokens: IntArray, text: str) -> IntArray | None:
+    """The end of each token in its text (characters); None where decoding does not give the text back.
+
+    A character whose bytes are split over tokens belongs to the token that completes it.
+    """
+    if policy.card.kind not in _DECODE_HERE:
+        return None
+    ends: list[int] = []
+    at, begun = 0, 0
+    for number in range(len(tokens)):
+        piece = policy.decode(tokens[begun : number + 1])
+        if text.startswith(piece, at):
+            at, begun = at + len(piece), number + 1
+        elif number - begun >= _LONGEST_CHARACTER:
+            return None
+        ends.append(at)
+    return token_array(ends) if at == len(text) else None

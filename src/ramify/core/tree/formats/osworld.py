@@ -20,8 +20,9 @@ from typing import Any, Final, final
 from xml.etree import ElementTree
 
 from ramify.core.errors import BadInput
-from ramify.core.jsonl import json_objects
-from ramify.core.tree.formats.base import Head, Record, shaped
+from ramify.core.tree.formats.base import Head, Position, Record, Remark, shaped
+from ramify.core.tree.formats.json_guard import document
+from ramify.core.tree.formats.rows import objects
 from ramify.core.tree.formats.walks_of_screens import Turn, drafts
 from ramify.core.types import Json
 from ramify.core.world.screens.elements import Element, line
@@ -64,11 +65,10 @@ class OSWorld:
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is a step."""
-        first = head.text.lstrip().partition("\n")[0]
-        try:
-            body = json.loads(first)
-        except ValueError:
+        body = head.first
+        if body is None:
             # A tree makes a line longer than the sniffing window.
+            first = head.text.lstrip().partition("\n")[0]
             return first.startswith("{") and '"step_num"' in first[:4096]
         return isinstance(body, dict) and {"step_num", "action"} <= set(body)
 
@@ -86,9 +86,17 @@ class OSWorld:
             yield from shaped(_trajectory(file), str(file), "OSWorld")
 
 
+def _steps(path: Path) -> Iterator[tuple[str, Json]]:
+    """The lines of a trajectory; one that cannot be read is an error, for the steps after it belong to it."""
+    for where, body in objects(path):
+        if isinstance(body, Remark):
+            raise BadInput(body.what, where=body.where)
+        if not isinstance(body, Position):
+            yield where, body
+
+
 def _trajectory(path: Path) -> Iterator[Record]:
-    with path.open(encoding="utf-8") as lines:
-        steps = list(json_objects(lines, str(path)))
+    steps = list(_steps(path))
     turns, bare = [], []
     for where, step in steps:
         if "action" not in step:
@@ -145,9 +153,8 @@ def _instruction(folder: Path, steps: list[Json]) -> str:
             return str(step["instruction"])
     for name in ("task.json", "example.json", "config.json", f"{folder.name}.json"):
         try:
-            body = json.loads((folder / name).read_text(encoding="utf-8"))
-            return str(body["instruction"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return str(document(folder / name)["instruction"])
+        except (BadInput, KeyError, TypeError):
             continue
     file = folder / "instruction.txt"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, final
 
-from ramify.core.errors import BadInput, CannotDo
+from ramify.core.errors import BadInput
 from ramify.core.policy.base import Cost, Policy, Sampling
 from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
 from ramify.core.tree.formats.grouped import Grouped
@@ -24,6 +24,7 @@ from ramify.core.tree.formats.otlp_messages import Talk, talk_of
 from ramify.core.tree.formats.rows import objects
 from ramify.core.tree.formats.sampled import draft_id, finish_of
 from ramify.core.tree.formats.spans import Call, ToolRun, Walk
+from ramify.core.tree.formats.tokenised import lacking
 from ramify.core.tree.score import Producer, Score
 from ramify.core.types import Json, Message
 
@@ -55,14 +56,8 @@ class OTLP:
         """Drafts and scores of every trace, in the order in which they begin in the file.
 
         Raises:
-            CannotDo: a policy is to tokenise: a trace does not say what a template made of its messages.
+            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
         """
-        if self._policy is not None:
-            raise CannotDo(
-                "spans are not tokenised: they do not say what a template made of their messages",
-                where=str(path),
-                hint="import without --policy, and fork at messages",
-            )
         with closing(Grouped()) as kept:
             for where, body in objects(path):
                 if isinstance(body, (Remark, Position)):
@@ -76,9 +71,11 @@ class OTLP:
             for trace in kept.names():
                 found = True
                 spans = _spans(kept, trace)
-                yield from whole(trace_records(trace, spans), f"{path}, trace {trace}", "OpenTelemetry")
+                yield from whole(
+                    trace_records(trace, spans, self._policy), f"{path}, trace {trace}", "OpenTelemetry"
+                )
             if found:
-                yield Remark("lost", "token ids and log-probs: spans have none", str(path))
+                yield Remark("lost", f"{lacking(self._policy)}: spans have none", str(path))
 
 
 def _add(kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
@@ -107,7 +104,7 @@ def _spans(kept: Grouped, trace: str) -> list[Span]:
     return sorted(found, key=lambda span: span.start)
 
 
-def trace_records(trace: str, spans: Sequence[Span]) -> Iterator[Record]:
+def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = None) -> Iterator[Record]:
     """Drafts and scores of one trace, and a remark on spans that have nothing to do with a model."""
     by_id = {span.id: span for span in spans}
     operations = {span.id: operation(span) for span in spans}
@@ -124,7 +121,7 @@ def trace_records(trace: str, spans: Sequence[Span]) -> Iterator[Record]:
         yield Remark("lost", "messages of calls: their content was not captured", f"trace {trace}", silent)
     told = _Told(trace, spans[0].resource, by_id, {span.id for span in agents})
     definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
-    walk = Walk(definitions, [_tool_run(span, told) for span in tools])
+    walk = Walk(definitions, [_tool_run(span, told) for span in tools], policy)
     walk.add([_call(span, *talks[span.id], told, definitions) for span in calls])
     walk.finish(f"otlp/{trace}")
     unplaced = walk.unplaced()

@@ -37,7 +37,7 @@ class RowFormat(Protocol):
         """Whether rows with these keys are of this format."""
         ...
 
-    def row(self, body: Json, name: str, where: str) -> Iterator[Record]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""
         ...
 
@@ -65,7 +65,7 @@ class Parquet:
         columns = parquet_columns(path)
         for one in self._formats:
             if one.has(columns):
-                yield from parquet_items(path, one.name, one.row)
+                yield from parquet_items(path, one.name, one.item)
                 return
         raise BadInput(
             "the columns are of no format that is known: " + ", ".join(sorted(columns))[:200],
@@ -76,10 +76,15 @@ class Parquet:
 
 def row_items(path: Path, name: str, item: Item) -> Iterator[Record]:
     """Records of the rows of a file, Parquet or JSON; as :func:`ramify.core.tree.formats.rows.read_items`."""
-    if Head.of(path).data.startswith(MAGIC):
+    if is_parquet(path):
         yield from parquet_items(path, name, item)
     else:
         yield from read_items(path, name, item)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as Parquet does."""
+    return not path.is_dir() and Head.of(path).data.startswith(MAGIC)
 
 
 def parquet_items(path: Path, name: str, item: Item) -> Iterator[Record]:

@@ -101,7 +101,7 @@ def unpickled(path: Path) -> Any:
     except MemoryError:
         raise BadInput("the pickle asks for more memory than there is", where=str(path)) from None
     except Exception as error:  # damaged opcodes fail in as many ways as there are
-        raise BadInput(f"the pickle is damaged: {error!r}", where=str(path)) from error
+        raise BadInput(f"the pickle is damaged: {error}"[:200], where=str(path)) from error
 
 
 @final

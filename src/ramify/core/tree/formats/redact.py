@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, final
 
 from ramify.core.policy.base import Policy, Rendered
@@ -23,6 +24,9 @@ from ramify.core.types import IntArray, Message
 _MARK: Final = "[redacted:"
 _ARRAYS: Final = ("tokens", "offsets", "logprobs", "logprobs_t1", "ref_logprobs", "entropy")
 _LEAST: Final = 8
+#: Characters of texts that are remembered as clean, and how many are.
+_SHORT, _MANY = 64, 4096
+_WORDS: Final = re.compile(rf"\S{{{SHORTEST},}}+")
 #: What stands where a secret would, in documentation, templates and code.
 _PLACEHOLDER: Final = re.compile(
     r"x{4,}|\*{3,}|\.{3}|redacted|example|placeholder|change.?me|dummy|sample|your[_\-. ]?|^my[_\-. ]|\$\{"
@@ -50,27 +54,37 @@ class Redactor:
         #: What token ids say, where a policy is at hand: ids that spell no secret may stay.
         self.decode: Callable[[IntArray], str] | None = None
         self._clean: str | None = None
+        self._short: set[str] = set()
 
     def text(self, text: str) -> str:
         """A text without its secrets; the same object where there is none."""
-        if len(text) < _LEAST or text is self._clean:
+        short = len(text) <= _SHORT
+        if len(text) < _LEAST or text is self._clean or (short and text in self._short):
             return text
-        made = text
-        if "PRIVATE KEY" in made or any(len(word) >= SHORTEST for word in made.split()):
+        made = self._searched(text)
+        if made != text:
+            return made
+        # A node's text and its message are one text as a rule; keys, roles and names come again and again.
+        self._clean = text
+        if short and len(self._short) < _MANY:
+            self._short.add(text)
+        return text
+
+    def _searched(self, made: str) -> str:
+        words = _WORDS.findall(made)
+        if words or "PRIVATE KEY" in made:
+            # A key has no space within, so its hint stands in a long word.
+            long = made if "PRIVATE KEY" in made else "\n".join(words)
             for shape in KEYS:
-                if any(hint in made for hint in shape.hints):
+                if _holds(long, shape.hints):
                     made = self._without(made, shape)
         lower = made.lower()
-        if any(stem in lower for stem in STEMS):
+        if _holds(lower, STEMS):
             for shape in NEIGHBOURS:
-                if any(hint in lower for hint in shape.hints):
+                if _holds(lower, shape.hints):
                     made = self._without(made, shape)
-            if any(hint in lower for hint in GIVEN.hints):
+            if _holds(lower, GIVEN.hints):
                 made = GIVEN.pattern.sub(self._given, made)
-        if made == text:
-            # A node's text and its message are one text as a rule.
-            self._clean = text
-            return text
         return made
 
     def json(self, value: Any, key: str = "") -> Any:
@@ -88,12 +102,10 @@ class Redactor:
 
     def _named(self, value: str, key: str) -> str:
         """A value under a name; one that the name says is secret is taken out whole."""
-        key = _CAMEL.sub("_", key[:80])
-        found = NAMES.fullmatch(key)
-        if found is None or _harmless(key, found.start("weak")):
+        weak = _named_weakly(key[:80])
+        if weak is None or not _secret(value, weak, quoted=True):
             return self.text(value)
-        weak = found["strong"] is None
-        return self._mark("named-secret") if _secret(value, weak, quoted=True) else self.text(value)
+        return self._mark("named-secret")
 
     def _without(self, text: str, shape: Shape) -> str:
         grouped = "secret" in shape.pattern.groupindex
@@ -124,6 +136,24 @@ class Redactor:
     def _mark(self, name: str) -> str:
         self.found[name] += 1
         return f"{_MARK}{name}]"
+
+
+def _holds(text: str, parts: Sequence[str]) -> bool:
+    """Whether one of the parts stands in a text."""
+    for part in parts:  # noqa: SIM110  (a generator takes three times as long, and this is most of an import)
+        if part in text:
+            return True
+    return False
+
+
+@lru_cache(maxsize=4096)
+def _named_weakly(key: str) -> bool | None:
+    """Whether a name only may be a secret's (True), is one's (False); None where it is no such name."""
+    key = _CAMEL.sub("_", key)
+    found = NAMES.fullmatch(key)
+    if found is None or _harmless(key, found.start("weak")):
+        return None
+    return found["strong"] is None
 
 
 def _harmless(text: str, at: int) -> bool:

@@ -6,7 +6,7 @@ import codecs
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import IO, Any, Final, TypeAlias, final
 
 from ramify.core.errors import BadInput
 from ramify.core.plain import content_hash
-from ramify.core.tree.formats.base import Position, Record, Remark, whole
+from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
 from ramify.core.tree.formats.json_guard import LINE, document, encoding_of, parse_json, parse_object
 from ramify.core.types import Json
 
@@ -28,32 +28,52 @@ EVERY: Final = 4 << 20
 _CHUNK: Final = 1 << 20
 #: What tells where a value ends: whole texts, a text that does not end, brackets and commas.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
-_BETWEEN: Final = b" \t\r\n,"
+_BETWEEN: Final = re.compile(rb"[ \t\r\n,]*+")
 #: The table of :class:`Occurrences`.
 SEEN: Final = "CREATE TABLE IF NOT EXISTS seen (name BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID"
+#: Names that :class:`Occurrences` keeps in a dictionary.
+_FEW: Final = 20_000
 #: Bytes that are looked at before a file without one whole object is given up as JSON lines.
 _LOOK: Final = 1 << 20
 
 
 @final
 class Occurrences:
-    """How often each name was counted before; on the disk where they are many."""
+    """How often each name was counted before; in a database, where one is given or they are many."""
 
     def __init__(self, store: sqlite3.Connection | None = None) -> None:
-        # The empty name is a database of its own: in memory up to the cache's size, gone when closed.
-        self._db = sqlite3.connect("", isolation_level=None) if store is None else store
-        if store is None:
-            self._db.execute("PRAGMA cache_size = -8192")
-            self._db.execute(SEEN)
+        self._db = store
+        self._few: dict[str, int] = {}
 
     def count(self, name: str) -> int:
         """How often this name came before."""
+        if self._db is None:
+            known = self._few.get(name, -1) + 1
+            self._few[name] = known
+            if len(self._few) > _FEW:
+                self._db = self._spilled()
+            return known
         sql = "INSERT INTO seen VALUES (?, 0) ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count"
         return int(self._db.execute(sql, (bytes.fromhex(name),)).fetchone()[0])
 
     def close(self) -> None:
         """Give the storage back."""
-        self._db.close()
+        if self._db is not None:
+            self._db.close()
+
+    def _spilled(self) -> sqlite3.Connection:
+        """A database of what was counted so far."""
+        # The empty name is a database of its own: in memory up to the cache's size, gone when closed.
+        db = sqlite3.connect("", isolation_level=None)
+        db.execute("PRAGMA cache_size = -8192")
+        db.execute(SEEN)
+        db.execute("BEGIN")
+        db.executemany(
+            "INSERT INTO seen VALUES (?, ?)", ((bytes.fromhex(k), n) for k, n in self._few.items())
+        )
+        db.execute("COMMIT")
+        self._few.clear()
+        return db
 
 
 @final
@@ -85,6 +105,19 @@ def read_items(
                 continue
             digest = content_hash(body)
             yield from whole(item(body, f"{digest}/{seen.count(digest)}", where), where, name)
+
+
+def alone(body: Any, where: str) -> list[Any]:
+    """What formats unpack whose documents are one item each."""
+    return [body]
+
+
+def begins(head: Head, has: Callable[[frozenset[str]], bool], marks: Iterable[Collection[str]]) -> bool:
+    """Whether a file begins with a row that ``has`` takes by its keys, or if it is cut by a mark."""
+    if isinstance(head.first, dict):
+        return has(frozenset(head.first))
+    start = head.text.lstrip()
+    return start.startswith("{") and any(all(f'"{key}"' in start for key in keys) for keys in marks)
 
 
 def objects(
@@ -179,28 +212,30 @@ def _array(file: IO[bytes], path: Path, total: int) -> Iterator[tuple[str, Json 
 
 def elements(file: IO[bytes]) -> Iterator[bytes | None]:
     """The texts of the elements of an array that begins here; None, as the last, where one does not end."""
-    held = file.read(_CHUNK).lstrip()[1:]
+    held, at = file.read(_CHUNK).lstrip(), 1
     while True:
-        held = held.lstrip(_BETWEEN)
-        end = _end(held)
-        if held.startswith(b"]"):
+        if (between := _BETWEEN.match(held, at)) is not None:
+            at = between.end()
+        if held.startswith(b"]", at):
             return
-        if end:
-            yield held[:end]
-            held = held[end:]
+        end = _end(held, at)
+        if end is not None and end > at:
+            yield held[at:end]
+            at = end
             continue
         # Twice as much each time, so that a long element is not looked through too often.
-        more = file.read(max(_CHUNK, len(held))) if end is None and len(held) <= LINE else b""
+        left = len(held) - at
+        more = file.read(max(_CHUNK, left)) if end is None and left <= LINE else b""
         if not more:
             yield None
             return
-        held += more
+        held, at = held[at:] + more, 0
 
 
-def _end(held: bytes) -> int | None:
-    """Where the first value of a text ends; None where it does not."""
+def _end(held: bytes, at: int) -> int | None:
+    """Where the value that begins at a place of a text ends; None where it does not."""
     depth = 0
-    for token in _TOKENS.finditer(held):
+    for token in _TOKENS.finditer(held, at):
         sign = token[0]
         if sign == b'"':
             return None  # a text without its end

@@ -7,6 +7,7 @@ Source: the prefixes that the services document for their own tokens; where a se
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -249,3 +250,10 @@ STEMS: Final = (
 )
 #: No key of a known service is a word of fewer characters.
 SHORTEST: Final = 20
+
+
+def keys_in(text: str) -> Iterator[str]:
+    """The keys of known services in a text, told by their form alone."""
+    for shape in KEYS:
+        if any(hint in text for hint in shape.hints):
+            yield from (found[0] for found in shape.pattern.finditer(text))

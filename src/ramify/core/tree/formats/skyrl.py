@@ -19,6 +19,7 @@ from ramify.core.tree.formats.base import Head, Record, Remark
 from ramify.core.tree.formats.conversation import graded
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.parquet import row_items
+from ramify.core.tree.formats.rows import alone, begins
 from ramify.core.tree.formats.sampled import Sampled, SampledReader, finish_of
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json
@@ -32,19 +33,17 @@ _ARRAYS: Final = frozenset({*_IDS, "loss_masks", "loss_mask", "rollout_logprobs"
 class SkyRL:
     """Reads SkyRL's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
-    name = "skyrl"
+    name, label = "skyrl", "SkyRL"
+    unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
+        self.tokenizer = self._chat.tokenizer
         self._sampled = SampledReader(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of SkyRL's rows."""
-        if isinstance(head.first, dict):
-            return self.has(frozenset(head.first))
-        start = head.text.lstrip()
-        cut = start.startswith("{")
-        return cut and any(all(f'"{key}"' in start for key in keys) for keys in (_DUMP, _IDS))
+        return begins(head, self.has, (_DUMP, _IDS))
 
     def has(self, columns: frozenset[str]) -> bool:
         """Whether rows with these keys are SkyRL's."""
@@ -52,9 +51,9 @@ class SkyRL:
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every row; one that is none of SkyRL's is skipped with a remark."""
-        yield from row_items(path, "SkyRL", self.row)
+        yield from row_items(path, self.label, self.item)
 
-    def row(self, body: Json, name: str, where: str) -> Iterator[Record]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""
         line = f"skyrl/{name}"
         environment = body.get("env_class")

@@ -13,8 +13,10 @@ from itertools import groupby
 from typing import Any, final
 
 from ramify.core.plain import content_hash
+from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.tree.formats.sampled import draft_id
+from ramify.core.tree.formats.tokenised import TokenWalk
 from ramify.core.tree.node import Draft
 from ramify.core.types import Json, Message, NodeKind
 
@@ -49,11 +51,12 @@ class ToolRun:
 class Walk:
     """Drafts of a trace, call by call; ``main`` has the calls' continued answers by their keys."""
 
-    def __init__(self, tools: Any = None, runs: Sequence[ToolRun] = (), root: Json | None = None) -> None:
+    def __init__(self, tools: Any = None, runs: Sequence[ToolRun] = (), policy: Policy | None = None) -> None:
         self.drafts: list[Draft] = []
         self.main: dict[str, Draft] = {}
         self._tools = tools
-        self._root = root or {}
+        self._ids = TokenWalk(policy)
+        self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
         self._runs = {run.call: run for run in runs if run.call is not None}
         self._nameless = [run.told for run in runs if run.call is None]
         self._context: list[Message] = []
@@ -95,10 +98,12 @@ class Walk:
             self._begin(shown, call.key)
         elif not shown:
             # The content was not captured: nothing says that the context was another one.
+            self._ids.lose()
             return
         elif goes_on(self._context, shown):
             self._turns(shown[len(self._context) :], call.key)
         else:
+            self._ids.begin()
             self._append("rewrite", shown, f"{call.key}/context", {"reason": "another context"})
             self._context = []
         self._context += shown[len(self._context) :]
@@ -108,6 +113,8 @@ class Walk:
         opening = list(shown[:count])
         extra = ({"tools": self._tools} if self._tools else {}) | self._root
         name = content_hash([opening, self._tools, self._root]) if opening else key
+        if not shown:
+            self._ids.lose()
         self._append("task", opening, f"task/{name}", extra)
         self._context = opening
         self._turns(shown[count:], key)
@@ -127,6 +134,10 @@ class Walk:
         kept: Json = {"messages": list(messages)} if len(messages) > 1 or kind == "rewrite" else {}
         runs = [self._runs[str(m["tool_call_id"])].told for m in messages if self._known(m)]
         kept |= {"tool_spans": runs} if any(runs) and kind == "observation" else {}
+        if kind == "action":
+            ids = self._ids.goes_on(messages[0], self._ids.said(messages[0], key))
+        else:
+            ids = self._ids.shown(messages)
         self._put(
             Draft(
                 kind=kind,
@@ -136,6 +147,7 @@ class Walk:
                 message=messages[0] if len(messages) == 1 and kind != "rewrite" else None,
                 origin="real",
                 extra=kept | (extra or {}),
+                **ids,
             )
         )
 
@@ -151,6 +163,9 @@ class Walk:
         above = self._end
         parent = None if above is None else draft_id(above)
         said = list(call.said) or [{"role": "assistant", "content": ""}]
+        if not call.said:
+            self._ids.lose()
+        ids = [self._ids.said(message, call.key) for message in said]
         chosen = 0
         if after is not None:
             fits = [n for n, one in enumerate(said) if goes_on([*self._context, one], after.shown)]
@@ -169,12 +184,14 @@ class Walk:
                 origin="real",
                 extra=extra | own.get("extra", {}),
                 **told,
+                **ids[number],
             )
             self.drafts.append(draft)
             if number == chosen:
                 self._end = self.main[call.key] = draft
         if call.said:
             self._context.append(said[chosen])
+            self._ids.goes_on(said[chosen], ids[chosen])
 
 
 def goes_on(before: Sequence[Message], shown: Sequence[Message]) -> bool:

@@ -21,6 +21,7 @@ from ramify.core.tree.formats.base import Head, Record, Remark
 from ramify.core.tree.formats.conversation import graded
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.parquet import row_items
+from ramify.core.tree.formats.rows import alone
 from ramify.core.tree.formats.sampled import Sampled, SampledReader, draft_id
 from ramify.core.tree.node import Draft
 from ramify.core.tree.score import Producer, Score
@@ -48,10 +49,12 @@ _ARRAYS: Final = frozenset({
 class TRL:
     """Reads TRL's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
-    name = "trl"
+    name, label = "trl", "TRL"
+    unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
+        self.tokenizer = self._chat.tokenizer
         self._sampled = SampledReader(policy)
 
     def sniff(self, head: Head) -> bool:
@@ -72,9 +75,9 @@ class TRL:
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every row; one that is none of TRL's is skipped with a remark."""
-        yield from row_items(path, "TRL", self.row)
+        yield from row_items(path, self.label, self.item)
 
-    def row(self, body: Json, name: str, where: str) -> Iterator[Record]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""
         keys = frozenset(body)
         line = f"trl/{name}"

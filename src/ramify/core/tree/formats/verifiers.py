@@ -8,7 +8,6 @@ Source: the files that PrimeIntellect-ai/verifiers writes (``save_utils.py``, ``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +42,8 @@ class Verifiers:
         start = head.text.lstrip()
         if not start.startswith(("{", "[")):
             return False
-        try:
-            body = json.loads(start.partition("\n")[0])
-        except ValueError:
+        body = head.first
+        if body is None:
             rows = '"prompt"' in start and '"completion"' in start
             return (rows and any(f'"{mark}"' in start for mark in _MARKS)) or _cut_trace(start)
         first = body[0] if isinstance(body, list) and body else body

@@ -21,6 +21,7 @@ from ramify.core.tree.formats.base import Head, Record, Remark
 from ramify.core.tree.formats.conversation import graded
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.parquet import row_items
+from ramify.core.tree.formats.rows import alone, begins
 from ramify.core.tree.formats.sampled import Sampled, SampledReader
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json
@@ -44,18 +45,17 @@ _VALUES: Final = {
 class Verl:
     """Reads verl's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
-    name = "verl"
+    name, label = "verl", "verl"
+    unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
+        self.tokenizer = self._chat.tokenizer
         self._sampled = SampledReader(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of verl's rows."""
-        if isinstance(head.first, dict):
-            return self.has(frozenset(head.first))
-        start = head.text.lstrip()
-        return start.startswith("{") and all(f'"{key}"' in start for key in (*_DUMP, "gts", "step"))
+        return begins(head, self.has, [_DUMP | {"gts", "step"}])
 
     def has(self, columns: frozenset[str]) -> bool:
         """Whether rows with these keys are verl's."""
@@ -65,9 +65,9 @@ class Verl:
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every row; one that is none of verl's is skipped with a remark."""
-        yield from row_items(path, "verl", self.row)
+        yield from row_items(path, self.label, self.item)
 
-    def row(self, body: Json, name: str, where: str) -> Iterator[Record]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""
         keys, line = frozenset(body), f"verl/{name}"
         if keys >= _DUMP:

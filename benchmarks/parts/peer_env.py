@@ -1,0 +1,74 @@
+"""Peers that live in an environment of their own, since they do not fit beside our pinned packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any, Self
+
+#: Where these environments are kept.
+PLACE = Path.home() / ".cache" / "ramify" / "peers"
+
+
+def peer_python(packages: tuple[str, ...], named: str, *, make: bool, **settings: str) -> str | None:
+    """A Python with the packages (pinned, the first one names the folder); None where there is none.
+
+    ``named``: the environment variable that may name another Python. ``make``: whether to install them now.
+    ``settings``: environment variables of the installation; with any, nothing is taken from pip's cache.
+    """
+    if os.environ.get(named):
+        return os.environ[named]
+    folder = PLACE / packages[0].replace("==", "-")
+    python = folder / "bin" / "python"
+    if (folder / "ready").exists():
+        return str(python)
+    if not make:
+        print(f"without {packages[0]}: it is not installed (run without --quick, or set {named})")
+        return None
+    print(f"installing {packages[0]} in {folder}", flush=True)
+    venv.create(folder, with_pip=True, clear=True)
+    fresh = ["--no-cache-dir", "--no-binary", packages[0].split("==")[0]] if settings else []
+    done = subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", *fresh, *packages],
+        capture_output=True, check=False, env=os.environ | settings,
+    )  # fmt: skip
+    if done.returncode:
+        print(f"{packages[0]} cannot be installed: {done.stderr.decode()[-300:]}", file=sys.stderr)
+        return None
+    (folder / "ready").touch()
+    return str(python)
+
+
+class Worker:
+    """A script that keeps running under another Python: a line of JSON in, a line of JSON out."""
+
+    def __init__(self, python: str, script: Path, *arguments: str) -> None:
+        self._child = subprocess.Popen(
+            [python, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+
+    def ask(self, **what: Any) -> Any:
+        """The answer to one request; raises RuntimeError with what the script said where it ended."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        try:
+            print(json.dumps(what), file=self._child.stdin, flush=True)
+            line = self._child.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            assert self._child.stderr is not None
+            raise RuntimeError(f"the peer ended: {self._child.stderr.read()[-800:]}")
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.communicate()

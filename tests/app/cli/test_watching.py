@@ -1,0 +1,271 @@
+"""Verbs that take long: all of them are listed, and all have the same options."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ramify.app import cli
+from ramify.app.cli import watching
+from ramify.core.run.logs import stop_log
+from ramify.core.run.record import new_record, records, write_record
+
+FOLDER = Path(cli.__file__).parent
+WALK = [
+    "grow",
+    "--world",
+    "maze:2,2,2",
+    "--policy",
+    "scripted:walker",
+    "--draws",
+    "3",
+    "--set",
+    "tasks.count=1",
+]
+#: They show progress while they open what they serve, and then live on.
+SERVERS = {"serve", "view", "simulate serve", "route serve"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAMIFY_LOG", raising=False)
+    yield tmp_path
+    stop_log()
+
+
+@contextlib.contextmanager
+def nothing_mounted():
+    """As in a process that starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for what in ("registered_groups", "registered_commands"):
+            patch.setattr(cli.app, what, [])
+        yield patch
+
+
+def ramify(*arguments, status=0):
+    """What a command says, and its exit status, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with nothing_mounted() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+        if arguments[0].startswith("-"):  # else all nouns are mounted, which takes a second
+            mount = cli._mount
+            patch.setattr(cli, "_mount", lambda asked: mount(str(arguments[2])))
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        stop_log()
+    done = SimpleNamespace(status=stop.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
+    assert done.status == status, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def verbs():
+    """Every verb's function, by its full name."""
+    with nothing_mounted():
+        cli._mount()
+        found = dict(callbacks(cli.app))
+        watching.watch_verbs(cli.app)
+        assert dict(callbacks(cli.app)) == found  # watched once
+        return found
+
+
+def callbacks(app, noun=""):
+    for info in app.registered_commands:
+        yield f"{noun} {info.name or info.callback.__name__.replace('_', '-')}".strip(), info.callback
+    for group in app.registered_groups:
+        yield from callbacks(group.typer_instance, group.name)
+
+
+@functools.cache
+def shows_progress(file):
+    """Functions of a file that open a live line, or call one that does."""
+    functions = {
+        n.name: n for n in ast.walk(ast.parse(Path(file).read_text())) if isinstance(n, ast.FunctionDef)
+    }
+    uses = {name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} for name, f in functions.items()}
+    found = {name for name in uses if "LiveProgress" in uses[name]}
+    while more := {name for name in uses if uses[name] & found} - found:
+        found |= more
+    return found
+
+
+def test_every_verb_that_shows_progress_is_listed(verbs):
+    long = {name for name, verb in verbs.items() if hasattr(verb, "watched_as")}
+    shown = set()
+    for name, verb in verbs.items():
+        inner = getattr(verb, "__wrapped__", verb)
+        if inner.__name__ in shows_progress(inner.__code__.co_filename):
+            shown.add(name)
+    assert shown - SERVERS == long
+    listed = {f"{noun} {verb}".strip() for noun, verbs in watching.LONG.items() for verb in verbs}
+    assert listed == long
+    assert listed >= watching.TRACKED
+
+
+def test_a_verb_leaves_a_record_and_its_output_as_it_was(home):
+    done = ramify(*WALK, "--out", "a", "--json")
+    assert json.loads(done.stdout)["rollouts"] == 3
+    (record,) = records()
+    assert (record.command, record.out, record.state, record.rollouts) == ("grow", "a", "done", 3)
+    assert (record.stage, record.done, record.total) == ("rollouts", 3, 3)
+
+
+def test_a_dry_run_leaves_none():
+    ramify(*WALK, "--out", "a", "--dry-run", "--json")
+    assert records() == []
+
+
+def test_a_failure_is_on_record():
+    ramify("grow", "--world", "nowhere", "--policy", "scripted:coin", "--out", "a", status=2)
+    (record,) = records()
+    assert (record.state, record.status) == ("failed", 2)
+    assert "unknown world 'nowhere'" in record.error
+
+
+def test_a_profile_is_said_and_written():
+    done = ramify(*WALK, "--out", "a", "--json", "--profile")
+    json.loads(done.stdout)
+    assert "where the time went" in done.stderr
+    assert "sampling" in done.stderr
+    (record,) = records()
+    trace = json.loads(Path(record.profile).read_text())
+    assert {"sampling", "world", "store"} <= {event["name"] for event in trace["traceEvents"]}
+
+
+@pytest.mark.parametrize("where", ["before", "after", "variable"])
+def test_a_log_is_all_that_is_on_standard_error(where, monkeypatch):
+    arguments = [*WALK, "--out", "a", "--json", "--profile"]
+    if where == "variable":
+        monkeypatch.setenv("RAMIFY_LOG", "json")
+    elif where == "before":
+        arguments = ["--log", "json", *arguments]
+    else:
+        arguments += ["--log", "json"]
+    done = ramify(*arguments)
+    assert json.loads(done.stdout)["rollouts"] == 3
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert lines[0]["event"] == "run.start"
+    assert [line["event"] for line in lines if line["event"] != "progress"] == [
+        "run.start",
+        "run.end",
+        "profile",
+    ]
+    assert lines[1]["stage"] == "rollouts"
+    assert lines[-2]["state"] == "done"
+    assert {row["name"] for row in lines[-1]["rows"]} >= {"sampling", "world"}
+
+
+def test_a_log_in_a_file_leaves_the_lines_for_people():
+    done = ramify("--log", "json:log.jsonl", *WALK, "--out", "a")
+    assert "rollouts: 3/3" in done.stderr
+    events = [json.loads(line)["event"] for line in Path("log.jsonl").read_text().splitlines()]
+    assert events[0] == "run.start"
+    assert events[-1] == "run.end"
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_an_error_is_told_to_the_log(screen):
+    log = "json" if screen else "json:log.jsonl"
+    done = ramify("--log", log, "grow", "--world", "nowhere", "--policy", "x:y", "--out", "a", status=2)
+    told = done.stderr if screen else Path("log.jsonl").read_text()
+    last = json.loads(told.splitlines()[-1])
+    assert (last["event"], last["kind"]) == ("error", "BadInput")
+    assert "unknown world" in last["message"]
+    assert screen or "error: unknown world" in done.stderr
+
+
+def test_a_crash_is_told_to_the_log(monkeypatch):
+    monkeypatch.setattr("ramify.core.run.grow.run_grow", lambda *a, **k: 1 / 0)
+    done = ramify(*WALK, "--out", "a", "--log", "json", status=1)
+    last = json.loads(done.stderr.splitlines()[-1])
+    assert (last["event"], last["kind"]) == ("error", "ZeroDivisionError")
+    assert "Traceback" in last["trace"]
+    assert records()[0].error == "ZeroDivisionError: division by zero"
+
+
+def test_a_kind_of_log_that_there_is_not():
+    assert "'xml' is no kind of log" in ramify("--log", "xml", "run", "list", status=2).stderr
+
+
+def test_a_tracker_needs_a_name_that_it_knows():
+    assert "'excel' names no tracker" in ramify(*WALK, "--out", "a", "--track", "excel", status=2).stderr
+    (record,) = records()
+    assert record.state == "failed"
+
+
+def test_a_tracker_is_told_of_a_run(home):
+    pytest.importorskip("tensorboard")
+    ramify(*WALK, "--out", "a", "--track", "tensorboard:curves")
+    assert list((home / "curves").iterdir())
+
+
+def test_a_password_in_an_address_is_not_written_down():
+    ramify("grow", "--world", "lock", "--policy", "opensesame:http://me:pw@host/v1#m", "--out", "a", status=2)
+    (record,) = records()
+    assert record.arguments[4] == "opensesame:http://***@host/v1#m"
+
+
+# ramify run
+
+
+def made(**values):
+    record = new_record("grow", ["grow", "--out", "a"], "a")
+    for name, value in values.items():
+        setattr(record, name, value)
+    write_record(record)
+    return record
+
+
+def test_nothing_on_record():
+    assert "no run of the last day" in ramify("run", "list").stdout
+    assert json.loads(ramify("run", "list", "--json").stdout) == []
+    assert "no run is on record" in ramify("run", "status", status=2).stderr
+    assert ramify("run", "path").stdout.strip().endswith("runs")
+
+
+def test_runs_are_listed_with_what_became_of_them(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    alive = made(stage="rollouts", done=3, total=12, rate=1.0, eta=9.0)
+    dead = made(pid=2**22 + 1, errors={"draw": 2})
+    old = made(state="done", updated=0.0, ended=0.0, started=0.0)
+    text = ramify("run", "list").stdout
+    rows = {line.split()[0]: line for line in text.splitlines()[1:]}
+    assert set(rows) == {alive.id, dead.id}
+    assert "running" in rows[alive.id]
+    assert "3/12" in rows[alive.id]
+    assert "9 s" in rows[alive.id]
+    assert "killed" in rows[dead.id]
+    listed = json.loads(ramify("run", "list", "--all", "--json").stdout)
+    assert {one["id"]: one["state"] for one in listed} == {
+        alive.id: "running", dead.id: "killed", old.id: "done",
+    }  # fmt: skip
+
+
+def test_status_says_what_is_known_and_exits_1_where_it_ended_badly():
+    alive = made(stage="rollouts", done=3, total=12, rate=1.5, eta=6.0, tokens=40, waiting="a server",
+                 errors={"world.ValueError": 2}, rollouts=3, saved=1.0, checkpoint="a/tree.db")  # fmt: skip
+    text = ramify("run", "status", alive.id).stdout
+    for part in ("running", "ramify grow --out a", "rollouts: 3/12, 1.5 per second, 6 s left", "a server",
+                 "2 world.ValueError", "in a/tree.db"):  # fmt: skip
+        assert part in text
+    dead = made(pid=2**22 + 1, started=alive.started + 1)
+    assert json.loads(ramify("run", "status", "--json", status=1).stdout)["state"] == "killed"
+    assert "last sign" in ramify("run", "status", dead.id, status=1).stdout
+    assert ramify("run", "path", dead.id).stdout.strip().endswith(f"{dead.id}.json")
+
+
+def test_following_ends_with_the_run():
+    ended = made(state="done", ended=2.0, status=0, stage="rollouts", done=4, total=4)
+    assert ramify("run", "status", ended.id, "--follow").stdout == "done, rollouts, 4/4\n"
+    (line,) = ramify("run", "status", ended.id, "--follow", "--json").stdout.splitlines()
+    assert json.loads(line)["state"] == "done"

@@ -1,0 +1,273 @@
+"""MiniWoB pages: on a small folder with its interface, and on the package's own where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.core.errors import BadInput, CannotDo, MissingExtra
+from ramify.core.fork import fork
+from ramify.core.grow import grow
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+from ramify.core.world import World, open_world, resume
+from ramify.core.world.adapters import miniwob
+from ramify.core.world.adapters.miniwob_actions import KEYS, Act, parse
+from ramify.core.world.adapters.miniwob_page import line
+from ramify.core.world.open import task_from_json, task_to_json
+from ramify.core.world.web import browser
+from support.miniwob_pages import write
+
+WHY = browser.missing()
+real = pytest.mark.skipif(WHY is not None, reason=WHY or "")
+packaged = pytest.mark.skipif(
+    importlib.util.find_spec("miniwob") is None,
+    reason="pip install 'ramify[miniwob]' for MiniWoB's own pages",
+)
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("pages") / "html")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed():
+    yield
+    browser.close()
+
+
+def opened(html, page, options=""):
+    return open_world(f"miniwob:{page}?html={html}{options}")
+
+
+@pytest.mark.parametrize(
+    ("turn", "wanted"),
+    [
+        ("click 3", Act("click", (3,))),
+        ("<think>click 1</think>\ntype 4: two words", Act("type", (4,), "two words")),
+        ("select 5: b", Act("select", (5,), "b")),
+        ("click at 10 20", Act("click", at=(10, 20))),
+        ("drag 1 to 2", Act("drag", (1, 2))),
+        ("Drag 1, 2 to 30 40", Act("drag", at=(1, 2, 30, 40))),
+        ("press enter", Act("press", text="Enter")),
+        ("press CONTROL+A", Act("press", text="Control+a")),
+        ("press Control+V", None),
+        ("hover 2", Act("hover", (2,))),
+        ("scroll 2: down", Act("scroll", (2,), "down")),
+        ("wait", Act("wait")),
+        ('{"action": "click", "ref": 3}', Act("click", (3,))),
+        ("submit", None),
+        ("open: x.html", None),
+        ("click", None),
+        ("drag 1 to", None),
+        ("", None),
+    ],
+)
+def test_actions(turn, wanted):
+    assert parse(turn) == wanted
+
+
+@given(text=st.text(max_size=30))
+def test_any_text_is_an_action_or_none(text):
+    found = parse(text)
+    assert found is None or found.kind in (
+        "click",
+        "type",
+        "select",
+        "press",
+        "hover",
+        "drag",
+        "scroll",
+        "wait",
+    )
+    assert found is None or found.kind != "press" or found.text in KEYS
+
+
+def test_lines():
+    assert line({"role": "button", "name": "ok", "states": []}) == "button name ok"
+    field = {
+        "role": "combobox",
+        "name": "size",
+        "value": "a b",
+        "choices": ["a b", "c"],
+        "states": ["focused"],
+    }
+    assert line(field) == "combobox name size value a b of a b c focused"
+    dot = {"role": "circle", "name": "", "id": "c", "kind": "big", "colour": "rgb(1, 2, 3)", "states": []}
+    assert line(dot | {"at": [1, 2, 3, 4]}) == 'circle id c class big colour "rgb(1, 2, 3)" at 1 2 size 3 4'
+
+
+def test_tasks_are_seeded_and_split(html):
+    world = opened(html, "press")
+    assert isinstance(world, World)
+    assert world.deterministic
+    assert open_world(world.name) == world
+    train, held = world.tasks("train", 40), world.tasks("held-out", 20)
+    assert world.tasks("train", 9) == train[:9]
+    assert {one.data["page_seed"] for one in train}.isdisjoint(one.data["page_seed"] for one in held)
+    assert {one.data["mode"] for one in train} == {"train"}
+    assert {one.data["mode"] for one in held} == {"test"}
+    assert [one.id for one in world.tasks("train", 9, seed=1)] != [one.id for one in train[:9]]
+    assert task_from_json(world, json.loads(json.dumps(task_to_json(train[0])))) == train[0]
+    with pytest.raises(BadInput, match="this task is of press"):
+        opened(html, "form").start(train[0], 0)
+    with pytest.raises(BadInput, match="page_seed"):
+        task_from_json(world, task_to_json(train[0]) | {"data": {**train[0].data, "page_seed": "7"}})
+    with pytest.raises(CannotDo, match="restored"):
+        world.restore(train[0], b"{}")
+
+
+def test_the_version_changes_with_the_page_and_its_scripts(tmp_path):
+    folder = write(tmp_path / "html")
+    before = opened(folder, "press").version
+    assert before == opened(folder, "press").version != opened(folder, "form").version
+    (folder / "core" / "core.js").write_text("// other")
+    miniwob._contents.cache_clear()
+    assert opened(folder, "press").version != before
+
+
+def test_what_cannot_be_opened_is_said(html, tmp_path, monkeypatch):
+    for bad, why in (
+        ("pres", "for example press"),
+        ("press?turns=0", "at least 1"),
+        ("press?pace=-1", "0 to 60000"),
+        ("press?pace=fast", "cannot be"),
+        ("press?colour=red", "unknown option"),
+        (f"press?html={tmp_path}", "no MiniWoB pages"),
+        ("../core/core", "no page"),
+    ):
+        name = bad if "html=" in bad else f"{bad}{'&' if '?' in bad else '?'}html={html}"
+        with pytest.raises(BadInput, match=why):
+            open_world(f"miniwob:{name}")
+    monkeypatch.setattr(miniwob, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"ramify\[miniwob\]"):
+        open_world("miniwob:click-test")
+
+
+def test_no_browser_is_said_plainly(html, monkeypatch):
+    monkeypatch.setenv(browser.VARIABLE, "/nowhere/chromium")
+    world = opened(html, "press")
+    with pytest.raises(CannotDo, match="no browser at '/nowhere/chromium'"):
+        _ = world.start(world.tasks("train", 1)[0], 0).first
+
+
+@real
+def test_a_page_is_told_acted_on_and_graded(html):
+    world = opened(html, "form", "&turns=20&pace=10")
+    episode = world.start(world.tasks("train", 1)[0], 0)
+    shown = re.sub(r"at \d+ \d+ size (\d+ \d+)", r"at X Y size \1", episode.first.text)
+    assert shown.split("\n") == [
+        "task Fill in.",
+        "1 textbox name Name value old",
+        "2 checkbox name agree",
+        "3 combobox value red of red blue",
+        "4 date id day",
+        "5 textbox id note",
+        "6 p name some bold words",
+        "7 link name more",
+        '8 circle id dot colour "rgb(255, 0, 0)" at X Y size 18 18',
+        "9 div class bin at X Y size 9 9",
+        "10 button name Send",
+    ]
+    for action, shown in (
+        ("type 1: ada", "1 textbox name Name value ada focused"),
+        ("click 2", "2 checkbox name agree checked focused"),
+        ("select 3: blue", "3 combobox value blue of red blue"),
+        ("type 4: 2020-02-03", "4 date value 2020-02-03 id day focused"),
+        ("type 5: a b", "5 textbox value a b id note focused"),
+    ):
+        seen = episode.step(action)
+        assert shown in seen.text.split("\n")
+        assert "invalid" not in seen.info
+    for action in ("select 3: green", "click 99", "select 1: blue", "press Control+V"):
+        seen = episode.step(action)
+        assert seen.text.startswith("nothing happens\ntask Fill in.")
+        assert seen.info["invalid"]
+    end = episode.step("click 10")
+    assert (end.text, end.done, end.reward) == ("the task is done", True, 1.0)
+    assert end.info["reason"] == "ada,true,blue,2020-02-03,a b"
+    assert episode.step("wait") == end
+    episode.close()
+    episode = world.start(world.tasks("train", 1)[0], 0)
+    assert "focused" not in episode.first.text
+    episode.close()
+    with pytest.raises(CannotDo, match="closed"):
+        episode.step("wait")
+
+
+@real
+def test_clock_and_chance_are_the_pages_own_and_forks_are_exact(html):
+    world = opened(html, "move", "&turns=4&pace=250")
+    task = world.tasks("train", 1)[0]
+    episode = world.start(task, 0)
+    first = episode.first.text
+    # A second to draw the problem, then 250 ms a turn, however long the browser took.
+    assert "\n1 p name 10\n" in first
+    seen = [episode.step(action) for action in ("wait", "click 2", "wait")]
+    assert [one.text.split("\n")[1] for one in seen] == ["1 p name 12", "1 p name 15", "1 p name 17"]
+    assert len({one.text.split("\n")[2] for one in seen}) == 3
+    back, origin = resume(world, task, 7, ["wait", "click 2"], [one.text for one in seen[:2]])
+    assert origin == "replayed"
+    assert back.step("wait") == seen[2]
+    end = back.step("wait")
+    assert (end.text, end.done, end.reward) == ("the task is not done", True, -1.0)
+    assert end.info["reason"] == "timed out"
+    assert back.step("wait") == end
+    back.close()
+    episode.close()
+
+
+@real
+def test_pages_that_are_left_or_loaded_anew_end_too(html):
+    world = opened(html, "leave", "&turns=3&pace=10")
+    task = world.tasks("train", 1)[0]
+    episode = world.start(task, 0)
+    assert episode.step("click 3").text.startswith("dialog hello : accepted\ntask Stay.")
+    assert not episode.step("click 2").done
+    end = episode.step("wait")
+    assert (end.done, end.reward, end.info["reason"]) == (True, -1.0, "timed out")
+    episode.close()
+    episode = world.start(task, 0)
+    end = episode.step("click 1")
+    assert (end.done, end.reward, end.info["reason"]) == (True, -1.0, "left the page")
+    episode.close()
+
+
+@real
+def test_a_recorded_rollout_is_forked(html):
+    world = opened(html, "press", "&turns=2&pace=10")
+    law = Sampling(max_tokens=4)
+    with Tree.memory() as tree:
+        policy = ScriptedPolicy.from_replies(["wait", "hover 2"])
+        walk = (
+            grow(tree, policy, world, world.tasks("held-out", 1), draws=1, settings=law)[0]
+            .forks[0]
+            .leaves()[0]
+        )
+        assert "\ntask Press " in walk.root.text
+        point = next(step.node for step in walk.steps if step.node.kind == "observation")
+        arm = fork(tree.at(point), policy, 2, world=world)
+        mine = [step.node for leaf in arm.leaves() for step in leaf if step.node.fork == arm.record.id]
+        assert {node.origin for node in mine if node.kind == "observation"} == {"replayed"}
+
+
+@real
+@packaged
+def test_the_packages_own_pages():
+    world = open_world("miniwob:click-test-2")
+    task = world.tasks("train", 1)[0]
+    episode = world.start(task, 0)
+    assert episode.first.text.split("\n") == [
+        "task Click button ONE.",
+        "1 button name ONE",
+        "2 button name TWO",
+    ]
+    assert episode.step("click 1").reward == 1.0
+    episode.close()
