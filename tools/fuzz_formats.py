@@ -299,6 +299,7 @@ def fuzz(
 ) -> State:
     """Fuzz one parser; a process that dies or hangs is replaced, and its input is a failure."""
     folder.mkdir(parents=True, exist_ok=True)
+    _code()  # what is fuzzed is what stands now
     memory = Path("/dev/shm")
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ramify-fuzz-", dir=memory if memory.is_dir() else None) as name:

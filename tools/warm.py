@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 LIBRARIES = (
     "datasets",
     "fastapi",
+    "networkx",
     "openai",
     "peft",
+    "rich.markdown",
     "scipy.stats",
     "sklearn.linear_model",
     "torch",
     "transformers.models.llama.modeling_llama",
+    "typer",
     "uvicorn",
 )
 LARGEST = 1 << 20  # bytes of a request: arguments and environment

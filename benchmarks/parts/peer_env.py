@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 from typing import Any, Self
@@ -47,9 +48,11 @@ class Worker:
     """A script that keeps running under another Python: a line of JSON in, a line of JSON out."""
 
     def __init__(self, python: str, script: Path, *arguments: str) -> None:
+        # A file, not a pipe: llama.cpp says much, and nobody reads it while it works.
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._child = subprocess.Popen(
             [python, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, bufsize=1,
+            stderr=self._said, text=True, bufsize=1,
         )  # fmt: skip
 
     def ask(self, **what: Any) -> Any:
@@ -62,8 +65,9 @@ class Worker:
         except BrokenPipeError:
             line = ""
         if not line:
-            assert self._child.stderr is not None
-            raise RuntimeError(f"the peer ended: {self._child.stderr.read()[-800:]}")
+            self._child.wait()
+            self._said.seek(0)
+            raise RuntimeError(f"the peer ended: {self._said.read()[-800:]}")
         return json.loads(line)
 
     def __enter__(self) -> Self:
@@ -72,3 +76,4 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self._child.kill()
         self._child.communicate()
+        self._said.close()

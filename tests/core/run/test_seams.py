@@ -221,3 +221,21 @@ def test_a_call_that_cannot_be_read_goes_on():
     assert seams.timed("x", "model", before=unreadable, heard=unreadable)(Odd.score)(Odd()) == 3
     sections.keep(before)
     assert len(keeper.refused) == 5
+
+
+def test_two_attachments_both_hear_of_a_module_that_is_loaded(tmp_path, monkeypatch):
+    (tmp_path / "heardtwice.py").write_text("class Thing:\n    def act(self):\n        return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen = []
+    wrap = seams.noticed(lambda thing, given: seen.append(given), ())
+    both = [Attachment({"heardtwice": {"Thing": {"act": wrap}}}) for _ in range(2)]
+    for one in both:
+        one.attach()
+    import heardtwice
+
+    assert heardtwice.Thing().act() == 1
+    for one in reversed(both):
+        one.detach()
+    assert seen == [{}, {}]
+    assert not hasattr(heardtwice.Thing.act, "__wrapped__")
+    del sys.modules["heardtwice"]

@@ -129,7 +129,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         outermost = self._owner.timing and keeper is not None and not keeper.inside(IMPORTS)
         if not (wanted or outermost):
             return None
-        spec = _found(fullname, path, target, (f for f in sys.meta_path if f is not self))
+        # Those after this one only: another attachment's may stand before it, and ask this one.
+        spec = _found(fullname, path, target, sys.meta_path[sys.meta_path.index(self) + 1 :])
         loader = None if spec is None else spec.loader
         # Only such a loader is its module's own; another one may be shared.
         if isinstance(loader, _FILES):

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Final, final
 
@@ -86,7 +85,6 @@ def _body(record: Record) -> Json:
     return body
 
 
-@lru_cache
 def _plain_fields(kind: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
     """The fields of a record that are plain values, with what they may be; arrays check themselves."""
     found = [
@@ -95,10 +93,12 @@ def _plain_fields(kind: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
     return tuple((name, tuple(filter(None, kinds))) for name, kinds in found if None not in kinds)
 
 
+_FIELDS: Final = {kind: _plain_fields(kind) for kind in (*_NAMES, Cost)}
+
+
 def _checked(record: Any) -> Any:
     """A record whose plain fields are of the kinds that it says; TypeError with the first that is not."""
-    made_of: type[object] = type(record)
-    for name, kinds in _plain_fields(made_of):
+    for name, kinds in _FIELDS[type(record)]:
         value = getattr(record, name)
         # A truth value is a whole number to Python.
         if type(value) is int and float in kinds:

@@ -19,6 +19,7 @@ import math
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class VerifiersEpisode:
         """What the model is asked first where that is not the task's prompt; the rollout begins here."""
         if self._first is None:
             self._rollout = Rollout(self._world.env, self.task.data["row"], self._world.seconds)
+            # An episode that nobody closed would leave its rollout waiting.
+            weakref.finalize(self, self._rollout.close)
             event = self._rollout.begin()
             seen = self._seen(event)
             told = isinstance(event, Asked) and _texts(event.messages) == _texts(
@@ -317,8 +320,8 @@ def _quiet() -> Iterator[None]:
                     handler.setLevel(logging.CRITICAL)
         if library is not None:
             library.enable_progress_bar()
-        for one, handler in held.items():
-            signal.signal(one, handler)
+        for one, before in held.items():
+            signal.signal(one, before)
 
 
 def load(env_id: str, arguments: Json) -> Any:

@@ -91,6 +91,7 @@ class _Loop:
 _WATCH: Final = _Watch(logging.ERROR)
 _LOCK = threading.Lock()
 _LOOPS: list[_Loop] = []
+_LEFT: list[_Loop] = []
 
 
 def _loop() -> _Loop:
@@ -103,8 +104,8 @@ def _loop() -> _Loop:
 
 @atexit.register
 def _stop() -> None:
-    """End the loop of this process, if it has one."""
-    for one in _LOOPS:
+    """End the loops of this process, those that were left too."""
+    for one in (*_LOOPS, *_LEFT):
         if one.process == os.getpid():
             one.stop()
 
@@ -114,6 +115,7 @@ def _leave(stuck: _Loop) -> None:
     with _LOCK:
         if stuck in _LOOPS:
             _LOOPS.remove(stuck)
+            _LEFT.append(stuck)
 
 
 @final
