@@ -85,7 +85,8 @@ def test_lines_keep_their_names_in_files_that_commands_make() -> None:
     more = ShellState.of_files(FILES | {"new/c.md": "1\n3\ncow\n"}, ["new"])
     trace = traced(echo, after, more, trace)
     assert note("tail -n 1 new/c.md", "cow\n", more, trace) == [
-        "in .", f"$ {echo}", f"$ {sort}", "from b.md A", "file new/c.md A 3", "Ab:1", "Aa:3", "-:cow", "out", "-:cow",
+        "in .", f"$ {echo}", f"$ {sort}", "from b.md A", "file new/c.md A 3",
+        "Ab:1", "Aa:3", "-:cow", "out", "-:cow",
     ]  # fmt: skip
     assert Trace.from_json(trace.to_json()) == trace
     moved = ShellState.of_files({"b.md": FILES["b.md"], "new/a.txt": FILES["box/a.txt"]}, ["box"])

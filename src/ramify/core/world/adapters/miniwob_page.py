@@ -9,6 +9,7 @@ to be used in the browser's thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -23,7 +24,17 @@ _EPOCH: Final = 1577836800
 _NEVER: Final = 1_000_000_000
 #: Milliseconds that a page has to draw its problem.
 _DRAW: Final = 1000
+#: How often to look whether a page is there, and how long to wait in between (ms).
+_PATIENCE: Final = 2000
+_BREATH: Final = 5
 _MARK: Final = "data-ramify-ref"
+#: How far a page is, once the tasks that wait in it ran: one of them may leave the page.
+_READY: Final = """() => new Promise((told) => {
+  const { port1, port2 } = new MessageChannel();
+  let left = 3;
+  port1.onmessage = () => --left ? port2.postMessage(0) : told(document.readyState);
+  port2.postMessage(0);
+})"""
 _STILL: Final = """
 { let state = %d >>> 0;
   Math.random = () => {
@@ -203,6 +214,11 @@ class MiniwobPage:
         inside.clock.install(time=_EPOCH)
         inside.clock.pause_at(_EPOCH + 86400)
         inside.add_init_script(_STILL % (seed & 0xFFFFFFFF))
+        self._leaving = False
+        inside.on("request", self._leave)
+        inside.on("response", self._heard)
+        inside.on("requestfailed", self._stay)
+        inside.on("load", self._arrive)
         self._tab.open(page)
         inside.evaluate(_BEGIN, [str(seed), mode, _NEVER])
         inside.clock.run_for(_DRAW)
@@ -222,7 +238,9 @@ class MiniwobPage:
     def act(self, action: Act) -> str:
         """Do it and let the page's time pass; why nothing came of it, else nothing."""
         why = self._tried(action)
+        self._settle()
         self._tab.page.clock.run_for(self._pace)
+        self._settle()
         return why
 
     def time_out(self) -> Status:
@@ -230,6 +248,33 @@ class MiniwobPage:
         self._tab.page.evaluate(_TIME_OUT)
         found = self.status()
         return found if found.done else Status(True, -1.0, "timed out")
+
+    def _settle(self) -> None:
+        """Wait until a page that is being left is there again, or another one is."""
+        from playwright.sync_api import Error
+
+        inside = self._tab.page
+        for _ in range(_PATIENCE):
+            try:
+                if inside.evaluate(_READY) == "complete" and not self._leaving:
+                    return
+            except Error as error:
+                if "context was destroyed" not in str(error):
+                    raise
+            inside.wait_for_timeout(_BREATH)
+
+    def _leave(self, request: Any) -> None:
+        self._leaving = self._leaving or request.is_navigation_request()
+
+    def _stay(self, request: Any) -> None:
+        self._leaving = self._leaving and not request.is_navigation_request()
+
+    def _heard(self, response: Any) -> None:
+        if response.status == HTTPStatus.NO_CONTENT:
+            self._stay(response.request)
+
+    def _arrive(self, _: object) -> None:
+        self._leaving = False
 
     def picture(self) -> bytes:
         """The page as PNG."""
