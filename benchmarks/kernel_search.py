@@ -59,11 +59,11 @@ class Task:
 
 
 TASKS = (
-    Task("matmul", {"n": CLAIM}, {"n": 128}, 15),
+    Task("matmul", {"n": CLAIM}, {"n": 128}, 14),
     Task("stencil", {"n": 2048}, {"n": 1024}, 3),
-    Task("softmax", {"rows": 2048, "n": 1024}, {"rows": 256, "n": 1024}, 4),
-    Task("histogram", {"n": 1 << 22, "bins": 256}, {"n": 1 << 18, "bins": 256}, 8),
-    Task("spmv", {"rows": 2048, "nnz": 1 << 21}, {"rows": 256, "nnz": 1 << 18}, 6),
+    Task("softmax", {"rows": 2048, "n": 1024}, {"rows": 256, "n": 1024}, 3),
+    Task("histogram", {"n": 1 << 22, "bins": 256}, {"n": 1 << 18, "bins": 256}, 6),
+    Task("spmv", {"rows": 2048, "nnz": 1 << 21}, {"rows": 256, "nnz": 1 << 18}, 4),
 )
 
 
@@ -98,7 +98,11 @@ def searched(task: Task, known: Calibration, quick: bool, seed: int, scratch: Pa
     started = time.monotonic()
     problem = problem_of(task, task.quick if quick else task.sizes)
     settings = KernelSearchSettings(
-        evaluations=task.tries if quick else 40, seed=seed, batch=1, finalists=2 if quick else 3
+        evaluations=task.tries if quick else 40,
+        seed=seed,
+        batch=1,
+        # The stencil's small form fits a cache that its full one does not: all three are timed again.
+        finalists=2 if quick and task.name != "stencil" else 3,
     )
     limits = Limits(arrays=12 << 20) if quick else None
     with Bench(problem, scratch / "build", seed, limits, calibration=known) as bench:
