@@ -187,15 +187,21 @@ def test_what_may_be_asked_of_a_log(monkeypatch, tmp_path):
         start_log(f"json:{tmp_path}")
 
 
-def test_a_log_whose_reader_is_gone_is_given_up():
+def test_a_log_whose_reader_is_gone_stops_nobody():
+    asked = []
+
     class Gone:
         def write(self, text):
+            asked.append(text)
             raise BrokenPipeError
 
         def flush(self):
             raise BrokenPipeError
 
-    JsonLog(stream=Gone()).tell("x")
+    told = JsonLog(stream=Gone())
+    told.tell("x")
+    told.tell("y")
+    assert len(asked) == 2
 
 
 def test_what_is_no_json_is_told_as_text(capsys):
