@@ -17,6 +17,7 @@ from ramify.core.tree.formats.base import Draft, Position, Remark
 from ramify.core.tree.formats.exchange import exchange_readers, exchange_writers
 from ramify.core.tree.formats.otlp_export import OTLPWriter
 from support.foreign_logs import FIXTURES, exported, unpacked
+from support.fuzz_seeds import BATCH
 
 MINI = json.loads((FIXTURES / "mini-tools.traj.json").read_text())
 RUN = {
@@ -28,22 +29,6 @@ RUN = {
 TOOL = {**RUN, "id": "b", "run_type": "tool", "outputs": {"output": {"tool_call_id": "c", "content": "r"}}}
 
 
-def attribute(key, value):
-    return {"key": key, "value": {"stringValue": value}}
-
-
-SPAN = {
-    "traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "chat", "kind": 3, "startTimeUnixNano": "1",
-    "endTimeUnixNano": "2", "status": {"code": 2, "message": "x"},
-    "attributes": [
-        attribute("gen_ai.operation.name", "chat"),
-        attribute("gen_ai.input.messages", '[{"role": "user", "parts": [{"type": "text", "content": "q"}]}]'),
-        attribute("gen_ai.output.messages", '[{"role": "assistant", "parts": [{"content": "a"}]}]'),
-        {"key": "n", "value": {"arrayValue": {"values": [{"intValue": "1"}, {"doubleValue": 0.5}]}}},
-    ],
-    "events": [{"timeUnixNano": "1", "name": "gen_ai.evaluation.result", "attributes": [
-        {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": 1.0}}]}],
-}  # fmt: skip
 STEP = {"action": "ls", "observation": "a", "response": "I look.", "thought": "", "state": {}, "query": [{}]}
 GOOD = {
     "swe-agent": [{
@@ -72,7 +57,7 @@ GOOD = {
         {"prompt": "q", "completions": ["a", "b"], "labels": [True, False]},
         {"prompt_ids": [1], "completion_ids": [2, 3], "logprobs": [-1.0, -2.0], "advantages": [0.5, 0.5]},
     ],
-    "otlp": [{"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [{"spans": [SPAN]}]}]}],
+    "otlp": [BATCH],
     "langsmith": [RUN, TOOL],
 }  # fmt: skip
 READERS = {reader.name: reader for reader in exchange_readers() if reader.name in GOOD}
