@@ -185,3 +185,13 @@ def test_show_and_probe_a_server(remote, monkeypatch):
 
 def test_scripts_are_scripted_policies():
     assert isinstance(scripted("coin"), ScriptedPolicy)
+
+
+def test_a_number_may_follow_a_script():
+    pytest.importorskip("minigrid")
+    assert scripted("babyai-bot@0.25").card.name == "scripted:babyai-bot@0.25"
+    for name in ("babyai-bot@often", "babyai-bot@2", "rule-agent@often", "repairer@often", "specialist@x"):
+        with pytest.raises(BadInput):
+            scripted(name)
+    with pytest.raises(BadInput, match="babyai-bot, coin, greeter"):
+        scripted("nobody@1")

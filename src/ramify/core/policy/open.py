@@ -9,6 +9,7 @@
 ``scripted:motive-NAME[@SCENE]``       an agent with a known motive (tedium, malign-twin, ...)
 ``scripted:specialist@I``              worker I (0 to 3) of the specialists world
 ``scripted:rule-agent[@ERROR]``        obeys the house rules that it sees, but for a share of errors
+``scripted:babyai-bot[@ERROR]``        BabyAI's own expert, but for a share of errors
 =====================================  ==============================================================
 """
 
@@ -106,6 +107,7 @@ def scripted(name: str) -> ScriptedPolicy:
     ``specialist@I`` answers the specialists world's questions with worker I's planted skill.
     ``repairer`` mends the repair world's functions with chance 0.4, ``repairer@0.7`` with another.
     ``rule-agent`` obeys the house rules that stand in its context word for word; ``rule-agent@0.1`` errs.
+    ``babyai-bot`` solves BabyAI's missions; ``babyai-bot@0.1`` errs.
 
     Raises:
         BadInput: there is no such script.
@@ -115,14 +117,11 @@ def scripted(name: str) -> ScriptedPolicy:
 
         who, _, scene = name.removeprefix("motive-").partition("@")
         return find_agent(who, scene or None).policy()
-    if name.partition("@")[0] == "rule-agent":
-        return _rule_agent(name.partition("@")[2])
-    if name.partition("@")[0] == "repairer":
-        return _repairer(name.partition("@")[2])
-    if name.partition("@")[0] == "specialist":
-        return _specialist(name.partition("@")[2])
+    kind, _, number = name.partition("@")
+    if kind in _WITH_NUMBER:
+        return _WITH_NUMBER[kind](number)
     if name not in _SCRIPTS:
-        known = ", ".join([*sorted(_SCRIPTS), "motive-NAME", "repairer", "rule-agent", "specialist@I"])
+        known = ", ".join(sorted([*_SCRIPTS, *_WITH_NUMBER, "motive-NAME"]))
         raise BadInput(f"there is no script {name!r}", hint=f"scripts: {known}")
     return _SCRIPTS[name]()
 
@@ -174,6 +173,15 @@ def _repairer(gold: str) -> ScriptedPolicy:
         raise BadInput(f"{gold!r} is no chance", hint="scripted:repairer@0.7") from None
 
 
+def _babyai_bot(error: str) -> ScriptedPolicy:
+    from ramify.core.world.adapters.minigrid_bot import babyai_bot
+
+    try:
+        return babyai_bot(float(error or 0.0))
+    except ValueError:
+        raise BadInput(f"{error!r} is no share of errors", hint="scripted:babyai-bot@0.1") from None
+
+
 def _miniapps() -> ScriptedPolicy:
     from ramify.core.world.miniapps import Agent, agent_policy
 
@@ -209,3 +217,12 @@ def walker_law(text: str) -> Law:
         piece = found.group() if found else ""
         law[piece] = law.get(piece, 0.0) + 1.0 / len(fitting)
     return law or {"": 1.0}
+
+
+#: Scripts that a number may follow, behind an @.
+_WITH_NUMBER: dict[str, Callable[[str], ScriptedPolicy]] = {
+    "babyai-bot": _babyai_bot,
+    "repairer": _repairer,
+    "rule-agent": _rule_agent,
+    "specialist": _specialist,
+}

@@ -55,7 +55,13 @@ _ROOT = Path(__file__).parents[2]
 _DECIDE = ("ramify.core.world.", "ramify.learn.organism.")
 _TRAINER = ("ramify.learn.train.",)
 _STAGES = ("ramify.learn.simulate.",)
-_LISTS = ("ramify.core.world.open", "ramify.learn.organism.registry")
+#: Lists of all, other worlds that one opens, and those who only look on: they decide nothing.
+_ASIDE = (
+    "ramify.core.world.open",
+    "ramify.core.world.tools.mcp",
+    "ramify.learn.organism.registry",
+    "ramify.learn.train.tracker",
+)
 
 
 def names() -> tuple[str, ...]:
@@ -96,8 +102,8 @@ def organism_for(world: str) -> str:
 def recipe_digest(recipe: Recipe | Reinforced | Grown | Staged) -> str:
     """Sha256 (hex) of every source that decides what is built: recipe, maker, trainer and its worlds.
 
-    A world or recipe that this one does not import decides nothing about it, nor do the lists of all. What is
-    trained from another organism has that one's digest in its own.
+    A world or recipe that this one does not import decides nothing about it, nor do the lists of all and the
+    trackers. What is trained from another organism has that one's digest in its own.
     """
     mixed = hashlib.sha256()
     if isinstance(recipe, Staged):
@@ -165,7 +171,7 @@ def _imported(source: str) -> tuple[str, ...]:
 
 def _inside(name: str, decide: tuple[str, ...]) -> Path | None:
     """The file of a module that may decide what an organism is, or None."""
-    if not name.startswith(decide) or name.endswith(_LISTS):
+    if not name.startswith(decide) or name in _ASIDE:
         return None
     place = _ROOT.joinpath(*name.split(".")[1:])
     return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)

@@ -1,15 +1,13 @@
-"""Where curves go: one thin seam, a file by default, other tools where they are installed."""
+"""Where a training's curves go: one thin seam, a file always, and a tool of :mod:`ramify.core.run.track`."""
 
 from __future__ import annotations
 
 import json
-import math
-import numbers
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
-from ramify.core.errors import BadInput, CannotDo, MissingExtra
+from ramify.core.run import track
 from ramify.core.types import Json
 
 
@@ -24,15 +22,6 @@ class Tracker(Protocol):
     def close(self) -> None:
         """Nothing more will come."""
         ...
-
-
-def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers among some metrics."""
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if type(value) is not bool and isinstance(value, numbers.Real) and math.isfinite(float(value))
-    }
 
 
 @final
@@ -89,69 +78,6 @@ def read_lines(path: Path) -> list[Json]:
 
 
 @final
-class TensorBoard:
-    """Scalars for TensorBoard, in files of a local folder."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingExtra("tensorboard", "track") from error
-        self._writer: Any = SummaryWriter(str(folder))
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Write a step's numbers."""
-        for name, value in plain_metrics(metrics).items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Flush and close the files."""
-        self._writer.close()
-
-
-@final
-class Trackio:
-    """A local trackio project; nothing is uploaded, since no Space is named."""
-
-    def __init__(self, project: str, name: str) -> None:
-        try:
-            import trackio
-        except ImportError as error:
-            raise MissingExtra("trackio", "track") from error
-        self._trackio: Any = trackio
-        trackio.init(project=project, name=name, resume="allow")
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Log a step's numbers."""
-        self._trackio.log(plain_metrics(metrics), step=step)
-
-    def close(self) -> None:
-        """End the run."""
-        self._trackio.finish()
-
-
-@final
-class WeightsAndBiases:
-    """A Weights & Biases run in offline mode; ``wandb sync`` uploads it if and when its owner wants."""
-
-    def __init__(self, folder: Path, project: str, name: str) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise CannotDo("wandb is not installed", hint="pip install wandb") from error
-        folder.mkdir(parents=True, exist_ok=True)
-        self._run: Any = wandb.init(project=project, name=name, dir=str(folder), mode="offline")
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Log a step's numbers."""
-        self._run.log(plain_metrics(metrics), step=step)
-
-    def close(self) -> None:
-        """End the run."""
-        self._run.finish()
-
-
-@final
 class Several:
     """Tells each of several trackers."""
 
@@ -169,24 +95,12 @@ class Several:
             one.close()
 
 
-#: Trackers that a recipe may name beside the file that is always written.
-TRACKERS = ("tensorboard", "trackio", "wandb")
-
-
-def open_tracker(folder: Path, name: str | None = None) -> Tracker:
-    """``metrics.jsonl`` in a run's folder, and a named tool beside it. None of them uploads anything.
+def open_tracker(folder: Path, asked: str | None = None) -> Tracker:
+    """``metrics.jsonl`` in a run's folder, and beside it a tool as ``--track`` names it.
 
     Raises:
         BadInput: no such tool.
-        MissingExtra, CannotDo: it is not installed; the hint is the command.
+        MissingExtra: it is not installed; the hint is the command.
     """
     lines = JsonLines(folder / "metrics.jsonl")
-    if name is None:
-        return lines
-    if name == "tensorboard":
-        return Several(lines, TensorBoard(folder / "tensorboard"))
-    if name == "trackio":
-        return Several(lines, Trackio("ramify", folder.resolve().name))
-    if name == "wandb":
-        return Several(lines, WeightsAndBiases(folder / "wandb", "ramify", folder.resolve().name))
-    raise BadInput(f"unknown tracker {name!r}", hint="known: " + ", ".join(TRACKERS))
+    return lines if asked is None else Several(lines, track.open_tracker(asked, folder))

@@ -40,7 +40,8 @@ RANKED = [
     ("command", "output", "wanted"),
     [
         ("cat b.md", "3\n1\n", B),
-        ("cat b.md b.md", "3\n1\n3\n1\n", [*B, *B, "out", "Aa:3", "Ab:1", "Aa:3", "Ab:1"]),
+        ("cat b.md b.md", "3\n1\n3\n1\n",
+         ["file b.md A 2", "file b.md A 2", "out", "Aa:3", "Ab:1", "Aa:3", "Ab:1"]),
         ("cat b.md | head -n 1", "3\n", [*B, "out", "Aa:3"]),
         ("cat b.md | wc -l", "2\n", ["file b.md A 2"]),
         ("sort b.md", "1\n3\n",
@@ -57,7 +58,7 @@ RANKED = [
          ["file box/a.txt B 3", "Ba:red fox;red yes 1", "Bb:owl;red no", "Bc:red fox;red yes 2"]),
         ("grep -c 3 b.md", "1\n", ["file b.md A 2", "Aa:3;3 yes 1", "Ab:1;3 no"]),
         ("grep -v '^3' b.md", "1\n", [*B, "out", "Ab:1"]),
-        ("grep -rl owl . | sort", "./box/a.txt\n", ["folder .", "owl Bb:owl", "file B box/a.txt"]),
+        ("grep -rl owl . | sort", "./box/a.txt\n", ["folder .", "owl Bb:owl", "file B ./box/a.txt"]),
         ("grep -r cow box", "", ["folder box", "cow none"]),
         ("cut -d ' ' -f 1 b.md", "3\n1\n", [*B, "out", "Aa:3", "Ab:1"]),
         ("cp b.md new/c.md", "", ["file b.md", "no new/c.md"]),

@@ -151,6 +151,9 @@ def labelled_note(
     modes = {entry.path: entry.mode for entry in state.entries}
     head, word_sought, paths = command.partition(" ")[0], _sought(command), _paths(command)
     silent = head in _SILENT or ">" in command or output.endswith(": not found\n")
+    # Lines of several files are told once, as they are printed.
+    several = head == "cat" and "|" not in command and len(paths) > 1
+    several = several and {_inner(state, word) for word in paths} <= {*files}
     for word in paths:
         path = _inner(state, word)
         if path in files and silent:
@@ -159,7 +162,8 @@ def labelled_note(
             lines = lines_of(path, files[path], trace, begin)
             parts += _source(path, trace, begin)
             parts.append(f"{_file(word, path, trace, begin)} {len(lines)}")
-            parts += [] if _ONLY_LINES.search(command) else _told(lines, word_sought, _sorted_by(command))
+            if not (several or _ONLY_LINES.search(command)):
+                parts += _told(lines, word_sought, _sorted_by(command))
             known += lines
         elif not path or path in folders:
             below = sorted(one for one in folders if not path or one.startswith(f"{path}/"))
@@ -167,7 +171,7 @@ def labelled_note(
                 shown = word if one == path else one
                 parts.append(_listing(state, one, shown) if head in _LISTING else f"folder {shown}")
             if word_sought is not None:
-                parts += _hits(state, path, word_sought, trace, begin)
+                parts += _hits(state, word, word_sought, trace, begin)
         elif head in _OF_PATHS or (("/" in word or "." in word) and word[:2] != "s/"):
             parts.append(f"no {word}")
     whole = head == "cat" and len(paths) == 1
@@ -240,14 +244,16 @@ def _ranked(lines: Sequence[Named], flags: str) -> str:
     return " ".join(["by", *([f"-{flags}"] if flags else []), *told])
 
 
-def _hits(state: ShellState, folder: str, sought: str, trace: Trace, begin: Mapping[str, str]) -> list[str]:
-    """The first line with a word in each file below a folder, and that file behind its letters."""
+def _hits(state: ShellState, word: str, sought: str, trace: Trace, begin: Mapping[str, str]) -> list[str]:
+    """The first line with a word in each file below a folder, and that file behind its letters as printed."""
+    folder = _inner(state, word)
     parts, start = [], f"{folder}/" if folder else ""
     for path, text in sorted(state.files().items()):
         lines = lines_of(path, text, trace, begin) if path.startswith(start) else []
         for name, line in [named for named in lines if sought in named[1]][:1]:
             sources = [letters(begin)[one] for one in trace.origins.get(path, ())]
-            parts += [f"{sought} {name}:{line}", " ".join(["file", *sources, path])]
+            printed = posixpath.join(word, path.removeprefix(start))
+            parts += [f"{sought} {name}:{line}", " ".join(["file", *sources, printed])]
     return parts or [f"{sought} none"]
 
 

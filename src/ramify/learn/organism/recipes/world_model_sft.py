@@ -17,7 +17,7 @@ from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import WeightedSettings
 
 SETTINGS = WeightedSettings(
-    steps=7_000,
+    steps=10_000,
     rows=3,
     schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.02),
     betas=(0.9, 0.98),
