@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
+import subprocess
 import sys
 from urllib.parse import quote
 
@@ -18,6 +20,7 @@ from ramify.core.tree.tree import Tree
 from ramify.core.world import open_world, resume
 from ramify.core.world.adapters import mcp_fresh
 from ramify.core.world.tools.call import call_text
+from ramify.core.world.tools.mcp_client import ServerBroken
 
 pytest.importorskip("mcp")
 
@@ -117,12 +120,16 @@ def test_paths_are_the_same_in_every_episode_and_work_both_ways(given):
     assert said == [f"{mcp_fresh.SHOWN}/diary.txt True"] * 2
 
 
-def test_a_server_that_dies_is_an_answer_and_a_recorded_rollout_is_forked(given):
+def test_a_server_that_dies_breaks_its_episode(given):
     world = opened(given, fresh=True)
     episode = world.start(world.tasks("train", 1)[0], 0)
-    gone = episode.step(call_text("die"))
-    assert (gone.text, gone.info) == ('{"error":"Connection closed"}', {"ok": False, "exact": False})
+    with pytest.raises(ServerBroken, match=r"closed the connection \(status 1\)"):
+        episode.step(call_text("die"))
     episode.close()
+
+
+def test_a_recorded_rollout_is_forked(given):
+    world = opened(given, fresh=True)
     policy = ScriptedPolicy.from_replies([call_text("add", {"line": word}) for word in "ab"])
     law = Sampling(max_tokens=80)
     with Tree.memory() as tree:
@@ -162,3 +169,30 @@ def test_the_status_of_the_server_is_passed_on(tmp_path, monkeypatch):
     (folder / "a").write_text("x")
     assert mcp_fresh.run(folder, ["./program", "-c", script], io.BytesIO(), sink) == 5
     assert sink.getvalue().decode() == f"{mcp_fresh.SHOWN} ['a']\n"
+
+
+STUBBORN = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+left = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], preexec_fn=os.setsid)
+print(os.getpid(), left.pid, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_server_that_does_not_end_leaves_no_copy(given, tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    words = [sys.executable, mcp_fresh.__file__, str(given[1]), sys.executable, str(tmp_path / "stubborn.py")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env={"TMPDIR": str(temporary)}) as fresh:
+        server, left = map(int, fresh.stdout.readline().split())
+        assert len(list(temporary.iterdir())) == 1
+        fresh.send_signal(signal.SIGTERM)
+        assert fresh.wait() == 128 + signal.SIGTERM
+        os.kill(left, signal.SIGKILL)
+    assert list(temporary.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)

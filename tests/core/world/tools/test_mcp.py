@@ -8,13 +8,15 @@ import threading
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, ServerError
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.world.base import Task
 from ramify.core.world.environment import Environment
 from ramify.core.world.open import open_world
 from ramify.core.world.tools.call import call_text
 from ramify.core.world.tools.mcp import McpWorld
-from ramify.core.world.tools.mcp_client import Connection, Server
+from ramify.core.world.tools.mcp_actor import McpActor
+from ramify.core.world.tools.mcp_client import Connection, Listed, Server, ServerBroken
+from ramify.core.world.tools.mcp_goals import read_goals
 from ramify.core.world.tools.schema import DATABASES
 from ramify.core.world.tools.server import server
 
@@ -119,16 +121,126 @@ def test_a_tool_that_never_answers_is_given_up():
         await anyio.sleep_forever()
 
     connection = Connection(Server(command="unused", timeout=0.1), Bare("slow", on_call_tool=called))
-    result = connection.call("wait", {})
+    for _ in range(2):
+        with pytest.raises(ServerBroken, match=r"'wait' was not answered in 0.1 s"):
+            connection.call("wait", {})
     connection.close()
-    assert (result.ok, result.answered) == (False, False)
-    assert "error" in result.text
 
 
-def test_what_cannot_be_connected_is_said(tmp_path):
-    with pytest.raises(ServerError, match="did not answer"):
-        Connection(Server(command="/nonexistent/server"))
-    with pytest.raises(BadInput, match="a command or a url"):
-        open_world("tools:mcp")
+def test_what_a_world_cannot_be_is_said(tmp_path):
     with pytest.raises(BadInput, match="of its own"):
         McpWorld(Server(command="x"), submit="get_book", target=Fresh()).tools()
+    with pytest.raises(CannotDo, match="could not be listed: Method not found"):
+        McpWorld(Server(command="x"), target=bare()).tools()
+
+
+def bare():
+    """A server without tools."""
+    from mcp.server import Server as Bare
+
+    return Bare("bare")
+
+
+def test_the_prompt_tells_what_tools_are_for(world):
+    (task,) = world.tasks("held-out", 1)
+    listed = {tool.name: tool for tool in world.tools()}
+    assert listed["get_book"].doc
+    assert listed["get_book"].line in task.prompt.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("goal", "match"),
+    [
+        ({"answer": "5"}, "no prompt"),
+        ({"prompt": "a", "reward": 1}, "no 'reward'"),
+        ({"prompt": "a", "split": "test"}, "no split 'test'"),
+        ({"prompt": "a", "answer": ["5"]}, "a text or a number"),
+        ({"prompt": "a", "checks": [{"name": "x"}]}, "a check has"),
+        ({"prompt": "a", "checks": [{"name": "x", "answer": 5}]}, "a check has"),
+        ({"prompt": "a", "checks": [{"name": "x", "answer": "5", "arguments": None}]}, "a check has"),
+        ({"prompt": "a", "checks": {"name": "x", "answer": "5"}}, "a check has"),
+        ({"prompt": "a", "solution": [{"tool": "x"}]}, "a solution is"),
+        ({"prompt": "a", "id": 1}, "another goal has the id 1"),
+    ],
+)
+def test_goals_that_could_never_be_reached_are_refused(tmp_path, goal, match):
+    file = tmp_path / "goals.jsonl"
+    file.write_text("\n".join(map(json.dumps, [{"prompt": "fine", "id": "1"}, goal])))
+    with pytest.raises(BadInput, match=match) as told:
+        list(read_goals(file))
+    assert told.value.where == f"{file}:2"
+
+
+@pytest.mark.parametrize(
+    ("schema", "low", "high"),
+    [
+        ({"minimum": 0.5, "maximum": 2}, 1, 2),
+        ({"exclusiveMinimum": 0, "exclusiveMaximum": 3}, 1, 2),
+        ({"exclusiveMinimum": 0.5, "exclusiveMaximum": 2.5}, 1, 2),
+        ({"minimum": 3, "exclusiveMinimum": True}, 3, 12),
+        ({"maximum": -5}, -5, -5),
+        ({"minimum": None}, 0, 9),
+        ({}, 0, 9),
+    ],
+)
+def test_numbers_of_an_exploration_are_within_their_bounds(schema, low, high):
+    tool = Listed("pick", "", {"properties": {"n": {"type": "number", **schema}}, "required": ["n"]})
+    seen = [("x", "there are 2 and 700")]
+    found = set()
+    for seed in range(200):
+        given = json.loads(McpActor([tool], "submit", None, (seed,), 10).act(seen))["arguments"]
+        found |= set(given.values())
+    assert found <= set(range(low, high + 1))
+    assert {low, high if high - low < 9 else low} <= found
+
+
+FITTING = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["a", "b"]},
+        "same": {"const": 7},
+        "on": {"type": "boolean"},
+        "text": {"type": ["null", "string"]},
+        "one": {"anyOf": [{"type": "null"}, {"type": "integer", "minimum": 2.5, "maximum": 5}]},
+        "many": {"type": "array", "items": {"$ref": "#/$defs/place"}, "minItems": 2, "maxItems": 2},
+    },
+    "required": ["kind", "same", "on", "text", "one", "many"],
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"x": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 2}},
+            "required": ["x"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+def test_arguments_of_an_exploration_fit_their_schema():
+    from jsonschema import Draft202012Validator
+
+    full = Draft202012Validator(FITTING)
+    partial = Draft202012Validator({**FITTING, "required": []})
+    left_out = 0
+    for seed in range(120):
+        actor = McpActor([Listed("do", "", FITTING)], "submit", None, (seed,), 10)
+        given = json.loads(actor.act([("x", '{"name":"fig"} 4 70')]))["arguments"]
+        partial.validate(given)
+        left_out += not full.is_valid(given)
+    assert 0 < left_out < 40
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": None, "required": None},
+        {"required": ["a"], "properties": {"a": {"type": "array", "minItems": 10**9, "items": {}}}},
+        {"required": ["a"], "properties": {"a": {"type": "object", "required": None}}},
+        {"required": ["a"], "properties": {"a": {"$ref": "#/$defs/nowhere"}}},
+        {"required": ["a"], "properties": {"a": {"$ref": "#/properties/a"}}},
+        {"required": ["a"], "properties": {"a": True}},
+    ],
+)
+def test_odd_schemas_do_not_break_an_exploration(schema):
+    for seed in range(30):
+        assert McpActor([Listed("do", "", schema)], "submit", None, (seed,), 10).act([("x", "y")])

@@ -1,24 +1,25 @@
 """``tools:mcp?command=...``: the world of any MCP server, started anew for every episode.
 
-Options: ``command`` (speaks on its standard streams) or ``url``; ``goals``, JSON lines with a ``prompt`` and,
-to be graded, an ``answer`` or ``checks`` (calls and the text they must answer at the end), and if known a
-``solution`` (calls), an ``initial_state`` and a ``split``; ``turns``; ``timeout`` in seconds; ``submit``, the
-name of the last call; ``deterministic`` where the server is known to be. Without goals its tasks explore.
+Options: ``command`` (speaks on its standard streams) or ``url``; ``env``, variables that a command is given,
+or ``headers`` for a url, both by the names of variables (:mod:`ramify.core.world.tools.mcp_server`);
+``goals``, a file (:mod:`ramify.core.world.tools.mcp_goals`); ``turns``; ``timeout`` of a call and
+``start_timeout``, in seconds; ``submit``, the name of the last call; ``deterministic`` where the server is
+known to be. Without goals its tasks explore.
 
 There is no snapshot: a fork replays the recorded calls on a fresh server and checks what they answer, which
-a server behind a URL, that remembers, may not repeat.
+a server behind a URL, that remembers, may not repeat. A server that dies or hangs breaks its episode, which
+is then not graded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.jsonl import json_objects
 from ramify.core.types import Json
 from ramify.core.world.base import Observation, Split, Task
 from ramify.core.world.dice import digest, split_of
@@ -26,29 +27,43 @@ from ramify.core.world.environment import Brief, DomainName, Seen
 from ramify.core.world.spec import Spec
 from ramify.core.world.tools.call import call_line, compact, read_call
 from ramify.core.world.tools.mcp_actor import McpActor
-from ramify.core.world.tools.mcp_client import Connection, Listed, Result, Server
+from ramify.core.world.tools.mcp_changes import told
+from ramify.core.world.tools.mcp_client import Connection, Listed, Result, Server, ServerBroken
+from ramify.core.world.tools.mcp_goals import read_goals
 
 ACCEPTED, REJECTED, ENDED = "accepted", "rejected", "ended"
 _OPTIONS: dict[str, type | tuple[type, ...]] = {
     "command": str,
     "url": str,
+    "env": str,
+    "headers": str,
     "goals": str,
     "turns": int,
     "timeout": (float, int),
+    "start_timeout": (float, int),
     "submit": str,
     "deterministic": bool,
 }
-_GOAL = {"id", "prompt", "answer", "checks", "solution", "initial_state", "split"}
 
 
 @final
 class McpEpisode:
-    """One live connection, closed with the episode."""
+    """One live connection, closed with the episode; ``tools`` are those that the world's prompts tell of."""
 
-    def __init__(self, task: Task, connection: Connection, turns: int, submit: str) -> None:
+    def __init__(
+        self,
+        task: Task,
+        connection: Connection,
+        turns: int,
+        submit: str,
+        tools: Callable[[], Sequence[Listed]],
+    ) -> None:
         self.task = task
         self._connection = connection
         self._turns, self._submit = turns, submit
+        self._listed = tools
+        self._told: dict[str, Listed] | None = None
+        self._gone: set[str] = set()
         self._turn = 0
         self._end: str | None = None
 
@@ -58,7 +73,12 @@ class McpEpisode:
         return Observation("")
 
     def step(self, action: str) -> Observation:
-        """Send the call of a turn and see its answer."""
+        """Send the call of a turn and see its answer, and what became of the tools.
+
+        Raises:
+            ServerBroken: the server died or did not answer in time; the episode is over without a grade.
+        """
+        self._connection.check()
         if self._end is not None or self._turn >= self._turns:
             return self._see(Result("the episode is over", ok=False))
         self._turn += 1
@@ -69,11 +89,27 @@ class McpEpisode:
         if name == self._submit:
             self._end = self._verdict(arguments.get("answer"))
             return self._see(Result(self._end))
-        return self._see(self._connection.call(name, arguments))
+        if name in self._gone:
+            gone = compact({"error": f"the server has no tool {name!r} any more"})
+            return self._see(Result(gone, ok=False))
+        return self._see(self._connection.call(name, arguments), self._changed())
+
+    def _changed(self) -> str:
+        """What became of the tools since it was last told.
+
+        A server that may change them is asked after every call: its notification may come before the answer
+        or after it, and an episode that is replayed has to read the same.
+        """
+        if not self._connection.changing:
+            return ""
+        before = self._told if self._told is not None else {tool.name: tool for tool in self._listed()}
+        now = self._told = {tool.name: tool for tool in self._connection.tools()}
+        self._gone = (self._gone | set(before)) - set(now)
+        return told(before, now)
 
     def _verdict(self, given: Any) -> str:
         goal = self.task.data
-        if goal.get("answer") is None and not goal.get("checks"):
+        if not _graded(self.task):
             return ENDED
         right = True
         if goal.get("answer") is not None:
@@ -84,7 +120,7 @@ class McpEpisode:
             )
         return ACCEPTED if right else REJECTED
 
-    def _see(self, result: Result) -> Observation:
+    def _see(self, result: Result, changed: str = "") -> Observation:
         over = self._end is not None or self._turn >= self._turns
         info: Json = {"ok": result.ok}
         if not result.answered:
@@ -93,7 +129,8 @@ class McpEpisode:
             reward = 0.0 if over and _graded(self.task) else None
         else:
             reward = None if self._end == ENDED else float(self._end == ACCEPTED)
-        return Observation(result.text, done=over, reward=reward, info=info)
+        text = "\n".join(part for part in (result.text, changed) if part)
+        return Observation(text, done=over, reward=reward, info=info)
 
     def snapshot(self) -> bytes | None:
         """A server's state is its own."""
@@ -127,6 +164,8 @@ class McpWorld:
     def __post_init__(self) -> None:
         if self.turns < 1:
             raise BadInput(f"an episode has at least one turn, not {self.turns}", where="tools:mcp")
+        if not self.submit.strip():
+            raise BadInput("the last call has no name", where="tools:mcp", hint="submit=NAME")
 
     @property
     def name(self) -> str:
@@ -136,7 +175,7 @@ class McpWorld:
     @property
     def version(self) -> str:
         """Changes with the tools that the server lists."""
-        return f"1+{digest([[tool.name, tool.doc, tool.parameters] for tool in self.tools()])[:12]}"
+        return f"2+{digest([[tool.name, tool.doc, tool.parameters] for tool in self.tools()])[:12]}"
 
     @property
     def domain(self) -> DomainName:
@@ -152,8 +191,9 @@ class McpWorld:
         """What the server lists; it is asked once per process.
 
         Raises:
-            BadInput: a tool has the name of the last call.
-            ServerError: no server answered.
+            BadInput: a tool has the name of the last call, or no server can be started.
+            CannotDo: the server ended at its start, or does not list its tools.
+            ServerError: no server answers at the address.
         """
         listed = _listed(self)
         if any(tool.name == self.submit for tool in listed):
@@ -173,22 +213,22 @@ class McpWorld:
         """
         if not self.goals:
             return [self._task({"explore": seed * 100_000 + n, "in": split}, split) for n in range(count)]
-        held = [body for body in _goals(Path(self.goals)) if _split(body) == split]
+        held = [body for body in read_goals(Path(self.goals)) if _split(body) == split]
         if count > len(held):
             raise BadInput(f"there are {len(held)} goals of split {split}, not {count}", where=self.goals)
         return [self._task(held[(seed + n) % len(held)], split) for n in range(count)]
 
     def _task(self, body: Json, split: Split) -> Task:
         goal = str(body.get("prompt", "explore the tools"))
-        lines = [compact({"name": tool.name, "arguments": tool.parameters}) for tool in self.tools()]
+        lines = [tool.line for tool in self.tools()]
         prompt = "\n".join(["tools :", *lines, f"{self.submit}([answer])", f"goal : {goal}"])
         name = str(body.get("id", digest(body)[:16]))
         return Task(f"tools-mcp/{name}", self.name, split, prompt, dict(body))
 
     def start(self, task: Task, seed: int) -> McpEpisode:
-        """Connect anew; raises ServerError where no server answers."""
+        """Connect anew; raises what :meth:`tools` raises."""
         del seed
-        return McpEpisode(task, self.connect(), self.turns, self.submit)
+        return McpEpisode(task, self.connect(), self.turns, self.submit, self.tools)
 
     def restore(self, task: Task, snapshot: bytes) -> McpEpisode:
         """A server cannot be set to a state; raises CannotDo."""
@@ -237,24 +277,12 @@ def _listed(world: McpWorld) -> tuple[Listed, ...]:
     connection = world.connect()
     try:
         return connection.tools()
+    except ServerBroken as error:
+        raise CannotDo(
+            str(error), where="tools:mcp", hint="see that it is an MCP server with tools"
+        ) from error
     finally:
         connection.close()
-
-
-def _goals(path: Path) -> Iterator[Json]:
-    """The goals of a file; raises BadInput naming a line."""
-    if not path.is_file():
-        raise BadInput("there is no such file", where=str(path))
-    with path.open(encoding="utf-8") as lines:
-        for place, body in json_objects(lines, str(path)):
-            unknown = sorted(set(body) - _GOAL)
-            if unknown or not isinstance(body.get("prompt"), str):
-                what = f"a goal has no {unknown[0]!r}" if unknown else "a goal has no prompt"
-                raise BadInput(what, where=place, hint=", ".join(sorted(_GOAL)))
-            checks = body.get("checks") or []
-            if not all(isinstance(one, dict) and {"name", "answer"} <= set(one) for one in checks):
-                raise BadInput("a check has a name, arguments and an answer", where=place)
-            yield body
 
 
 def _split(body: Json) -> str:
@@ -265,7 +293,12 @@ def mcp_world(spec: Spec) -> McpWorld:
     """The world that ``tools:mcp?...`` names."""
     given = spec.take(_OPTIONS)
     server = Server(
-        str(given.get("command", "")), str(given.get("url", "")), float(given.get("timeout", 20.0))
+        str(given.get("command", "")),
+        str(given.get("url", "")),
+        float(given.get("timeout", 20.0)),
+        float(given.get("start_timeout", 60.0)),
+        _names(given.get("headers", "")),
+        _names(given.get("env", "")),
     )
     return McpWorld(
         server,
@@ -275,3 +308,7 @@ def mcp_world(spec: Spec) -> McpWorld:
         bool(given.get("deterministic", False)),
         f"tools:mcp?{spec.query}",
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, final
@@ -10,11 +11,12 @@ from ramify.core.types import Json
 from ramify.core.world.dice import Dice
 from ramify.core.world.environment import Seen
 from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.mcp_client import Listed
+from ramify.core.world.tools.mcp_changes import Listed, after
 
 _WORD = re.compile(r'"([A-Za-z][\w .-]{0,30})"')
 _NUMBER = re.compile(r"\b\d{1,6}\b")
 _DEEPEST = 4
+_MOST = 20
 
 
 @final
@@ -45,20 +47,22 @@ class McpActor:
             return call_text(self._solution[turn]["name"], self._solution[turn].get("arguments"))
         if turn > self._length:
             return None
-        if turn == self._length or not self._tools:
+        tools = after(self._tools, (text for _, text in seen))
+        if turn == self._length or not tools:
             return call_text(self._submit)
         dice = Dice("mcp call", *self._parts, turn)
-        tool = dice.choice(self._tools)
+        tool = dice.choice(tools)
         known = "\n".join(text for _, text in seen)
         return call_text(tool.name, self._arguments(tool.parameters, dice, known))
 
     def _arguments(self, schema: Json, dice: Dice, known: str) -> Json:
-        required = [str(name) for name in schema.get("required", [])]
+        needed = [str(name) for name in schema.get("required") or []]
+        required = list(needed)
         if required and dice.below(6) == 0:
             required.remove(dice.choice(required))
         given: Json = {}
         for name, one in (schema.get("properties") or {}).items():
-            if name in required or (name not in schema.get("required", []) and dice.below(3) == 0):
+            if name in required or (name not in needed and dice.below(3) == 0):
                 given[name] = _value(one, schema, dice, known)
         return given
 
@@ -84,20 +88,34 @@ def _value(one: Any, root: Json, dice: Dice, known: str, depth: int = 0) -> Any:
     if kind == "boolean":
         return dice.below(2) == 1
     if kind == "array":
-        count = max(int(one.get("minItems", 0)), 1)
+        count = min(max(_bound(one, "minItems", "", 1) or 0, 1), _MOST)
         return [_value(one.get("items"), root, dice, known, depth + 1) for _ in range(count)]
     if kind == "object":
-        names = one.get("required", [])
+        names = one.get("required") or []
         fields = one.get("properties") or {}
         return {name: _value(fields.get(name), root, dice, known, depth + 1) for name in names}
     return dice.choice(_WORD.findall(known) or ["a", "test", "name"])
 
 
 def _number(one: Json, dice: Dice, known: str) -> int:
-    """A number within the bounds: every other time one that was seen."""
-    low = int(one.get("minimum", one.get("exclusiveMinimum", -1) + 1))
-    high = int(one.get("maximum", one.get("exclusiveMaximum", low + 10) - 1))
+    """A whole number within the bounds: every other time one that was seen."""
+    low = _bound(one, "minimum", "exclusiveMinimum", 1)
+    high = _bound(one, "maximum", "exclusiveMaximum", -1)
+    if low is None:
+        low = 0 if high is None else min(0, high)
+    high = low + 9 if high is None else high
     seen = [int(number) for number in _NUMBER.findall(known) if low <= int(number) <= high]
     if seen and dice.below(2):
         return dice.choice(seen)
     return low + dice.below(max(1, min(9, high - low + 1)))
+
+
+def _bound(one: Json, closed: str, open_: str, inwards: int) -> int | None:
+    """The whole number nearest to a bound that is within it; None where there is none."""
+    found = []
+    for name, step in ((closed, 0), (open_, inwards)):
+        value = one.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            whole = math.ceil(value) if inwards > 0 else math.floor(value)
+            found.append(whole + (step if whole == value else 0))
+    return (max(found) if inwards > 0 else min(found)) if found else None

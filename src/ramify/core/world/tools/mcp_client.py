@@ -1,58 +1,44 @@
-"""One connection to an MCP server, used from ordinary code: an event loop of its own behind a portal."""
+"""One connection to an MCP server: what it lists, what it answers, and whether it is still there."""
 
 from __future__ import annotations
 
-import shlex
 import weakref
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, TypeVar, final
 
-from ramify.core.errors import BadInput, MissingExtra, ServerError
+from ramify.core.errors import BadInput, CannotDo, ServerError, UserError
 from ramify.core.types import Json
 from ramify.core.world.tools.call import compact
+from ramify.core.world.tools.mcp_changes import Listed
+from ramify.core.world.tools.mcp_child import GRACE, Child
+from ramify.core.world.tools.mcp_content import contents_bytes, result_text
+from ramify.core.world.tools.mcp_link import Link
+from ramify.core.world.tools.mcp_server import WHERE, Server
+
+__all__ = ["Connection", "Listed", "Result", "Server", "ServerBroken"]
+
+T = TypeVar("T")
+#: Linked resources of one result that are read, so that two never pass for one.
+LINKS: Final = 16
+#: Pages of a list of tools; a server that always has another one is not waited for.
+_PAGES: Final = 100
+#: What the client's transports say in the server's place.
+_SAID_FOR_IT: Final = ("Connection closed", "Session terminated", "Server returned an error response")
+_STREAM: Final = "SSE stream "
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where a server is: a command that speaks on its standard streams, or a URL; ``timeout`` in seconds."""
+class ServerBroken(RuntimeError):
+    """The server died or hung in the middle of an episode, which can then not be graded.
 
-    command: str = ""
-    url: str = ""
-    timeout: float = 20.0
-
-    def __post_init__(self) -> None:
-        if bool(self.command.strip()) == bool(self.url.strip()):
-            raise BadInput("an MCP server is a command or a url", hint="tools:mcp?command=... or url=...")
-        if not self.timeout > 0:
-            raise BadInput(f"the timeout is {self.timeout}; it must be above 0", where="tools:mcp")
-
-    @property
-    def target(self) -> Any:
-        """What the official client connects to."""
-        from mcp import StdioServerParameters
-
-        if self.url:
-            return self.url
-        try:
-            program, *arguments = shlex.split(self.command)
-        except ValueError as error:
-            raise BadInput(f"the command cannot be split: {error}", where="tools:mcp") from error
-        return StdioServerParameters(command=program, args=arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One tool of a server."""
-
-    name: str
-    doc: str
-    parameters: Json
+    No UserError: like whatever breaks in a world it ends one rollout, with the error on its tree, and no run.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call was answered; ``answered`` False: nothing came in time, or the server refused the call."""
+    """What a call was answered; ``answered`` False: not by the tool, but in its place."""
 
     text: str
     ok: bool = True
@@ -65,93 +51,224 @@ class Connection:
 
     Raises:
         MissingExtra: the package mcp is not installed.
-        ServerError: no server answered in time.
+        BadInput: there is no such program, or a variable that the server is to get is not set.
+        CannotDo: the command ended, or was not ready in time.
+        ServerError: no server answers at the address, or it refuses.
     """
 
     def __init__(self, server: Server, target: Any = None) -> None:
-        try:
-            from anyio.from_thread import start_blocking_portal
-            from mcp import Client
-        except ImportError as error:
-            raise MissingExtra("mcp", "mcp") from error
         self.server = server
-        self._stack = ExitStack()
+        self._child: Child | None = None
+        self._statuses: list[int] = []
+        self._broken: str | None = None
+        if target is None and server.command:
+            self._child = Child(server.words(), server.environment(), server.hidden)
+            target = self._child.streams()
+        elif target is None:
+            target = _remote(server, server.http_headers(), self._statuses)
+        self._link = Link()
+        # A connection that nobody closed would keep its server.
+        self._leave = weakref.finalize(self, self._link.close)
         try:
-            self._portal = self._stack.enter_context(start_blocking_portal())
-            client = Client(server.target if target is None else target, read_timeout_seconds=server.timeout)
-            self._client = self._stack.enter_context(self._portal.wrap_async_context_manager(client))
-        except BadInput:
-            self._stack.close()
+            self._link.open(target, server.start_timeout)
+        except UserError:
             raise
         except Exception as error:  # the client lets whatever its transport raises through
-            self._stack.close()
-            where = server.command or server.url
-            raise ServerError(f"the MCP server did not answer: {_reason(error)}", where=where) from error
-        # A connection that nobody closed would keep its server, and the interpreter from ending.
-        self._leave = weakref.finalize(self, self._stack.close)
+            raise self._refused(error) from error
+
+    @property
+    def changing(self) -> bool:
+        """Whether the server says that its tools may change, or said that they did."""
+        return self._link.changing
 
     def tools(self) -> tuple[Listed, ...]:
-        """All tools, page by page; raises ServerError where the server does not list them."""
+        """All tools, page by page; raises ServerBroken where the server does not list them."""
+        return self._run(self._tools, "the tools were not listed in time", "the tools could not be listed: ")
+
+    def _run(self, work: Callable[[], Awaitable[T]], late: str, failed: str = "") -> T:
+        """What work in the loop gives; where it fails the server is given up."""
+        self.check()
         try:
-            found: tuple[Listed, ...] = self._portal.call(self._tools)
+            return self._link.run(work)
+        except TimeoutError as error:
+            raise self._break(late) from error
         except Exception as error:
-            raise ServerError(f"the tools could not be listed: {_reason(error)}") from error
-        return found
+            raise self._break(f"{failed}{_reason(error)}") from error
+        except BaseException:  # Ctrl-C: the server would go on with what nobody waits for
+            self.close()
+            raise
 
     async def _tools(self) -> tuple[Listed, ...]:
-        found: list[Listed] = []
+        import anyio
+
+        found: dict[str, Listed] = {}
         cursor: str | None = None
-        while True:
-            page = await self._client.list_tools(cursor=cursor)
-            found += [
-                Listed(tool.name, tool.description or "", dict(tool.input_schema)) for tool in page.tools
-            ]
-            cursor = page.next_cursor
-            if not cursor:
-                return tuple(found)
+        with anyio.fail_after(self.server.timeout):
+            for _ in range(_PAGES):
+                page = await self._link.client.list_tools(cursor=cursor)
+                for tool in page.tools:
+                    found.setdefault(
+                        tool.name, Listed(tool.name, tool.description or "", dict(tool.input_schema))
+                    )
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+        return tuple(found.values())
+
+    def check(self) -> None:
+        """Raise ServerBroken where the server broke before."""
+        if self._broken is not None:
+            raise ServerBroken(self._broken)
 
     def call(self, name: str, arguments: Json) -> Result:
-        """The answer to a call; a wrong call and a server that fails are answers too."""
-        try:
-            return self._portal.call(self._call, name, arguments)
-        except TimeoutError:
-            return Result(compact({"error": f"no answer in {self.server.timeout:g} s"}), False, False)
-        except Exception as error:  # rollout errors are data
-            return Result(compact({"error": _reason(error)}), False, False)
+        """The answer to a call; a wrong call is answered too.
 
-    async def _call(self, name: str, arguments: Json) -> Result:
+        Raises:
+            ServerBroken: the server is gone, or did not answer in time. It stays so.
+        """
+        self.check()
+        unsendable = _unsendable(name, arguments)
+        if unsendable:
+            return Result(compact({"error": unsendable}), False, False)
+
+        async def called() -> Result | Exception:
+            return await self._call(name, arguments)
+
+        self._statuses.clear()
+        late = f"the tool {name!r} was not answered in {self.server.timeout:g} s"
+        answer = self._run(called, late)
+        if isinstance(answer, Result):
+            return answer
+        if self._link.lost or self._gone(answer):
+            raise self._break("") from answer
+        return Result(compact({"error": self.server.hidden(_reason(answer))}), False, False)
+
+    async def _call(self, name: str, arguments: Json) -> Result | Exception:
+        """The answer, or what the client raised instead."""
         import anyio
 
         # The client's own timeout is per message; a tool that streams progress would pass it for ever.
         with anyio.fail_after(self.server.timeout):
-            answer = await self._client.call_tool(name, arguments)
-        return Result(_text(answer), not answer.is_error)
+            try:
+                answer = await self._link.client.call_tool(name, arguments)
+                return Result(result_text(answer, await self._linked(answer)), not answer.is_error)
+            except Exception as error:
+                return error
+
+    async def _linked(self, answer: Any) -> dict[str, bytes]:
+        """The contents of the resources that a result links to, as far as the server gives them."""
+        from mcp import MCPError
+
+        links = [block.uri for block in answer.content if block.type == "resource_link"]
+        found: dict[str, bytes] = {}
+        if self._link.client.server_capabilities.resources is None:
+            return found
+        for uri in dict.fromkeys(links[:LINKS]):
+            try:
+                found[uri] = contents_bytes((await self._link.client.read_resource(uri)).contents)
+            except MCPError as error:
+                if self._gone(error):
+                    raise
+        return found
+
+    def _gone(self, error: Exception) -> bool:
+        """Whether an error is the client's own word for a server that is not there any more."""
+        from mcp import MCPError
+
+        if not isinstance(error, MCPError):
+            # Answers that break the protocol are answers still.
+            return not isinstance(error, ValueError | RuntimeError)
+        if self._child is not None and self._child.over is not None:
+            # A server may use the client's words.
+            return self._child.over
+        if error.error.data is not None:
+            return False
+        return error.message in _SAID_FOR_IT or error.message.startswith(_STREAM)
+
+    def _break(self, why: str) -> ServerBroken:
+        """Close at once and say why (empty: it is gone); every later call says the same."""
+        if self._broken is None:
+            self.close()
+            ended = self._link.reason
+            words = self._last_words(by_itself=not why)
+            why = why or (_reason(ended) if ended is not None else "it closed the connection")
+            self._broken = self.server.hidden(f"the MCP server broke: {why}{words}")
+        return ServerBroken(self._broken)
+
+    def _refused(self, error: Exception) -> UserError:
+        """Why no connection was made, as what the user can mend."""
+        late = isinstance(error, TimeoutError)
+        words = self._last_words(by_itself=not late)
+        if self._child is not None:
+            where = f"{WHERE}, command {self.server.hidden(self.server.command)!r}"
+            if isinstance(error, OSError) and error.errno is not None:
+                what = f"the MCP server cannot be started: {error.strerror}"
+                return BadInput(what, where=where, hint="run the command in a terminal")
+            if late:
+                what = f"the MCP server was not ready in {self.server.start_timeout:g} s{words}"
+                return CannotDo(what, where=where, hint="give it longer: start_timeout=SECONDS")
+            hint = "run the command in a terminal; a variable that it needs is passed on by env=NAME"
+            return CannotDo(f"the MCP server ended before it was ready{words}", where=where, hint=hint)
+        reason = f"not ready in {self.server.start_timeout:g} s" if late else _reason(error)
+        hint = "see that the server runs, and at this address"
+        if any(status in (401, 403) for status in self._statuses):
+            hint = "name the variable that holds its key: headers=Authorization:Bearer%20VARIABLE"
+        where = self.server.url or WHERE
+        what = self.server.hidden(f"the MCP server did not answer: {reason}{words}")
+        return ServerError(what, where=where, hint=hint)
+
+    def _last_words(self, *, by_itself: bool) -> str:
+        """How the server ended, in brackets; empty where nothing is known."""
+        told = f"HTTP {self._statuses[-1]}" if self._statuses else ""
+        if self._child is not None:
+            told = self._child.ended(by_itself=by_itself)
+        return f" ({told})" if told else ""
 
     def close(self) -> None:
-        """Leave, end the server's process, and the event loop's thread."""
+        """Leave, end the server's process with all that it started, and the event loop's thread."""
         self._leave()
 
 
+@asynccontextmanager
+async def _remote(server: Server, headers: dict[str, str], statuses: list[int]) -> AsyncIterator[Any]:
+    """The streams of a server behind a URL; the statuses with which it refused are noted."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def note(response: Any) -> None:
+        # What else the client asks (to listen, to leave) a server may well refuse.
+        if response.status_code >= 400 and response.request.method == "POST":
+            statuses.append(response.status_code)
+
+    longest = max(server.timeout, server.start_timeout)
+    limits = httpx2.Timeout(server.start_timeout, read=longest + 5)
+    async with httpx2.AsyncClient(headers=headers, timeout=limits, event_hooks={"response": [note]}) as http:
+        streams: AbstractAsyncContextManager[Any] = streamable_http_client(server.url, http_client=http)
+        async with streams as pair:
+            try:
+                yield pair
+            finally:
+                # Taking leave is a request too, which a server that hangs does not answer.
+                http.timeout = httpx2.Timeout(GRACE)
+
+
+def _unsendable(name: str, arguments: Json) -> str:
+    """Why no message can hold a call (half a character, too deep); empty where one can.
+
+    Found out here, for a message that cannot be written would take the whole connection with it.
+    """
+    from mcp_types import JSONRPCRequest
+
+    given = {"name": name, "arguments": arguments}
+    try:
+        JSONRPCRequest(jsonrpc="2.0", id=0, method="tools/call", params=given).model_dump_json()
+    except ValueError:
+        return "the call cannot be sent"
+    return ""
+
+
 def _reason(error: BaseException) -> str:
-    """The innermost message of an error; groups hide it."""
+    """The innermost message of an error in one line; groups hide it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
-
-
-def _text(answer: Any) -> str:
-    """Text blocks as lines, what is no text by its kind; structured content where there are no blocks."""
-    lines: list[str] = []
-    for block in answer.content:
-        if block.type == "text":
-            lines.append(block.text)
-        elif block.type == "resource":
-            inner = block.resource
-            lines.append(getattr(inner, "text", None) or f"[resource {inner.uri}]")
-        elif block.type == "resource_link":
-            lines.append(f"[resource {block.uri}]")
-        else:
-            lines.append(f"[{block.type} {getattr(block, 'mime_type', '')}]")
-    if not lines and answer.structured_content is not None:
-        return compact(answer.structured_content)
-    return "\n".join(lines)
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,37 +1,30 @@
-"""``shell-agent``: has seen some tasks solved in a shell and on small databases, and acts as it saw.
+"""``shell-agent``: has seen tasks solved in a shell and on small databases, and acts as it saw.
 
-It saw few of them, so that it could do more than it does: what practice in a simulator, or in the real
-worlds, has to change.
+It begins as ``world-model-sft``, which knows how these worlds answer and copies names well: a new model of
+this size copies none after as many lessons. What it was shown is short enough that it could do more than it
+does: what practice in a simulator, or in the real worlds, has to change.
 """
 
 from __future__ import annotations
 
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.run.progress import Progress
-from ramify.learn.organism.planted import planted_model
 from ramify.learn.organism.recipe import Made
-from ramify.learn.organism.recipes.shell_agent_data import LAW, SHAPE, all_lessons, measure
-from ramify.learn.organism.recipes.world_model_data import lessons, tokenizer_of
+from ramify.learn.organism.recipes.shell_agent_data import LAW, all_lessons, measure
 from ramify.learn.organism.staged_recipe import Staged
 from ramify.learn.organism.tokenizer import examples
 from ramify.learn.train.schedule import Schedule
 from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
 
 #: Solved tasks of each world.
-EPISODES = 2000
+EPISODES = 2_000
 SETTINGS = WeightedSettings(
-    steps=1500,
+    steps=1_000,
     rows=8,
-    schedule=Schedule(peak=6e-4, shape="cosine", warmup=100, final=0.05),
+    schedule=Schedule(peak=5e-4, shape="cosine", warmup=50, final=0.05),
     betas=(0.9, 0.98),
     half=True,
 )
-
-
-def begin(progress: Progress) -> LocalPolicy:
-    """A new model whose tokens are the words of the recordings."""
-    tokenizer = tokenizer_of(lessons(progress), SHAPE.context)
-    return LocalPolicy(planted_model(SHAPE, tokenizer), tokenizer, name="shell-agent")
 
 
 def train(policy: LocalPolicy, progress: Progress) -> Made:
@@ -53,7 +46,7 @@ RECIPE = Staged(
     name="shell-agent",
     summary="acts in a shell and on small databases, as it saw some tasks solved",
     data=f"solutions of {EPISODES} training tasks of each world, run there",
-    begin=begin,
+    parent="world-model-sft",
     train=train,
     measure=measure,
     sampling=LAW,

@@ -1,0 +1,215 @@
+"""An MCP server as a process of ours: its group ends with the connection, its last words are kept.
+
+The official client's own transport ends a group only where its leader does not end by itself, and does not
+tell how a server ended. It is used where there are no process groups.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Final, final
+
+#: Seconds that a server has to end by itself, and then again before it is killed.
+GRACE = 2.0
+#: Seconds for what was said to be written before the server's input is closed.
+_FLUSH: Final = 0.5
+_POLL: Final = 0.01
+_LAST: Final = 600
+_SHOWN: Final = 200
+#: JSON-RPC's code for what is no JSON.
+_UNREADABLE: Final = -32700
+
+
+@final
+class Child:
+    """A server's process; ``hide`` takes out of what it says what nobody is to read.
+
+    ``over``: whether it neither speaks nor listens any more; None where that is not known.
+    """
+
+    def __init__(self, words: list[str], variables: dict[str, str], hide: Callable[[str], str]) -> None:
+        self._words, self._variables, self._hide = words, variables, hide
+        self._status: int | None = None
+        self.over: bool | None = None
+        self._strange = self._said = ""
+
+    def ended(self, *, by_itself: bool) -> str:
+        """How it ended, for an error: its status and what it last said; empty where it told nothing."""
+        told = []
+        if by_itself and self._status is not None:
+            told.append(f"status {self._status}" if self._status >= 0 else f"signal {-self._status}")
+        if self._strange:
+            told.append(f"it wrote what is no message: {self._strange!r}")
+        if self._said:
+            told.append(f"it said: {self._said}")
+        return "; ".join(told)
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
+        """What the client reads and writes; the process runs as long."""
+        # A file and no pipe: nobody would read the pipe of a server that says much.
+        with tempfile.TemporaryFile() as errors:
+            try:
+                async with self._others(errors) if sys.platform == "win32" else self._ours(errors) as pair:
+                    yield pair
+            finally:
+                size = errors.seek(0, os.SEEK_END)
+                # More than is shown, so that nothing that is to be hidden is cut in two.
+                errors.seek(max(0, size - 2 * _LAST))
+                self._said = _tail(self._hide(errors.read().decode("utf-8", "replace").strip()))
+
+    def _others(self, errors: Any) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        program, *words = self._words
+        return stdio_client(
+            StdioServerParameters(command=program, args=words, env=self._variables), errlog=errors
+        )
+
+    @asynccontextmanager
+    async def _ours(self, errors: Any) -> AsyncIterator[tuple[Any, Any]]:
+        import anyio
+        from mcp.client.stdio import get_default_environment
+
+        variables = get_default_environment() | self._variables
+        process = await anyio.open_process(self._words, env=variables, stderr=errors, start_new_session=True)
+        heard, shown = anyio.create_memory_object_stream[Any](0)
+        taken, said = anyio.create_memory_object_stream[Any](0)
+        read, written = anyio.Event(), anyio.Event()
+        self.over = False
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear, process, heard, read)
+            group.start_soon(self._watch, process, heard, read)
+            group.start_soon(self._say, process, said, heard, written)
+            try:
+                yield shown, taken
+            finally:
+                # Also where a caller was cancelled: a process would be left running.
+                with anyio.CancelScope(shield=True):
+                    shown.close()
+                    taken.close()
+                    with anyio.move_on_after(_FLUSH):
+                        await written.wait()
+                    await self._end(process)
+                group.cancel_scope.cancel()
+        for stream in (heard, said):
+            stream.close()
+
+    async def _watch(self, process: Any, heard: Any, read: Any) -> None:
+        """End the connection with the process, also where what it left running holds its output open."""
+        import anyio
+
+        await process.wait()
+        with anyio.move_on_after(GRACE):
+            await read.wait()
+        self.over = True
+        await heard.aclose()
+
+    async def _hear(self, process: Any, heard: Any, read: Any) -> None:
+        """Pass on what it says, a line each, until it says no more; what nobody hears is read too."""
+        import anyio
+        from mcp.shared.message import SessionMessage
+
+        parts: list[bytes] = []
+        ends = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
+        async with heard:
+            with suppress(*ends):
+                while True:
+                    head, *begun = (await process.stdout.receive()).split(b"\n")
+                    parts.append(head)
+                    for start in begun:
+                        line, parts = b"".join(parts), [start]
+                        message = self._read(line)
+                        if message is not None:
+                            # A server that cannot write cannot read that it is to end.
+                            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                                await heard.send(SessionMessage(message))
+            self.over = True
+            read.set()
+
+    def _read(self, line: bytes) -> Any:
+        """The message of a line; None where it is none.
+
+        An answer that cannot be read (half a character, too deep) is an error in its place: nobody is to wait
+        for it.
+        """
+        from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+        try:
+            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            said = self._hide(line.decode("utf-8", "replace").strip())
+            self._strange = said[:_SHOWN] or self._strange
+        try:
+            body = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        number = body.get("id") if isinstance(body, dict) and "method" not in body else None
+        if not isinstance(number, int | str) or isinstance(number, bool):
+            return None
+        wrong = ErrorData(code=_UNREADABLE, message="the server's answer cannot be read")
+        return JSONRPCError(jsonrpc="2.0", id=number, error=wrong)
+
+    async def _say(self, process: Any, said: Any, heard: Any, written: Any) -> None:
+        """Write messages, a line each; a server that reads no more ends the connection."""
+        import anyio
+
+        try:
+            async with said:
+                async for sent in said:
+                    line: str = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await process.stdin.send(line.encode() + b"\n")
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            self.over = True
+            await heard.aclose()
+        finally:
+            written.set()
+
+    async def _end(self, process: Any) -> None:
+        """Close its input, wait, then end its whole group: also what it left running."""
+        import anyio
+
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await process.stdin.aclose()
+        await _until(lambda: process.returncode is not None, GRACE)
+        self._status = process.returncode
+        if _signal(process.pid, signal.SIGTERM):
+            await _until(lambda: process.returncode is not None and not _signal(process.pid, 0), GRACE)
+            if _signal(process.pid, signal.SIGKILL):
+                await _until(lambda: process.returncode is not None, GRACE)
+        if process.returncode is not None:
+            await process.aclose()
+
+
+def _tail(text: str) -> str:
+    """The end of a text, from the beginning of a line where there is one."""
+    if len(text) <= _LAST:
+        return text
+    _, broken, rest = text[-_LAST:].partition("\n")
+    return rest if broken else text[-_LAST:]
+
+
+def _signal(group: int, number: int) -> bool:
+    """Signal a process group; whether there is one."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # a member that is dead and not waited for, or another user's
+        return True
+    return True
+
+
+async def _until(done: Callable[[], bool], seconds: float) -> None:
+    """Wait until something holds, or no longer. ``wait`` would wait for the pipes' other holders as well."""
+    import anyio
+
+    with anyio.move_on_after(seconds):
+        while not done():
+            await anyio.sleep(_POLL)
