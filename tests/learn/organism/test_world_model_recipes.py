@@ -24,7 +24,7 @@ ITEM = EnvTrajectory(
 def test_the_control_has_the_same_answers_elsewhere():
     items = [ITEM] * 20
     read = dealt(items, seed=1)
-    told = [[turn.observation for item in each for turn in item.turns] for each in (items, read)]
+    told = [[(turn.observation, turn.note) for item in each for turn in item.turns] for each in (items, read)]
     assert Counter(told[0]) == Counter(told[1])
     assert told[0] != told[1]
     assert [t.action for item in read for t in item.turns] == [t.action for item in items for t in item.turns]
