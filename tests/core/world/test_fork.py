@@ -74,3 +74,17 @@ def test_each_action_needs_its_observation(recorded):
     world, task, actions, texts, _ = recorded
     with pytest.raises(BadInput, match="4 actions and 3 observations"):
         resume(world, task, 3, actions, texts[:3])
+
+
+def test_a_world_that_breaks_on_replay_diverges_and_is_closed(recorded, monkeypatch):
+    world, task, actions, texts, episode = recorded
+    kind, closed = type(episode), []
+    monkeypatch.setattr(kind, "close", lambda self: closed.append(self))
+
+    def broken(self, action):
+        raise RuntimeError("the server is gone")
+
+    monkeypatch.setattr(kind, "step", broken)
+    with pytest.raises(ReplayDiverged, match=r"turn 1 .*the world broke: RuntimeError: the server is gone"):
+        resume(world, task, 3, actions, texts)
+    assert len(closed) == 1

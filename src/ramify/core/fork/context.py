@@ -12,7 +12,7 @@ from ramify.core.tree.tree import Tree
 from ramify.core.types import Message, Origin
 from ramify.core.world.base import Episode, Task, World
 from ramify.core.world.environment import EnvTrajectory, Seen
-from ramify.core.world.fork import check_answer
+from ramify.core.world.fork import check_answer, step_again
 from ramify.core.world.walks import trajectory_of
 
 
@@ -228,12 +228,11 @@ def _replay(
         if turn.luck != luck and turn.seed is not None:
             episode.reseed(turn.seed)
         luck = turn.luck
-        seen = episode.step(turn.action)
-        if turn.answer is not None:
-            node = turn.answer.node
-            check_answer(
-                i + 1, turn.action, node.text, seen, where=f"node {node.id[:12]}", key=node.state_key
-            )
+        node = None if turn.answer is None else turn.answer.node
+        where = "the turn's end" if node is None else f"node {node.id[:12]}"
+        seen = step_again(episode, i + 1, turn.action, where=where)
+        if node is not None:
+            check_answer(i + 1, turn.action, node.text, seen, where=where, key=node.state_key)
 
 
 def need_tokens(walk: Trajectory) -> None:

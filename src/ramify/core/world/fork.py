@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ramify.core.errors import BadInput, ReplayDiverged
+from ramify.core.errors import BadInput, ReplayDiverged, UserError
 from ramify.core.types import Origin
 from ramify.core.world.base import Episode, Observation, Task, World
 
@@ -25,7 +25,8 @@ def resume(
 
     Raises:
         BadInput: not one observation per action, or the snapshot is not of this task.
-        ReplayDiverged: the world answered a turn otherwise than recorded; the message names the first.
+        ReplayDiverged: the world answered a turn otherwise than recorded, or broke; the message names the
+            first.
     """
     if len(actions) != len(observations):
         raise BadInput(
@@ -35,13 +36,31 @@ def resume(
         )
     if snapshot is not None:
         return world.restore(task, snapshot), "real"
-    episode = world.start(task, seed)
+    episode, where = world.start(task, seed), f"world {world.name}, task {task.id}"
     over = False
-    for turn, (action, expected) in enumerate(zip(actions, observations, strict=True), start=1):
-        seen = None if over else episode.step(action)
-        check_answer(turn, action, expected, seen, where=f"world {world.name}, task {task.id}")
-        over = seen is None or seen.done
+    try:
+        for turn, (action, expected) in enumerate(zip(actions, observations, strict=True), start=1):
+            seen = None if over else step_again(episode, turn, action, where=where)
+            check_answer(turn, action, expected, seen, where=where)
+            over = seen is None or seen.done
+    except BaseException:
+        episode.close()
+        raise
     return episode, "replayed" if actions else "real"
+
+
+def step_again(episode: Episode, turn: int, action: str, *, where: str) -> Observation:
+    """What a replayed action is answered; raises ReplayDiverged where the world breaks at it."""
+    try:
+        return episode.step(action)
+    except UserError:
+        raise
+    except Exception as error:
+        raise ReplayDiverged(
+            f"replayed turn {turn} ({action.strip()!r}): the world broke: {type(error).__name__}: {error}",
+            where=where,
+            hint="nothing was changed; run the same command again",
+        ) from error
 
 
 def check_answer(
