@@ -16,7 +16,7 @@ from ramify.learn.organism.recipes.world_model_data import WORLDS, world_model
 from ramify.learn.train.loop import TreeTraining, improve
 
 #: Updates, each of one world: tasks x rollouts of independent draws (GRPO).
-PLAN = TreeTraining(updates=24, tasks=8, leaves=8, learning_rate=3e-4, minibatches=2)
+PLAN = TreeTraining(updates=24, tasks=8, leaves=8, learning_rate=5e-5, minibatches=2)
 #: Training tasks with this seed are other ones than those that were recorded.
 SEED = 7
 
