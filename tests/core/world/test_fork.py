@@ -79,7 +79,11 @@ def test_each_action_needs_its_observation(recorded):
 def test_a_world_that_breaks_on_replay_diverges_and_is_closed(recorded, monkeypatch):
     world, task, actions, texts, episode = recorded
     kind, closed = type(episode), []
-    monkeypatch.setattr(kind, "close", lambda self: closed.append(self))
+
+    def close(self):
+        closed.append(self)
+
+    monkeypatch.setattr(kind, "close", close)
 
     def broken(self, action):
         raise RuntimeError("the server is gone")
