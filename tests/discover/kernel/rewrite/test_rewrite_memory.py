@@ -51,7 +51,7 @@ def _made(source: str, move: Move) -> str:
 
 def test_a_stream_is_offered_where_results_are_written_once() -> None:
     (found,) = [one for one in moves(AXPY, "run", FLAGS) if one.name == "stream"]
-    assert found.id == "stream(i,1,1024)"
+    assert found.id == "stream(i,1,1024,8)"
     assert not found.reassociates
     assert found.assumes == "z is not read again soon: it has left the caches"
     assert "BandwidthRoof" in found.answers
@@ -88,6 +88,9 @@ def test_no_stream_where_arrays_may_overlap() -> None:
 
 def test_a_streamed_loop_is_read_back_as_stores_and_not_streamed_again() -> None:
     source = _made(AXPY, STREAM)
+    for vectors in (0, 65):
+        with pytest.raises(BadInput, match="vectors from 1 to 64"):
+            _made(AXPY, Move("stream", {**STREAM.parameters, "vectors": vectors}))
     unit = read_unit(source, "run", FLAGS)
     main = [s for s in statements(unit.body) if isinstance(s, Loop) and s.step > 1]
     assert [isinstance(one, Assign) and isinstance(one.target, Unary) for one in main[0].body] == [True]
@@ -107,14 +110,16 @@ void run(int n, int o, const {kind} *restrict x, const {kind} *restrict y, {kind
         z[o + i] = 3 * x[o + i] - y[i];
 }}
 """
-    library = build([source, _made(source, STREAM)], tmp_path)
+    runs = Move("stream", {**STREAM.parameters, "vectors": 3})
+    library = build([source, _made(source, STREAM), _made(source, runs)], tmp_path)
     dtype = {"float": np.float32, "double": np.float64, "int": np.int32}[kind]
     kernel, rng = Kernel("offset", source, lambda n, rng: []), np.random.default_rng(0)
     for offset in (0, 1, 3, 15):
         for n in (0, 1, 15, 16, 17, 100, 1000):
             given = [n, offset, *(rng.uniform(-9, 9, n + offset).astype(dtype) for _ in range(3))]
             wanted = call(library, 0, kernel, given)[1][2]
-            assert np.allclose(call(library, 1, kernel, given)[1][2], wanted, rtol=1e-6, atol=1e-5)
+            for made in (1, 2):
+                assert np.allclose(call(library, made, kernel, given)[1][2], wanted, rtol=1e-6, atol=1e-5)
             assert n == 0 or not np.array_equal(wanted, given[-1])
 
 
@@ -128,6 +133,12 @@ def test_small_results_are_not_streamed(tmp_path: Path) -> None:
     )
     several = _made(rows, Move("stream", {"loop": "j", "rows": 4, "beyond": 0}))
     assert several.count("ramify_stream_f32x16(&") == 4
+    runs = _made(rows, Move("stream", {"loop": "j", "rows": 2, "beyond": 0, "vectors": 3}))
+    order = [line.split("], ")[0].strip() + "]" for line in runs.splitlines() if "_f32x16(&" in line]
+    to = "ramify_stream_f32x16(&b"
+    assert order[:2] == [f"{to}[i * n + j]", f"{to}[i * n + (j + 16)]"]
+    assert order[3:6] == [f"{to}[(i + 1) * n + {at}]" for at in ("j", "(j + 16)", "(j + 32)")]
+    assert order[6:] == [f"{to}[i * n + j]", f"{to}[(i + 1) * n + j]"]
     assert several.count("ramify_stream_end();") == 1
 
 

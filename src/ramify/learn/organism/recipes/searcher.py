@@ -76,7 +76,8 @@ RECIPE = Recipe(
     data=f"{DEMONSTRATIONS} demonstrations on engines that show the answer or tease, the choice a coin",
     words=words,
     conversations=conversations,
-    shape=Shape(layers=2, width=64, heads=4, hidden=128, context=160),
+    # With wider weights and fewer layers, how well a page is read depends on the seed.
+    shape=Shape(layers=3, width=64, heads=4, hidden=128, context=160, spread=0.05),
     training=SftSettings(steps=1500, rows=16, learning_rate=4e-3, warmup=20),
     world=f"{WORLD}&snippets=0.2",
     sampling=Sampling(max_tokens=12),
