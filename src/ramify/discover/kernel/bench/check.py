@@ -53,7 +53,10 @@ def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Equal byte by byte, in the parts of a long double that count."""
     if one.dtype == np.longdouble:
         return bool((one == other).all())
-    return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
+    left, right = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+    words = len(left) - len(left) % 8
+    ends = np.array_equal(left[words:], right[words:])
+    return ends and np.array_equal(left[:words].view(np.uint64), right[:words].view(np.uint64))
 
 
 def judge(

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values: TypeAlias = NDArray[Any]
+#: Elements at a time: what is computed of them stays in a core's own caches.
+BLOCK = 16384
 
 
 @final
@@ -48,24 +50,38 @@ def compare(
     """
     if expected.dtype.kind in "iub":
         return _whole(got, expected)
-    exact = expected.astype(expected.dtype if expected.dtype.itemsize > 4 else np.float64)
-    size = np.abs(exact)
-    rms = np.maximum(np.sqrt(np.mean(size * size, axis=1, keepdims=True)), scale)
-    with np.errstate(invalid="ignore", over="ignore"):
-        off = np.abs(got - exact)
-    bad = ~np.isfinite(got)
-    if bad.any():
-        return _at(bad.argmax(), got, expected, float("inf"))
-    whole = size + (atol / rtol if rtol else 0.0) * rms
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = float(np.max(np.where(off > 0, off / whole, 0)))
-    excess = off - (rtol * size + atol * rms)
-    if beside is not None:
-        excess -= 2 * np.abs(beside - exact)
-    worst = int(np.argmax(excess))
-    if excess.flat[worst] <= 0:
-        return Compared(error)
-    return _at(worst, got, expected, error)
+    error, most, worst = 0.0, 0.0, -1
+    for slot, theirs in enumerate(expected):
+        rms = max(_rms(theirs), scale)
+        for start in range(0, len(theirs), BLOCK):
+            block = slice(start, start + BLOCK)
+            mine, exact = got[slot, block], _precise(theirs[block])
+            if not np.isfinite(mine).all():
+                place = start + int(np.isfinite(mine).argmin())
+                return _at(slot * len(theirs) + place, got, expected, float("inf"))
+            size = np.abs(exact)
+            whole = size + (atol / rtol if rtol else 0.0) * rms
+            with np.errstate(all="ignore"):
+                off = np.abs(mine - exact)
+                error = float(np.maximum(error, np.max(np.where(off > 0, off / whole, 0))))
+            off -= rtol * size + atol * rms
+            if beside is not None:
+                off -= 2 * np.abs(beside[slot, block] - exact)
+            place = int(np.argmax(off))
+            # What is no number is the worst, and the first of them.
+            if not (np.isnan(most) or off[place] <= most):
+                most, worst = float(off[place]), slot * len(theirs) + start + place
+    return Compared(error) if worst < 0 else _at(worst, got, expected, error)
+
+
+def _precise(values: Values) -> Values:
+    return values.astype(values.dtype if values.dtype.itemsize > 4 else np.float64)
+
+
+def _rms(values: Values) -> float:
+    """Root of the mean square of a slot."""
+    parts = (_precise(values[at : at + BLOCK]) for at in range(0, len(values), BLOCK))
+    return float(np.sqrt(sum(np.sum(part * part) for part in parts) / len(values)))
 
 
 def _whole(got: Values, expected: Values) -> Compared:
