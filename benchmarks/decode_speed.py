@@ -319,7 +319,7 @@ def by_batch(
     found = {}
     for size in BATCHES[:: 2 if quick else 1]:
         # A batch that is handed over to the plain decoder is the same call at any length.
-        length = 16 if quick and size > 16 else longest
+        length = 8 if quick and size > 16 else longest
         work = bench.of(asked[:size], length)
         sides = {
             "plain": work.plain(size),
