@@ -319,7 +319,7 @@ def by_batch(
     found = {}
     for size in BATCHES[:: 2 if quick else 1]:
         # A batch that is handed over to the plain decoder is the same call at any length.
-        length = 8 if quick and size > 16 else longest
+        length = longest if not quick or size < 16 else max(longest * 8 // size, 8)
         work = bench.of(asked[:size], length)
         sides = {
             "plain": work.plain(size),
@@ -334,7 +334,8 @@ def by_batch(
         rival = min(("plain", "live"), key=lambda name: first[name])
         seconds: dict[str, list[float]] = {rival: [], "dspark": []}
         # Small batches are quick, so more rounds of them fit.
-        for turn in range(rounds if quick else max(rounds, min(5 * rounds, round(rounds / first[rival])))):
+        several = max(rounds, min(5 * rounds, round(rounds / first[rival])))
+        for turn in range((3 if size >= 16 else rounds) if quick else several):
             runs = {rival: sides[rival], "dspark": work.drafted(size, work.dspark)}
             for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
                 seconds[name] += rounds_of({name: runs[name]}, 1)[0][name]
@@ -401,15 +402,15 @@ def main() -> None:
         asked = prompts(policy, openings(max(BATCHES)))
         cost = profile(
             policy, ModelSpeculator(models[0]), tokens=[2**k for k in range(9 if quick else 10)],
-            requests=(1, 2, 4, 8, 16, 32, 64), repeats=3 if quick else 9, context=48,
+            requests=BATCHES, repeats=3 if quick else 9, context=48,
         )  # fmt: skip
-        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 48 if quick else 128)
+        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 40 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))
         print(f"cost table: {time.perf_counter() - began:.0f} s", flush=True)
         seconds, wrong, stats = alone(bench, best, 3 if quick else 7, quick)
         show_alone(bench, seconds, wrong)
         print(f"dspark: {stats}; {time.perf_counter() - began:.0f} s", flush=True)
-        batches = by_batch(bench, asked, 32 if quick else 96, 4 if quick else 9, quick)
+        batches = by_batch(bench, asked, 24 if quick else 96, 4 if quick else 9, quick)
         show_batches(batches)
         if not quick:
             show_sampled(sampled(bench, best, 5, warm=True), len(bench.asked) * bench.length)

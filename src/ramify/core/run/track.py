@@ -118,9 +118,10 @@ class WeightsAndBiases:
         folder.mkdir(parents=True, exist_ok=True)
         entity, slash, rest = project.rpartition("/")
         self.handle: str | None = handle or secrets.token_hex(4)
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
         self._run: Any = wandb.init(
             project=rest, entity=entity if slash else None, name=name, id=self.handle, resume="allow",
-            dir=str(folder), mode=os.environ.get("WANDB_MODE", "offline"),
+            dir=str(folder), mode=mode,
             settings=wandb.Settings(silent=True, disable_git=True, save_code=False, console="off"),
         )  # fmt: skip
 

@@ -71,6 +71,30 @@ def test_errors_are_relative_and_not_finite_ones_fail() -> None:
 
 
 @given(
+    places=st.lists(st.sampled_from([0.0, 1e-6, 0.02, -0.5, np.nan, np.inf]), min_size=2, max_size=24),
+    block=st.integers(1, 7),
+    near=st.booleans(),
+)
+def test_comparing_in_blocks_finds_what_all_at_once_finds(
+    places: list[float], block: int, near: bool
+) -> None:
+    errors = np.array(places[: len(places) // 2 * 2]).reshape(2, -1)
+    expected = np.linspace(-2, 3, errors.size).reshape(errors.shape)
+    beside = expected * 1.01 if near else None
+    with pytest.MonkeyPatch.context() as patch:
+        found = []
+        for size in (errors.size, block):
+            patch.setattr("ramify.discover.kernel.bench.compare.BLOCK", size)
+            found.append(compare(expected + errors, expected, 1e-3, 1e-6, beside=beside))
+    whole, parts = found
+    assert (parts.slot, parts.place) == (whole.slot, whole.place)
+    assert parts.error == pytest.approx(whole.error, rel=1e-9)
+    bad = ~np.isfinite(errors)
+    if bad.any():
+        assert (parts.slot, parts.place) == tuple(np.argwhere(bad)[0])
+
+
+@given(
     st.floats(-1e3, 1e3), st.floats(1e-6, 1e-2), st.floats(1e-6, 1e-2), st.floats(-2, 2), st.floats(0.1, 9)
 )
 def test_the_tolerance_is_what_it_says(
