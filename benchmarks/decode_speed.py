@@ -404,7 +404,7 @@ def main() -> None:
             policy, ModelSpeculator(models[0]), tokens=[2**k for k in range(9 if quick else 10)],
             requests=BATCHES, repeats=3 if quick else 9, context=48,
         )  # fmt: skip
-        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 40 if quick else 128)
+        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 48 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))
         print(f"cost table: {time.perf_counter() - began:.0f} s", flush=True)
         seconds, wrong, stats = alone(bench, best, 3 if quick else 7, quick)
