@@ -87,22 +87,22 @@ class Caller:
         self._lock = threading.Lock()
         self._open_at = 0.0
 
-    def __call__(self, call: Callable[[], T], what: str) -> T:
-        """The call's result; ``what`` names the request in errors.
+    def __call__(self, call: Callable[[], T], what: str, tries: int | None = None) -> T:
+        """The call's result; ``what`` names the request in errors, ``tries`` stands for the patience's own.
 
         Raises:
             CallFailed: the server refused this request, or it failed at every try.
             ServerError: it refuses this key altogether, or its answer cannot be read.
         """
-        pause = self._patience.pause
-        for tried in range(1, self._patience.tries + 1):
+        pause, tries = self._patience.pause, tries or self._patience.tries
+        for tried in range(1, tries + 1):
             self._take_turn()
             if self._halted.is_set():
                 raise CallFailed("stopped before it was sent", status=None, where=self._place(what))
             try:
                 return call()
             except openai.APIStatusError as error:
-                asked = self._status(error, what, last=tried == self._patience.tries)
+                asked = self._status(error, what, tries if tried == tries else None)
                 reason = f"status {error.status_code}"
             except openai.APIConnectionError as error:
                 asked = None
@@ -111,12 +111,12 @@ class Caller:
                 raise ServerError(
                     f"the answer could not be read: {self.clean(str(error))}", where=self._place(what)
                 ) from None
-            if tried < self._patience.tries:
+            if tried < tries:
                 wait = min(_LONGEST_WAIT, asked if asked is not None else pause)
                 pause *= self._patience.growth
-                self._hold(wait, f"{reason}, waiting {wait:.1f} s (try {tried} of {self._patience.tries})")
+                self._hold(wait, f"{reason}, waiting {wait:.1f} s (try {tried} of {tries})")
         raise CallFailed(
-            f"{reason} at each of {self._patience.tries} tries",
+            f"{reason} at each of {tries} tries",
             status=None,
             where=self._place(what),
             hint=_BUSY,
@@ -138,8 +138,8 @@ class Caller:
     def _place(self, what: str) -> str:
         return f"{self._server}, {what}"
 
-    def _status(self, error: openai.APIStatusError, what: str, *, last: bool) -> float | None:
-        """Seconds the server asks for, where trying again makes sense; else raises."""
+    def _status(self, error: openai.APIStatusError, what: str, last: int | None) -> float | None:
+        """Seconds the server asks for, where trying again makes sense; else, or at try ``last``, raises."""
         status, message = error.status_code, self.clean(str(error))
         if status in _HOPELESS:
             raise ServerError(
@@ -155,9 +155,9 @@ class Caller:
                 status=status,
                 where=self._place(what),
             ) from None
-        if last:
+        if last is not None:
             raise CallFailed(
-                f"status {status} at each of {self._patience.tries} tries: {message}",
+                f"status {status} at each of {last} tries: {message}",
                 status=None,
                 where=self._place(what),
                 hint=_BUSY,

@@ -95,9 +95,11 @@ class Endpoint:
     def context(self) -> int | None:
         """The model's context length in tokens, where the list of models says it."""
         try:
-            listed = self._read(self._client.models.with_raw_response.list, "list of models").get("data")
+            # One try: nothing depends on it, and some servers always fail at it.
+            answer = self._read(self._client.models.with_raw_response.list, "list of models", tries=1)
         except ServerError:
             return None
+        listed = answer.get("data")
         for item in listed if isinstance(listed, list) else []:
             if isinstance(item, dict) and item.get("id") == self.model:
                 found = item.get("max_model_len") or (item.get("meta") or {}).get("n_ctx_train")
@@ -132,8 +134,8 @@ class Endpoint:
                 raise
             return None
 
-    def _read(self, call: Callable[[], Any], what: str) -> Json:
-        answer = self.caller(call, what)
+    def _read(self, call: Callable[[], Any], what: str, tries: int | None = None) -> Json:
+        answer = self.caller(call, what, tries)
         if hasattr(answer, "http_response"):
             try:
                 answer = answer.http_response.json()
