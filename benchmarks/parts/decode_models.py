@@ -38,15 +38,18 @@ TARGET = "chronicler"
 BLOCK, RANK = 7, 32
 LAYERS = (1, 4, 7)
 ANSWERS, ANSWER_SEED = 320, 41
+#: Half of what is learned from is drawn, half is greedy: greedy text repeats itself as drawn text does not.
+TEMPERATURES = (1.0, 0.0)
 ASKED_SEED = 51
+GIVEN = [ANSWERS, ANSWER_SEED, *TEMPERATURES]
 PAD = 0
 TRAINING = DraftTraining(
-    steps=300, batch=16, rows=16, anchors=24, learning_rate=1.5e-3, number="bfloat16", features="cache",
-    precision="float16", measure=150, checkpoint=1000, held_out=0.05,
+    steps=600, batch=16, rows=16, anchors=24, learning_rate=1.5e-3, number="bfloat16", features="cache",
+    precision="float16", measure=200, checkpoint=1000, held_out=0.05,
 )  # fmt: skip
 #: The assistant: as many parameters of its own as the drafter, embedding included.
 ASSISTANT = {"num_hidden_layers": 2, "hidden_size": 384, "intermediate_size": 1152, "num_attention_heads": 6}
-ASSISTANT_TRAINING = sft.SftSettings(steps=300, rows=8, learning_rate=2e-3, warmup=20)
+ASSISTANT_TRAINING = sft.SftSettings(steps=600, rows=8, learning_rate=2e-3, warmup=20)
 
 
 @contextmanager
@@ -78,8 +81,12 @@ def prompts(policy: LocalPolicy, asked: Sequence[str]) -> list[np.ndarray]:
 def said(policy: LocalPolicy) -> tuple[Example, ...]:
     """The target's own answers, which all drafters learn from; kept beside them."""
     asked = [parse_prompt({"turns": [text]}, "openings") for text in openings(ANSWERS, ANSWER_SEED)]
-    file = home() / "drafters" / f"answers-{_digest(policy, [ANSWERS, ANSWER_SEED])}.jsonl"
-    return answers(policy, asked, Sampling(max_tokens=224), path=file).examples
+    found: list[Example] = []
+    for temperature in TEMPERATURES:
+        file = home() / "drafters" / f"answers-{_digest(policy, [*GIVEN[:2], temperature])}.jsonl"
+        law = Sampling(max_tokens=224, temperature=temperature)
+        found += answers(policy, asked, law, path=file, progress=_told).examples
+    return tuple(found)
 
 
 def config(policy: LocalPolicy, kind: str) -> DraftConfig:
@@ -93,7 +100,7 @@ def config(policy: LocalPolicy, kind: str) -> DraftConfig:
 def drafter_folder(policy: LocalPolicy, kind: str) -> Path:
     """Where the drafter of a kind lies; it is trained where it is not."""
     shape = config(policy, kind)
-    recipe = {"config": shape.to_json(), "training": asdict(TRAINING), "answers": [ANSWERS, ANSWER_SEED]}
+    recipe = {"config": shape.to_json(), "training": asdict(TRAINING), "answers": GIVEN}
 
     def make(folder: Path) -> dict[str, Any]:
         made = train_draft(policy, said(policy), shape, TRAINING, out=folder, progress=_told)
@@ -115,7 +122,7 @@ def assistant(policy: LocalPolicy) -> Any:
     """A small autoregressive model of the drafter's size, trained on the same answers where it is not."""
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-    recipe = {"shape": ASSISTANT, "training": asdict(ASSISTANT_TRAINING), "answers": [ANSWERS, ANSWER_SEED]}
+    recipe = {"shape": ASSISTANT, "training": asdict(ASSISTANT_TRAINING), "answers": GIVEN}
 
     def make(folder: Path) -> dict[str, Any]:
         own = policy.model.config

@@ -56,6 +56,10 @@ Cache = Annotated[
     typer.Option("--cache", help="Keep the target's hidden states on disk; else computed again."),
 ]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each prompt.")]
+Greedy = Annotated[
+    bool,
+    typer.Option("--greedy", help="One more answer to each prompt at temperature 0: for greedy serving."),
+]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=2, help="Of an answer.")]
 Sampling = Annotated[
     list[str],
@@ -93,6 +97,7 @@ def train(
     bfloat16: Bfloat16 = False,
     cache: Cache = None,
     samples: Samples = 1,
+    greedy: Greedy = False,
     max_tokens: MaxTokens = 256,
     sampling: Sampling = [],  # noqa: B006
     seed: Seed = 0,
@@ -125,9 +130,11 @@ def train(
         base = own_settings(target, max_tokens)
         law = settings_for(base, sampling) or base
         if dry_run:
-            told = plan_on_prompts(target, asked, shape, plan, law, samples).to_json()
+            told = plan_on_prompts(target, asked, shape, plan, law, samples, greedy=greedy).to_json()
         else:
-            told = train_on_prompts(target, asked, shape, plan, out, law, samples=samples, progress=live)
+            told = train_on_prompts(
+                target, asked, shape, plan, out, law, samples=samples, greedy=greedy, progress=live
+            )
     show = print_json if as_json else _print_plan if dry_run else _print
     show(told)
 

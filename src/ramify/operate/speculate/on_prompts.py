@@ -18,6 +18,7 @@ from ramify.operate.speculate.model import build_draft
 from ramify.operate.speculate.train import DraftTraining, train_draft
 
 ANSWERS: Final = "answers.jsonl"
+GREEDY: Final = "answers-greedy.jsonl"
 
 
 @final
@@ -53,9 +54,12 @@ def plan_on_prompts(
     training: DraftTraining,
     law: Sampling | None = None,
     samples: int = 1,
+    *,
+    greedy: bool = False,
 ) -> Plan:
     """What :func:`train_on_prompts` would do; nothing is sampled."""
     settings = law or own_settings(target)
+    samples += greedy
     spoken = sum(prompt.answers for prompt in prompts) * samples * settings.max_tokens
     given = sum(len(target.encode(prompt.words)) for prompt in prompts) * samples
     size = sum(part.numel() for part in build_draft(config, target).parameters())
@@ -74,17 +78,26 @@ def train_on_prompts(
     law: Sampling | None = None,
     *,
     samples: int = 1,
+    greedy: bool = False,
     resume: bool = True,
     progress: Progress = silent,
 ) -> Json:
     """Let the target answer prompts, train a drafter on the answers, and report; the same call again resumes.
 
+    ``greedy``: every prompt is answered once more at temperature 0. Greedy text repeats itself as drawn text
+    does not, and a drafter that never read it drafts it badly.
+
     Raises: as :func:`answers` and :func:`train_draft`.
     """
-    made = answers(
-        target, prompts, law, samples=samples, seed=training.seed, path=out / ANSWERS, progress=progress
-    )
-    trained = train_draft(target, made.examples, config, training, out=out, resume=resume, progress=progress)
-    tokens = sum(int(example.supervised.sum()) for example in made.examples)
-    said = {"sequences": len(made.examples), "tokens": tokens, "too_long": made.too_long}
+    seed, settings = training.seed, law or own_settings(target)
+    parts = [
+        answers(target, prompts, settings, samples=samples, seed=seed, path=out / ANSWERS, progress=progress)
+    ]
+    if greedy:
+        cold = settings.but(temperature=0.0)
+        parts.append(answers(target, prompts, cold, seed=seed, path=out / GREEDY, progress=progress))
+    examples = [example for part in parts for example in part.examples]
+    trained = train_draft(target, examples, config, training, out=out, resume=resume, progress=progress)
+    tokens = sum(int(example.supervised.sum()) for example in examples)
+    said = {"sequences": len(examples), "tokens": tokens, "too_long": sum(part.too_long for part in parts)}
     return trained.to_json() | {"data": said}

@@ -7,6 +7,7 @@ from tests.core.policy.decoder import models
 
 from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.loop import BranchDecoder, Wanted
+from ramify.core.policy.decoder.spread import STEADY
 
 PREFIXES = models.prefixes()
 LENGTH = 70
@@ -64,6 +65,28 @@ def test_ragged_passes_give_the_same_bits(built, name):
             assert torch.equal(got, wanted)
             at, rows = at + counts, rows + len(true)
         assert rows == words.size
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "gemma3", "qwen2", "gpt_neox"])
+@pytest.mark.parametrize("prefix", [0, 6, 12])
+def test_one_branch_alone_gives_the_same_bits(built, name, prefix):
+    _, backbone = built(name)
+    rng = np.random.default_rng(prefix)
+    words = rng.integers(0, models.VOCABULARY, (1, LENGTH))
+    with torch.inference_mode():
+        plain = one_by_one(backbone, [PREFIXES[prefix]], words)[0]
+        batch, at = seated(backbone, [PREFIXES[prefix]]), 0
+        while at < LENGTH:
+            count = min(int(rng.integers(1, 21)), LENGTH - at)
+            batch.said[:] = at + 1
+            _, step = batch.spread(np.array([count]))
+            assert (step.alone is None) == (step.own is not None)
+            places, step = batch.spread(np.array([count]))
+            got = logits_of(backbone, places, step, words[0, at : at + count])
+            assert torch.equal(got, plain[at : at + count])
+            at += count
+    heavy = any(layer.group >= STEADY for layer in backbone.shape.layers)
+    assert (step.alone is None) == heavy
 
 
 def test_plain_and_spread_passes_mix(built):

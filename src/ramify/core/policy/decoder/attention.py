@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ramify.core.errors import CannotDo, InternalError
+from ramify.core.policy.decoder.alone import Alone, softmax
 from ramify.core.policy.decoder.plan import BLOCK
 from ramify.core.policy.decoder.stack import LayerShape, Stack
 
@@ -206,7 +207,8 @@ class Step:
     """All that attention needs to know in one forward pass of N packed rows.
 
     ``mask`` [N, C] is 0 where a row may look and -inf elsewhere. ``reach`` [N, C] holds the absolute
-    position of each column and ``positions`` [N] those of the queries, for sliding windows.
+    position of each column and ``positions`` [N] those of the queries, for sliding windows. ``alone``: all
+    tokens are one branch's.
     """
 
     mask: Tensor
@@ -216,6 +218,7 @@ class Step:
     products: Sequence[Product]
     writes: Sequence[Write] = ()
     own: Own | None = None
+    alone: Alone | None = None
     scratch: dict[str, Tensor] = field(default_factory=dict)
     seen: dict[int, LayerShape] | None = None
     _windows: dict[int, Tensor] = field(default_factory=dict)
@@ -239,13 +242,21 @@ class Step:
             self.own.score(layer, query, scores)
         if how.softcap is not None:
             scores.div_(how.softcap).tanh_().mul_(how.softcap).add_(mask[:, None, :])
-        weights = _softmax(scores)
+        weights = softmax(scores)
         out = self._buffer("out", (*size, value.shape[2]), value).zero_()
         for product in self.products:
             product.mix(layer, weights, out)
         if self.own is not None:
             self.own.mix(layer, weights, out)
         return out
+
+    def attend_alone(
+        self, alone: Alone, layer: int, heads: tuple[Tensor, Tensor, Tensor], how: _How
+    ) -> Tensor:
+        """Attention output [N, H, d] of one branch's heads."""
+        query, key, value = heads
+        alone.write(layer, key, value)
+        return alone.attend(layer, query, self._visible(how.window), how.softcap)
 
     def _visible(self, window: int | None) -> Tensor:
         """The mask, narrowed to a sliding window where one is set and some row is past it."""
@@ -274,13 +285,6 @@ class _How:
     softcap: float | None
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis, in place where the dtype is float32."""
-    if scores.dtype == torch.float32:
-        return torch.softmax(scores, dim=-1, out=scores)
-    return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
-
-
 def _attention(  # noqa: PLR0917 - transformers decides the signature
     module: Any,
     query: Tensor,
@@ -300,12 +304,15 @@ def _attention(  # noqa: PLR0917 - transformers decides the signature
         raise CannotDo(f"{type(module).__name__} uses attention sinks, which this decoder does not know")
     layer = module.layer_idx
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    how = _How(sliding_window, softcap)
+    if branches.alone is not None:
+        heads = query[0] * scale, key[0], value[0]
+        return branches.attend_alone(branches.alone, layer, heads, how).unsqueeze(0), None
     rows = (query[0].transpose(0, 1) * scale).contiguous()
     keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
     if branches.seen is not None:
         branches.seen[layer] = _shape_of(rows, keys, values)
         return values.new_zeros((1, rows.shape[0], rows.shape[1], values.shape[2])), None
-    how = _How(sliding_window, softcap)
     return branches.attend(layer, rows, keys, values, how).unsqueeze(0), None
 
 

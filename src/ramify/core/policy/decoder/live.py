@@ -97,7 +97,10 @@ class LiveDecoder:
         limit = ask.settings.max_tokens
         if self.decoder.backbone.context is not None:
             limit = min(limit, self.decoder.backbone.context - len(ask.tokens))
-        self._intake.add(Branch(ticket, ask, limit))
+        try:
+            self._intake.add(Branch(ticket, ask, limit))
+        except BadInput as error:
+            self._refused.append(failed(ticket, str(error)))
         return ticket
 
     def cancel(self, ticket: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, final
 
@@ -18,6 +18,7 @@ from ramify.core.policy.decoder.live_prompts import Prompt, Prompts
 from ramify.core.policy.decoder.prefill import Ints
 from ramify.core.policy.decoder.record import AHEAD
 from ramify.core.policy.decoder.session import NEVER, Ends
+from ramify.core.policy.guide import Guide, masks
 from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
 from ramify.core.types import FloatArray, IntArray
 
@@ -29,7 +30,7 @@ class Ask:
     """One request: its prompt, the address of its noise, how it is drawn, and when it ends.
 
     ``top``: how many of the likeliest tokens to report beside each drawn one. ``without``: the token that its
-    first free one must not be, -1: any.
+    first free one must not be, -1: any. ``guide`` makes what says which tokens it may say.
     """
 
     tokens: IntArray
@@ -38,22 +39,26 @@ class Ask:
     ends: Ends = NEVER
     top: int = 0
     without: int = -1
+    guide: Callable[[], Guide] | None = None
 
 
 @final
 class Branch:
     """A request on its way. ``law`` is what its tokens are drawn by; requests of equal laws share a draw.
 
-    ``words`` are kept only where its end depends on all that was said.
+    ``words`` are kept only where its end depends on all that was said, and a ``guide`` only until it ends.
+
+    Raises: BadInput as the maker of its guide.
     """
 
-    __slots__ = ("ask", "forced", "joined", "law", "limit", "prompt", "ticket", "words")
+    __slots__ = ("ask", "forced", "guide", "joined", "law", "limit", "prompt", "ticket", "words")
 
     def __init__(self, ticket: int, ask: Ask, limit: int) -> None:
         settings = ask.settings
         self.ticket, self.ask, self.limit = ticket, ask, limit
         self.prompt: Prompt | None = None
         self.joined = False
+        self.guide = None if ask.guide is None else ask.guide()
         self.forced = len(settings.forced)
         self.law = Sampling(
             temperature=settings.temperature,
@@ -67,7 +72,8 @@ class Branch:
         self.words: IntArray | None = None if ask.ends.check is None else np.zeros(32, dtype=np.int32)
 
     def leave(self, prompts: Prompts) -> None:
-        """Let go of the prompt."""
+        """Let go of the prompt and the guide."""
+        self.guide = None
         if self.prompt is not None:
             prompts.release(self.prompt)
             self.prompt = None
@@ -80,6 +86,9 @@ class Branch:
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
             self.words[said - 1] = token
             stop = stop or self.ask.ends.check(self.words[:said])
+        if self.guide is not None and not (token in self.ask.ends.ids and said >= self.forced):
+            self.guide.take(token)
+            stop = stop or self.guide.over
         # A forced token never ends a turn before all forced tokens are out.
         if stop and said >= self.forced:
             return "stop"
@@ -172,8 +181,11 @@ class Draw:
             logits = logits[torch.from_numpy(places).to(logits.device)]
         forced, first, without = self._fixed(settings, places)
         noise = self._noise(settings, places)
+        allowed = self._allowed(places, out)
         try:
-            drawn = law.draw(logits, settings, noise, first=first, forced=forced, without=without)
+            drawn = law.draw(
+                logits, settings, noise, first=first, forced=forced, without=without, allowed=allowed
+            )
         except BadInput as error:
             if len(places) == 1:
                 out.wrong.setdefault(int(places[0]), str(error))
@@ -210,6 +222,16 @@ class Draw:
         if (left_out >= 0).any():
             without = torch.from_numpy(left_out).to(device)
         return forced, first, without
+
+    def _allowed(self, places: Ints, out: Tokens) -> Tensor | None:
+        """What the branches may say [k, V], where some have a guide; what is wrong with one is said of it."""
+        guides = {i: guide for i, place in enumerate(places) if (guide := self.branches[place].guide)}
+        if not guides:
+            return None
+        mask, wrong = masks(guides, len(places), self.logits.shape[1])
+        for i, why in wrong.items():
+            out.wrong.setdefault(int(places[i]), why)
+        return torch.from_numpy(mask).to(self.logits.device)
 
     def _noise(self, settings: Sampling, places: Ints) -> Tensor:
         """Uniforms [k] or Gumbels [k, V] of the next tokens, from their addresses alone."""

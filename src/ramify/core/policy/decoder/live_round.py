@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ramify.core.errors import BadInput, InternalError
-from ramify.core.policy.decoder.live_draw import Draw, groups, unusable
+from ramify.core.policy.decoder.live_draw import Branch, Draw, groups, unusable
 from ramify.core.policy.decoder.live_rows import LiveRows
 from ramify.core.policy.decoder.live_say import Said, Verified, failed, say_settled
 from ramify.core.policy.decoder.prefill import Ints
@@ -84,7 +84,7 @@ class Rounds:
             newest=rows.newest[living],
             place=batch.keep[living] + said - 1,
             said=said,
-            room=np.array([branch.limit for branch in mine], dtype=np.int64) - said,
+            room=np.array([_room(b, int(n)) for b, n in zip(mine, said, strict=True)], dtype=np.int64),
             settings=[branch.ask.settings for branch in mine],
             noise=[branch.ask.noise for branch in mine],
         )
@@ -95,6 +95,7 @@ class Rounds:
         """What each branch says, and those that can say nothing."""
         spread = 1 + drafts.lengths
         first = np.cumsum(spread) - spread
+        rows = self.rows
         broken = unusable(logits)
         if broken:
             # The others must be settled; what comes of these rows is not used.
@@ -103,7 +104,17 @@ class Rounds:
         try:
             settled: Sequence[Settled | None] = self.speculator.settle(branches, drafts, logits)
         except BadInput:
-            settled, refused = self._one_each(living, logits[torch.from_numpy(first).to(logits.device)])
+            settled = [None] * len(living)
+            redo = np.arange(len(living))
+        else:
+            guided = [rows.branches[row].guide is not None for row in living]
+            redo = np.flatnonzero(np.array(guided, dtype=np.bool_))
+        if len(redo):
+            opening = logits[torch.from_numpy(first[redo]).to(logits.device)]
+            alone, refused = self._one_each(living[redo], opening)
+            settled = list(settled)
+            for place, item in zip(redo.tolist(), alone, strict=True):
+                settled[place] = item
         if len(settled) != len(living):
             raise InternalError(f"a speculator settled {len(settled)} of {len(living)} branches")
         found = []
@@ -117,7 +128,7 @@ class Rounds:
         return found, refused
 
     def _one_each(self, living: Ints, logits: Tensor) -> tuple[list[Settled | None], list[Said]]:
-        """One token for each branch, drawn as without drafts; what is wrong with one is said of that one."""
+        """One token for each of some branches, drawn as without drafts; what is wrong is said of that one."""
         rows = self.rows
         mine = [rows.branches[row] for row in living]
         drawn = Draw(mine, living, rows.batch.said[living], logits, rows.noises).all(groups(mine))
@@ -135,6 +146,11 @@ class Rounds:
             ties = drawn.ties[one].astype(np.int64)
             settled.append(Settled(drawn.tokens[one], 0, *nats, entropy, ties))
         return settled, refused
+
+
+def _room(branch: Branch, said: int) -> int:
+    """Tokens that a branch may say; one that a grammar guides, token by token, is drafted nothing."""
+    return branch.limit - said if branch.guide is None else 1
 
 
 def _within(drafts: Drafts, branches: Branches) -> Drafts:

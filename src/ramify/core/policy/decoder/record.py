@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.policy import law
 from ramify.core.policy.inside import States
-from ramify.core.types import FloatArray, IntArray
+from ramify.core.types import Finish, FloatArray, IntArray
 
 Ints = NDArray[np.int64]
 
@@ -20,16 +20,20 @@ AHEAD = 64
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the decoder says about one request: tokens [m] and their log-probs [m] in nats."""
+    """What the decoder says about one request: tokens [m] and their log-probs [m] in nats.
+
+    ``error``: why it could say no more, where it failed and the others did not.
+    """
 
     index: int
     tokens: IntArray
-    finish: Literal["stop", "length"]
+    finish: Finish
     logprobs: FloatArray
     logprobs_t1: FloatArray
     entropy: FloatArray | None
     ties: int
     states: States | None = None
+    error: str | None = None
 
 
 @final
@@ -69,14 +73,16 @@ class Record:
         if self.entropy is not None and drawn.entropy is not None:
             self.entropy[row, column] = drawn.entropy.cpu().numpy()[place]
 
-    def get(self, row: int, count: int, request: int, stop: bool) -> Sampled:
-        """A copy of one row."""
+    def get(self, row: int, count: int, request: int, stop: bool, error: str | None = None) -> Sampled:
+        """A copy of one row, which ended with its ``count``-th token, or before another one for an error."""
+        finish: Finish = "error" if error is not None else "stop" if stop else "length"
         return Sampled(
             index=request,
             tokens=self.tokens[row, :count].copy(),
-            finish="stop" if stop else "length",
+            finish=finish,
             logprobs=self.logprobs[row, :count].copy(),
             logprobs_t1=self.logprobs_t1[row, :count].copy(),
             entropy=None if self.entropy is None else self.entropy[row, :count].copy(),
             ties=int(self.ties[row]),
+            error=error,
         )

@@ -20,6 +20,7 @@ from ramify.core.policy.decoder.kept import Kept
 from ramify.core.policy.decoder.prefill import Ints, Seat
 from ramify.core.policy.decoder.record import AHEAD, Record, Sampled
 from ramify.core.policy.decoder.sites import Look, Rows
+from ramify.core.policy.guide import Guide, masks
 from ramify.core.policy.inside import Edit, States
 from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
 from ramify.core.types import IntArray
@@ -27,10 +28,14 @@ from ramify.core.types import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """When a continuation stops: after one of ``ids``, or when ``check`` of its tokens so far says so."""
+    """When a continuation stops: after one of ``ids``, or when ``check`` of its tokens so far says so.
+
+    ``guide`` makes the guide of a request, by the caller's number, where a grammar says what may be said.
+    """
 
     ids: frozenset[int] = frozenset()
     check: Callable[[IntArray], bool] | None = None
+    guide: Callable[[int], Guide] | None = None
 
 
 NEVER = Ends()
@@ -76,6 +81,7 @@ class Session:
         self.noise, self.settings, self.ends = noise, settings, ends
         self.end_ids = np.array(sorted(ends.ids), dtype=np.int64)
         self.width = width
+        self._guides: dict[int, Guide] = {}
         longest = int(waiting.limit.max())
         self.batch = Batch(backbone, seats, width, longest)
         self.record = Record(width, longest, settings.entropy_top_k is not None)
@@ -163,34 +169,76 @@ class Session:
             first = torch.from_numpy(offset == len(forced)).to(logits.device)
         noise = self._noise(whose, offset, rows, logits)
         without = self._without(batch.request[rows], offset, logits)
-        drawn = law.draw(logits, self.settings, noise, first=first, forced=fixed, without=without)
         alive = batch.alive[rows]
+        allowed, wrong = self._allowed(batch.request[rows], offset, alive, logits)
+        drawn = law.draw(
+            logits, self.settings, noise, first=first, forced=fixed, without=without, allowed=allowed
+        )
         tokens = drawn.tokens.cpu().numpy()
         self.record.put(rows, offset, alive, tokens, drawn)
         batch.said[rows] += alive
-        return self._finished(batch, rows, tokens)
+        return self._finished(batch, rows, tokens, wrong)
 
     def _without(self, request: Ints, offset: Ints, logits: Tensor) -> Tensor | None:
         """What rows at their first free token must not say (-1: anything), where some must not."""
         found = np.where(offset == len(self.settings.forced), self.waiting.without[request], -1)
         return torch.from_numpy(found).to(logits.device) if (found >= 0).any() else None
 
-    def _finished(self, batch: Batch, rows: slice, tokens: Ints) -> list[Sampled]:
-        """Mark rows that end with this token and hand out their continuations."""
+    def _allowed(
+        self, request: Ints, offset: Ints, alive: NDArray[np.bool_], logits: Tensor
+    ) -> tuple[Tensor | None, dict[int, str]]:
+        """Which tokens the rows may draw [n, V], where a grammar says so, and why some may draw none."""
+        make = self.ends.guide
+        if make is None:
+            return None, {}
+        guides: dict[int, Guide] = {}
+        for i in np.flatnonzero(alive).tolist():
+            number = int(self.waiting.request[request[i]])
+            if offset[i] == 0:
+                self._guides[number] = make(number)
+            guides[i] = self._guides[number]
+        settings, without = self.settings, self.waiting.without
+
+        def barred(row: int) -> list[int]:
+            if offset[row] != len(settings.forced):
+                return list(settings.banned)
+            left_out = int(without[request[row]])
+            return [*settings.banned, *settings.banned_first, *([left_out] if left_out >= 0 else [])]
+
+        mask, wrong = masks(guides, len(request), logits.shape[1], barred)
+        return torch.from_numpy(mask).to(logits.device), wrong
+
+    def _guided(self, whose: Ints, said: Ints, tokens: Ints, stop: NDArray[np.bool_]) -> None:
+        """Tell the guides of rows what these said; marks those that are over with it."""
+        for i, number in enumerate(whose.tolist()):
+            guide = self._guides.get(number)
+            if guide is None or (stop[i] and said[i] >= len(self.settings.forced)):
+                continue
+            guide.take(int(tokens[i]))
+            stop[i] |= guide.over
+
+    def _finished(self, batch: Batch, rows: slice, tokens: Ints, wrong: dict[int, str]) -> list[Sampled]:
+        """Mark rows that end with this token and hand out their continuations; ``wrong`` ones before it."""
         said, request = batch.said[rows], batch.request[rows]
         stop = np.isin(tokens, self.end_ids)
+        whose = self.waiting.request[request]
+        if self._guides:
+            self._guided(whose, said, tokens, stop)
         if self.ends.check is not None:
             for i in np.flatnonzero(~stop & batch.alive[rows]):
                 stop[i] = self.ends.check(self.record.tokens[rows.start + i, : said[i]])
         # A forced token never ends a turn before all forced tokens are out.
         stop &= said >= len(self.settings.forced)
         done = (stop | (said >= self.waiting.limit[request])) & batch.alive[rows]
+        done[list(wrong)] = True
         batch.alive[rows] &= ~done
         finished = []
-        for i in np.flatnonzero(done):
-            row, mine = rows.start + int(i), int(request[i])
-            item = self.record.get(row, int(said[i]), int(self.waiting.request[mine]), bool(stop[i]))
-            if self.kept is not None and self.kept.due(int(said[i])):
+        for i in np.flatnonzero(done).tolist():
+            row, mine, why = rows.start + i, int(request[i]), wrong.get(i)
+            self._guides.pop(int(whose[i]), None)
+            count = int(said[i]) - (why is not None)
+            item = self.record.get(row, count, int(whose[i]), bool(stop[i]), why)
+            if why is None and self.kept is not None and self.kept.due(int(said[i])):
                 # Its newest token was never fed, so its states are still to come.
                 batch.alive[row] = True
                 self.kept.waiting[mine] = item

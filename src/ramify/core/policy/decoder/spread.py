@@ -14,17 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ramify.core.policy.decoder.alone import Alone, mix_each, score_each
 from ramify.core.policy.decoder.attention import Product, Step
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.plan import BLOCK, align
 from ramify.core.policy.decoder.prefill import Ints, causal_mask, products
-from ramify.core.policy.decoder.stack import LayerShape, Stack
+from ramify.core.policy.decoder.stack import KvShape, LayerShape, Stack
 
 STEADY = 8
 """From so many rows on, the bits of a row of a product no longer depend on how many there are."""
 
-COPIED = 4 << 20
-"""Bytes of keys that are copied for each token of a pass, so that all tokens are one product."""
+LIGHT = 4 << 20
+"""Bytes of keys that the tokens of a pass read, one by one, up to which each has a product of its own."""
 
 
 @final
@@ -60,10 +61,12 @@ class Spread:
         padded[self.row, self.place] = np.arange(len(self.row))
         self.table = Table(
             torch.from_numpy(self.row).to(device),
+            self.row.tolist(),
             torch.from_numpy(padded).to(device),
             torch.from_numpy(self.row * tall + self.place).to(device),
             int(lengths.max()),
         )
+        self.runs = _runs(self.products, self.row, shape)
         self.mask = self.reach = torch.zeros(0)
         self.columns = -1
 
@@ -93,19 +96,33 @@ def spread_pass(
     places = plan.keep.copy()
     places[: len(own)] += own
     where = torch.from_numpy(places).to(device)
-    part = SpreadPart(store, plan.table, column, columns, plan.rows)
-    step = Step(plan.mask, plan.reach, where, int(places.max()), plan.products, own=part, scratch=scratch)
+    step = Step(plan.mask, plan.reach, where, int(places.max()), plan.products, scratch=scratch)
+    if plan.runs is None:
+        step.own = SpreadPart(store, plan.table, column, columns, plan.rows)
+    else:
+        step.alone = Alone(plan.runs, store, int(plan.row[0]), len(own), int(own[0]), columns)
     return where, step
+
+
+def _runs(found: Sequence[Product], rows: Ints, shape: KvShape) -> list[tuple[Stack, int, int]] | None:
+    """What one branch's tokens read (stack, run, width); None for several branches, or for tall groups."""
+    one = len(rows) > 0 and rows[0] == rows[-1]
+    whole = all(isinstance(item.rows, slice) and item.rows == slice(0, len(rows)) for item in found)
+    if not one or not whole or any(layer.group >= STEADY for layer in shape.layers):
+        return None
+    return [(item.stack, item.item, item.width) for item in found]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Packed tokens [T] as a padded table [n, S] of branches: ``padded`` holds their numbers.
 
-    ``taken`` [T] are the flat places of the real ones, ``row`` [T] whose they are, ``most`` the longest row.
+    ``taken`` [T] are the flat places of the real ones, ``row`` [T] (and the list ``whose``) whose they are,
+    ``most`` the longest row.
     """
 
     row: Tensor
+    whose: list[int]
     padded: Tensor
     taken: Tensor
     most: int
@@ -147,11 +164,10 @@ class SpreadPart:
             found = torch.bmm(self._gather(query, shape), keys)
             mine[: len(self.column)].add_(self._spread(found, shape)[self.table.taken])
             return
-        count = len(self.column)
         if self._light(shape, shape.key):
-            flat = query[:count].reshape(count * shape.heads, shape.group, -1)
-            found = torch.bmm(flat, self._each(self.stack.keys[layer]).transpose(1, 2))
-            mine[:count].add_(found.view(count, -1, self.columns))
+            stores, count = self._stores(self.stack.keys[layer]), len(self.column)
+            parts = query[:count].unflatten(1, (shape.heads, shape.group))
+            mine[:count].add_(score_each(parts.unbind(0), stores).flatten(1, 2))
             return
         for numbers, rows, tokens in self.table.turns():
             found = torch.bmm(query[numbers].view(keys.shape[0], shape.group, -1), keys)
@@ -166,10 +182,11 @@ class SpreadPart:
             total = self._sum(self._gather(out, shape), self._gather(mine, shape), values)
             out[: len(self.column)] = self._spread(total, shape)[self.table.taken]
             return
-        count = len(self.column)
         if self._light(shape, shape.value):
-            flat = count * shape.heads, shape.group, -1
-            self._sum(out[:count].view(flat), mine[:count].view(flat), self._each(self.stack.values[layer]))
+            stores, count = self._stores(self.stack.values[layer]), len(self.column)
+            parts = out[:count].unflatten(1, (shape.heads, shape.group))
+            weighed = mine[:count].unflatten(1, (shape.heads, shape.group))
+            mix_each(parts.unbind(0), weighed, stores)
             return
         for numbers, rows, tokens in self.table.turns():
             flat = (values.shape[0], shape.group, -1)
@@ -177,11 +194,12 @@ class SpreadPart:
             out[tokens] = total.view(self.rows, *out.shape[1:])[rows]
 
     def _light(self, shape: LayerShape, width: int) -> bool:
-        return len(self.column) * shape.heads * self.columns * width * 4 <= COPIED
+        return len(self.column) * shape.heads * self.columns * width * 4 <= LIGHT
 
-    def _each(self, store: Tensor) -> Tensor:
-        """What the branch of each token said, [T * heads, columns, width]."""
-        return store[:, :, : self.columns][self.table.row].flatten(0, 1)
+    def _stores(self, store: Tensor) -> list[Tensor]:
+        """What the branch of each token said, [heads, columns, width] of each of T."""
+        branches = store[: self.rows, :, : self.columns].unbind(0)
+        return [branches[row] for row in self.table.whose]
 
     def _sum(self, total: Tensor, weights: Tensor, values: Tensor) -> Tensor:
         for at in range(0, self.columns, BLOCK):

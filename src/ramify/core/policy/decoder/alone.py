@@ -1,0 +1,125 @@
+"""Attention of a pass over several tokens of one branch, heads first as the model hands them over.
+
+The general path (:class:`Step` of attention.py) lays queries out row by row, and copies them head by head for
+every product. Where all tokens belong to one branch nothing needs to be copied. The bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ramify.core.policy.decoder.plan import BLOCK, align
+from ramify.core.policy.decoder.stack import Stack
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis, in place where the dtype is float32."""
+    if scores.dtype == torch.float32:
+        return torch.softmax(scores, dim=-1, out=scores)
+    return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
+
+
+def score_each(queries: Sequence[Tensor], stores: Sequence[Tensor]) -> Tensor:
+    """Products [T, heads, group, columns] of each token's queries [heads, group, d] with keys of its own.
+
+    ``stores`` [heads, columns, d] are views. Products of few rows, token by token, have the bits of a plain
+    step, and need no copy of the keys for each token, as one product of all tokens would.
+    """
+    heads, group, _ = queries[0].shape
+    found = queries[0].new_empty(len(stores), heads, group, stores[0].shape[1])
+    turned: dict[int, Tensor] = {}
+    for query, keys, out in zip(queries, stores, found.unbind(0), strict=True):
+        across = turned.get(id(keys))
+        if across is None:
+            across = turned[id(keys)] = keys.transpose(1, 2)
+        torch.bmm(query, across, out=out)
+    return found
+
+
+def mix_each(out: Sequence[Tensor], weights: Tensor, stores: Sequence[Tensor]) -> None:
+    """Add weighted values to each token's ``out`` [heads, group, d], block after block.
+
+    ``weights`` [T, heads, group, columns]; ``stores`` [heads, columns, d] are views.
+    """
+    for at in range(0, weights.shape[-1], BLOCK):
+        parts: dict[int, Tensor] = {}
+        for total, mine, values in zip(out, weights[..., at : at + BLOCK].unbind(0), stores, strict=True):
+            part = parts.get(id(values))
+            if part is None:
+                part = parts[id(values)] = values[:, at : at + BLOCK]
+            total.baddbmm_(mine, part)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """One branch's ``count`` tokens in a pass: they read ``runs`` (stack, run, width) and what it said.
+
+    What it said lies in row ``row`` of ``own``; the tokens write to columns ``first`` and on, of ``columns``.
+    """
+
+    runs: Sequence[tuple[Stack, int, int]]
+    own: Stack
+    row: int
+    count: int
+    first: int
+    columns: int
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Put the pass's keys and values [heads, N, width] behind what the branch said."""
+        there = slice(self.first, self.first + self.count)
+        self.own.keys[layer][self.row, :, there] = key[:, : self.count]
+        self.own.values[layer][self.row, :, there] = value[:, : self.count]
+
+    def attend(self, layer: int, query: Tensor, mask: Tensor, softcap: float | None) -> Tensor:
+        """Attention output [N, H, d] of scaled queries [H, N, d]; ``mask`` [N, C]."""
+        shape, rows = self.own.shape.layers[layer], query.shape[1]
+        query = _tall(query, self.own.shape.row_unit)
+        heads, group, tall = shape.heads, shape.group, query.shape[1]
+        scores = self._scores(layer, query, mask.shape[1])
+        if softcap is not None:
+            scores.div_(softcap).tanh_().mul_(softcap)
+        scores[:, :rows].add_(mask)
+        weights = softmax(scores)
+        folded = weights.view(heads, group * tall, -1)
+        out = folded.new_zeros(heads, group * tall, shape.value)
+        for stack, run, width in self.runs:
+            values = stack.values[layer][run, :, :width]
+            for at in range(0, width, BLOCK):
+                there = stack.start + at
+                out.baddbmm_(folded[:, :, there : there + BLOCK], values[:, at : at + BLOCK])
+        parts = out.view(heads, group, tall, -1).permute(2, 0, 1, 3).contiguous()
+        mine = weights.view(heads, group, tall, -1)[..., weights.shape[-1] - self.columns :]
+        values = self.own.values[layer][self.row, :, : self.columns]
+        mix_each(
+            parts[: self.count].unbind(0), mine[:, :, : self.count].permute(2, 0, 1, 3), [values] * self.count
+        )
+        return parts[:rows].flatten(1, 2)
+
+    def _scores(self, layer: int, query: Tensor, width: int) -> Tensor:
+        """Query-key products [H, tall, C] of queries [H, tall, d], with the runs and with what was said."""
+        shape, tall = self.own.shape.layers[layer], query.shape[1]
+        heads, group = shape.heads, shape.group
+        scores = query.new_zeros(heads * group, tall, width)
+        folded = query.reshape(heads, group * tall, -1)
+        for stack, run, size in self.runs:
+            found = torch.bmm(folded, stack.keys[layer][run, :, :size].transpose(1, 2))
+            scores[:, :, stack.start : stack.start + size] = found.view(heads * group, tall, size)
+        keys = self.own.keys[layer][self.row, :, : self.columns]
+        queries = query.view(heads, group, tall, -1)[:, :, : self.count].unbind(2)
+        own = score_each(queries, [keys] * self.count).permute(1, 2, 0, 3)
+        there = scores.view(heads, group, tall, width)[:, :, : self.count, width - self.columns :]
+        there.copy_(own)
+        return scores
+
+
+def _tall(query: Tensor, unit: int) -> Tensor:
+    """Queries [H, N, d] with zeros behind them, so that products have a multiple of ``unit`` rows."""
+    missing = align(query.shape[1], unit) - query.shape[1]
+    return query if missing == 0 else F.pad(query, (0, 0, 0, missing))
