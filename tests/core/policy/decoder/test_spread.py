@@ -72,9 +72,10 @@ def test_ragged_passes_give_the_same_bits(built, name):
 def test_one_branch_alone_gives_the_same_bits(built, name, prefix):
     _, backbone = built(name)
     rng = np.random.default_rng(prefix)
-    words = rng.integers(0, models.VOCABULARY, (1, LENGTH))
+    words = rng.integers(0, models.VOCABULARY, (2, LENGTH))
     with torch.inference_mode():
-        plain = one_by_one(backbone, [PREFIXES[prefix]], words)[0]
+        plain = one_by_one(backbone, [PREFIXES[prefix]] * 2, words)[0]
+        assert torch.equal(one_by_one(backbone, [PREFIXES[prefix]], words[:1])[0], plain)
         batch, at = seated(backbone, [PREFIXES[prefix]]), 0
         while at < LENGTH:
             count = min(int(rng.integers(1, 21)), LENGTH - at)

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ramify.core.policy.decoder.alone import Alone
 from ramify.core.policy.decoder.attention import OwnPart, Product, Step
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.prefill import Ints, Seat, causal_mask, gather_parts, products
-from ramify.core.policy.decoder.spread import Spread, spread_pass
+from ramify.core.policy.decoder.spread import Spread, runs_of, spread_pass
 from ramify.core.policy.decoder.stack import Stack, Suffix
 
 _GROWTH = 64
@@ -126,16 +127,23 @@ class Batch:
         else:
             self._mask[torch.arange(count, device=device), self._prefix + own] = 0.0
         where = own + torch.from_numpy(keep).to(device)
-        part = OwnPart(self.suffix.store, own, uniform, self._columns)
         step = Step(
             self._mask,
             self._reach,
             where,
             int((keep + lengths).max()),
             self._products,
-            own=part,
             scratch=self.scratch,
         )
+        runs = (
+            None
+            if len(self) > 1
+            else runs_of(self._products, np.zeros(1, dtype=np.int64), self.backbone.shape)
+        )
+        if runs is None:
+            step.own = OwnPart(self.suffix.store, own, uniform, self._columns)
+        else:
+            step.alone = Alone(runs, self.suffix.store, 0, 1, furthest, self._columns)
         return where, step
 
     def spread(self, lengths: Ints) -> tuple[Tensor, Step]:

@@ -66,7 +66,7 @@ class Spread:
             torch.from_numpy(self.row * tall + self.place).to(device),
             int(lengths.max()),
         )
-        self.runs = _runs(self.products, self.row, shape)
+        self.runs = runs_of(self.products, self.row, shape)
         self.mask = self.reach = torch.zeros(0)
         self.columns = -1
 
@@ -104,7 +104,7 @@ def spread_pass(
     return where, step
 
 
-def _runs(found: Sequence[Product], rows: Ints, shape: KvShape) -> list[tuple[Stack, int, int]] | None:
+def runs_of(found: Sequence[Product], rows: Ints, shape: KvShape) -> list[tuple[Stack, int, int]] | None:
     """What one branch's tokens read (stack, run, width); None for several branches, or for tall groups."""
     one = len(rows) > 0 and rows[0] == rows[-1]
     whole = all(isinstance(item.rows, slice) and item.rows == slice(0, len(rows)) for item in found)
