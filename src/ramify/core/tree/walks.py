@@ -11,6 +11,8 @@ from ramify.core.tree.codec import SELECT, decode
 from ramify.core.tree.database import Database, Row
 from ramify.core.tree.node import Node, Point, Step, Trajectory
 
+_FIRST_PAGE: Final = 20
+"""Rows read first: who wants the first few does not wait for a whole page."""
 _PAGE: Final = 500
 _AHEAD, _DEEP = 255, 50_000
 _DIGITS: Final = frozenset("0123456789abcdef")
@@ -185,17 +187,17 @@ def stream(
 
 
 def _stream(db: Database, condition: str, parameters: Sequence[Any], top: Any) -> Iterator[Node]:
-    last = 0
+    last, size = 0, _FIRST_PAGE
     while True:
         page = db.rows(
             f"SELECT {SELECT} FROM nodes n WHERE ({condition}) AND n.row > ? AND n.row <= ? "
-            f"ORDER BY n.row LIMIT {_PAGE}",
+            f"ORDER BY n.row LIMIT {size}",
             (*parameters, last, top),
         )
         yield from map(decode, page)
-        if len(page) < _PAGE:
+        if len(page) < size:
             return
-        last = page[-1][0]
+        last, size = page[-1][0], _PAGE
 
 
 def children(db: Database, node: Node, keep: int | EllipsisType | None) -> Iterator[Node]:
