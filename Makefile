@@ -38,7 +38,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
 	@echo "setup: everything else"
 	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group dev
-	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --no-build-isolation --editable '.[worlds,minigrid,export,harness,mcp,languages,serve,trace,critics,inspect,web,postgres]'
+	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --no-build-isolation --editable '.[worlds,minigrid,export,harness,mcp,languages,serve,trace,critics,inspect,web,postgres,grammar]'
 	@touch $@
 
 demo: $(READY) ## The whole story in under three minutes: runs/demo

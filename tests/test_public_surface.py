@@ -30,6 +30,7 @@ NAMES = [
     "Force",
     "Fork",
     "GovernanceProbe",
+    "Grammar",
     "HybridReward",
     "Hypothesis",
     "ImplicitPair",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ramify.core.judge import Judge, MatchJudge
     from ramify.core.policy.base import Policy, Sampling
     from ramify.core.policy.decoder.live import LiveDecoder
+    from ramify.core.policy.grammar import Grammar
     from ramify.core.policy.inside import Capture, Edit
     from ramify.core.policy.local import LocalPolicy
     from ramify.core.policy.open import open_policy
@@ -123,6 +124,7 @@ _HOME = {
     "Force": "core.fork",
     "Fork": "core.fork",
     "GovernanceProbe": "operate.rot",
+    "Grammar": "core.policy.grammar",
     "HybridReward": "learn.simulate",
     "Hypothesis": "examine.forensics",
     "ImplicitPair": "learn.credit.implicit.pair",
@@ -240,6 +242,7 @@ __all__ = [  # noqa: RUF022 - plain order, not constants first
     "Force",
     "Fork",
     "GovernanceProbe",
+    "Grammar",
     "HybridReward",
     "Hypothesis",
     "ImplicitPair",

@@ -1,7 +1,7 @@
 import pytest
 
 from ramify.core.errors import BadInput
-from ramify.core.jsonl import json_objects
+from ramify.core.jsonl import json_objects, read_utf8
 
 
 def test_objects_come_with_their_places():
@@ -14,3 +14,17 @@ def test_a_bad_line_is_named(line, what):
     with pytest.raises(BadInput, match=what) as found:
         list(json_objects(['{"a": 1}', line], "log"))
     assert found.value.where == "log:2"
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    (tmp_path / "a").write_text("ä\n", encoding="utf-8")
+    (tmp_path / "b").write_bytes(b"\xff\xfe")
+    assert read_utf8(tmp_path / "a") == "ä\n"
+    for name, what in (
+        ("b", "no text in UTF-8"),
+        ("c", "cannot be read: No such file"),
+        ("", "Is a directory"),
+    ):
+        with pytest.raises(BadInput, match=what) as found:
+            read_utf8(tmp_path / name)
+        assert found.value.where == str(tmp_path / name)

@@ -1,4 +1,4 @@
-"""A folder of pages with MiniWoB's interface: what its ``core.js`` offers, and three small tasks."""
+"""A folder of pages with MiniWoB's interface: what its ``core.js`` offers, and a few small tasks."""
 
 from __future__ import annotations
 
@@ -66,6 +66,18 @@ find('ok').onclick = () => {
 <button id="say" type="button">say</button>""",
         """var genProblem = () => { find('query').textContent = 'Stay.'; };
 find('say').onclick = () => alert('hello');""",
+    ),
+    # When the frames come, by both clocks.
+    "frames": (
+        '<p id="when"></p>',
+        """var genProblem = () => {
+  find('query').textContent = 'Watch.';
+  const frame = () => {
+    find('when').textContent = `${performance.now()} ${Date.now()}`;
+    if (performance.now() % 16000 < 40) requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+};""",
     ),
     # A dot that moves by chance and time; a tick is counted every 100 ms.
     "move": (

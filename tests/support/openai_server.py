@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ramify.core.policy.chat import Codec
+from ramify.core.types import token_array
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -43,6 +44,16 @@ def law(ids):
     return logits - np.log(np.exp(logits).sum())
 
 
+def filtered(logits, settings):
+    """Log-probs of the law that a request's top-k and min-p leave, as servers read them."""
+    k, least = settings.get("top_k", 0), settings.get("min_p", 0.0)
+    if 0 < k < len(logits):
+        logits = np.where(logits >= np.sort(logits)[-k], logits, -np.inf)
+    if least:
+        logits = np.where(logits >= logits.max() + np.log(least), logits, -np.inf)
+    return logits - np.log(np.exp(logits).sum())
+
+
 @dataclass
 class Script:
     """How the server behaves, and what it saw."""
@@ -54,6 +65,13 @@ class Script:
     echo: bool = True
     tokenizer: bool = False
     strict: bool = False
+    strict_chat: bool = False
+    any_name: bool = True
+    listed: list = field(
+        default_factory=lambda: [{"id": name, "max_model_len": 512} for name in ("tiny", "m", "guard")]
+    )
+    defaults: dict = field(default_factory=dict)
+    flat_errors: bool = False
     lie: str | None = None
     key: str | None = None
     reply: dict = field(default_factory=lambda: {"content": "blue", "finish": "stop"})
@@ -97,7 +115,7 @@ def complete(script, body):  # noqa: C901
             sampled = np.where(np.arange(len(chosen)) == token, 0.0, -9999.0)
         else:
             sampled = chosen / body["temperature"]
-            sampled -= np.log(np.exp(sampled).sum())
+            sampled = filtered(sampled, script.defaults | body)
             token = int(rng.choice(len(chosen), p=np.exp(sampled) / np.exp(sampled).sum()))
         shown = bare if script.law == "t1" else sampled
         best = np.argsort(-shown)[: body.get("logprobs") or 1]
@@ -105,7 +123,8 @@ def complete(script, body):  # noqa: C901
         values.append(float(shown[token]))
         tops.append({int(i): float(shown[i]) for i in best})
         text = CODEC.decode(said)
-        if (token == 1 and not body.get("ignore_eos")) or token in body.get("stop_token_ids", ()):
+        known = () if script.dialect == "llama" else body.get("stop_token_ids", ())
+        if (token == 1 and not body.get("ignore_eos")) or token in known:
             finish = "stop"
         stop = next((s for s in body.get("stop") or () if s in text), None)
         if stop:
@@ -113,9 +132,13 @@ def complete(script, body):  # noqa: C901
         if finish == "stop":
             break
     choice = {"index": 0, "text": CODEC.decode(said), "finish_reason": finish}
-    if stop and not body.get("include_stop_str_in_output"):
+    keeps = "no_stop_trim" if script.dialect == "sglang" else "include_stop_str_in_output"
+    if stop and not body.get(keeps):
         choice["text"] = choice["text"][: choice["text"].index(stop)]
-        choice["stop_reason"] = stop
+    if script.dialect in ("vllm", "sglang"):
+        choice["stop_reason" if script.dialect == "vllm" else "matched_stop"] = stop or (
+            said[-1] if finish == "stop" else None
+        )
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(said), "total_tokens": 0}
     if body.get("echo"):
         if not script.echo:
@@ -129,8 +152,19 @@ def complete(script, body):  # noqa: C901
     named_tops = [{f"token_id:{i}": v for i, v in top.items()} for top in tops]
     choice["logprobs"] = {"tokens": names, "token_logprobs": values, "top_logprobs": named_tops}
     if script.dialect == "vllm":
-        choice |= {"token_ids": said, "prompt_token_ids": prompt}
+        choice |= {"token_ids": said, "prompt_token_ids": prompt, "prompt_logprobs": None}
+        # It writes what cannot be as -9999, since JSON has no infinity.
+        choice["logprobs"]["text_offset"] = [0] * len(said)
+        usage["prompt_tokens_details"] = None
+    elif script.dialect == "sglang":
+        choice |= {"token_ids": said, "prompt_token_ids": prompt, "hidden_states": None}
+        words = [{CODEC.decode([i]): v for i, v in top.items()} for top in tops]
+        choice["logprobs"] |= {"tokens": [CODEC.decode([i]) for i in said], "top_logprobs": words}
+        choice["logprobs"]["text_offset"] = [-1] * len(said)
+        usage |= {"prompt_tokens_details": None, "reasoning_tokens": 0}
     elif script.dialect == "llama":
+        # llama.cpp's server leaves out what makes up the stop string.
+        kept = len(said) - len(CODEC.encode(stop)) if stop else len(said)
         choice["logprobs"] = {
             "content": [
                 {
@@ -139,9 +173,9 @@ def complete(script, body):  # noqa: C901
                     "logprob": v,
                     "top_logprobs": [{"id": j, "logprob": w} for j, w in t.items()],
                 }
-                for i, v, t in zip(said, values, tops, strict=True)
+                for i, v, t in zip(said[:kept], values, tops, strict=False)
             ]
-        }
+        } if kept else None  # fmt: skip
     elif script.dialect == "text":
         choice["logprobs"]["tokens"] = [CODEC.decode([i]) for i in said]
     return choice, usage
@@ -186,14 +220,22 @@ def lie(kind, choice, usage):  # noqa: C901
 def answer(script, path, body):  # noqa: C901
     """The JSON a request gets."""
     if path.endswith("/models"):
-        return {"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": 512}]}
+        return {"object": "list", "data": script.listed}
+    if not script.any_name and body.get("model", "tiny") != "tiny":
+        raise Refusal(404, f"The model `{body['model']}` does not exist.")
     if path.endswith("/detokenize") and script.tokenizer:
         return {"prompt": CODEC.decode(body["tokens"])}
+    if path.endswith("/apply-template") and script.dialect == "llama":
+        return {"prompt": CODEC.raw(CODEC.render([], token_array([]), body["messages"]).tokens)}
+    if path.endswith("/tokenize") and script.tokenizer and script.dialect == "llama":
+        return {"tokens": [int(i) for i in CODEC.encode(body.get("content", ""))]}
     if path.endswith("/tokenize") and script.tokenizer:
         if "messages" in body:
             return {"tokens": [int(i) for i in CODEC.render([], [], body["messages"]).tokens]}
         return {"tokens": [int(i) for i in CODEC.encode(body["prompt"])]}
     if path.endswith("/chat/completions") and script.chat:
+        if script.strict_chat and "top_k" in body:
+            raise Refusal(400, "Unrecognized request arguments supplied: min_p, repeat_penalty, top_k")
         for name in ("max_tokens", "max_completion_tokens"):
             if name in body and name != script.limit_name:
                 raise Refusal(400, f"Unsupported parameter: '{name}'. Use '{script.limit_name}' instead.")
@@ -201,7 +243,7 @@ def answer(script, path, body):  # noqa: C901
             raise Refusal(400, "Unsupported value: 'temperature' does not support 1.0 with this model.")
         message = {"role": "assistant"} | {k: v for k, v in script.reply.items() if k != "finish"}
         if script.seeds and message.get("content") == "blue":
-            message["content"] = "blue" if body["seed"] % 2 else "red"
+            message["content"] = "blue" if body.get("seed", 1) % 2 else "red"
         choice = {"index": 0, "message": message, "finish_reason": script.reply["finish"]}
         return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
     if path.endswith("/completions") and not path.endswith("/chat/completions"):
@@ -251,6 +293,11 @@ class Handler(BaseHTTPRequestHandler):
         if scripted == "no json":
             self.send(200, b"<html>hello</html>")
             return
+        if callable(scripted):
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                scripted(self)
+            return
         try:
             if isinstance(scripted, Refusal):
                 raise scripted
@@ -258,8 +305,15 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refusal(401, f"Incorrect API key provided: {self.headers.get('Authorization')}")
             self.send(200, json.dumps(answer(script, self.path, body)).encode())
         except Refusal as refusal:
-            shown = json.dumps({"error": {"message": refusal.message}}).encode()
-            self.send(refusal.status, shown, refusal.headers)
+            told = {
+                "message": refusal.message,
+                "type": "BadRequestError",
+                "param": None,
+                "code": refusal.status,
+            }
+            # vLLM and OpenAI put it under a key, SGLang does not.
+            told = {"object": "error"} | told if script.flat_errors else {"error": told}
+            self.send(refusal.status, json.dumps(told).encode(), refusal.headers)
 
     def send(self, status, data, headers=()):
         self.send_response(status)

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
+
+
+def read_utf8(file: Path) -> str:
+    """A file's text.
+
+    Raises:
+        BadInput: it cannot be read, or is no UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"the file cannot be read: {error.strerror}", where=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the file is no text in UTF-8: {error}", where=str(file)) from error
 
 
 def json_objects(lines: Iterable[str], where: str) -> Iterator[tuple[str, Json]]:

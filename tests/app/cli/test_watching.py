@@ -7,16 +7,21 @@ import contextlib
 import functools
 import io
 import json
+import socket
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from ramify.app import cli
 from ramify.app.cli import watching
+from ramify.app.cli.run_tables import status_picture
 from ramify.core.run.logs import stop_log
 from ramify.core.run.record import new_record, records, write_record
+from ramify.core.run.workers import together
 
 FOLDER = Path(cli.__file__).parent
 WALK = [
@@ -209,6 +214,16 @@ def test_a_tracker_is_told_of_a_run(home):
     assert list((home / "curves").iterdir())
 
 
+def test_a_damaged_marker_of_a_tracker_is_said_before_the_work(home):
+    pytest.importorskip("tensorboard")
+    (home / "a").mkdir()
+    (home / "a" / ".track-tensorboard.json").write_text("{")
+    ramify(*WALK, "--out", "a", "--track", "tensorboard", "--log", "json:log.jsonl")
+    lines = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines[:3]] == ["run.start", "log", "progress"]
+    assert "cannot be read" in lines[1]["message"]
+
+
 def test_a_password_in_an_address_is_not_written_down():
     ramify("grow", "--world", "lock", "--policy", "opensesame:http://me:pw@host/v1#m", "--out", "a", status=2)
     (record,) = records()
@@ -269,3 +284,90 @@ def test_following_ends_with_the_run():
     assert ramify("run", "status", ended.id, "--follow").stdout == "done, rollouts, 4/4\n"
     (line,) = ramify("run", "status", ended.id, "--follow", "--json").stdout.splitlines()
     assert json.loads(line)["state"] == "done"
+
+
+def crew():
+    return {
+        "pid": 4711, "host": "", "task": "rollouts 07405694 draws 0-15", "stage": None, "done": 2,
+        "total": 16, "since": 0.0, "sign": 0.0, "tasks": 1, "finished": 16, "tokens": 90, "errors": 3,
+        "why": None,
+        "unit": "draws",
+    }  # fmt: skip
+
+
+def with_workers(**values):
+    """A run of four workers: at work, silent on another machine, lost, and beginning."""
+    now = time.time()
+    base = crew() | {"since": now - 70, "sign": now - 3, "host": socket.gethostname()}
+    workers = [
+        base | {"worker": 0, "state": "working"},
+        base | {"worker": 1, "state": "silent", "pid": 12, "host": "far", "done": 1000, "total": 2000},
+        base | {"worker": 2, "state": "lost", "pid": 4713, "why": "it was ended by SIGKILL"},
+        base | {"worker": 3, "state": "starting", "pid": None, "task": None, "done": 0, "total": 0},
+    ]
+    return made(workers=workers, workers_together=together(workers), **values)
+
+
+def test_status_shows_workers_in_eighty_columns_without_cutting_a_word(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = ramify("run", "status", with_workers().id).stdout
+    table = text.partition("\n\n")[2]
+    assert all(len(line) <= 80 for line in table.splitlines())
+    assert "…" not in table
+    lines = [" ".join(line.split()) for line in table.splitlines()]
+    assert lines[0] == "process state doing done for heard all errors"
+    assert lines[1].startswith("12@far silent rollouts 07405694")
+    assert "1,000/2,000" in lines[1]
+    assert next(line for line in lines if line.startswith("4711 working")).endswith("2/16 1 min 3 s 16 3")
+    assert next(line for line in lines if line.startswith("3 starting")).endswith("1 min 3 s 16 3")
+    assert {"SIGKILL;", "lost"} <= set(table.split())
+    assert any(line.startswith("all") and line.endswith("64 12") for line in lines)
+    assert "1 silent, 1 working," in table
+
+
+def test_status_as_json_has_workers_and_their_sums():
+    told = json.loads(ramify("run", "status", with_workers().id, "--json").stdout)
+    assert [one["state"] for one in told["workers"]] == ["working", "silent", "lost", "starting"]
+    assert told["workers_together"]["finished"] == 64
+    dead = with_workers(pid=2**22 + 1)
+    told = json.loads(ramify("run", "status", dead.id, "--json", status=1).stdout)
+    assert [one["state"] for one in told["workers"]] == ["gone", "gone", "lost", "gone"]
+    assert (told["workers_together"]["gone"], told["workers_together"]["lost"]) == (3, 1)
+
+
+def test_of_many_workers_the_first_are_listed_and_all_counted():
+    base = crew() | {"state": "working", "host": "far"}
+    workers = [base | {"worker": n} for n in range(100)]
+    run = made(workers=workers, workers_together=together(workers))
+    text = ramify("run", "status", run.id).stdout
+    assert "and 76 more" in text
+    assert "100 working" in text
+    assert text.count("4711@far") == 24
+
+
+def test_following_shows_every_change_of_a_worker(monkeypatch):
+    run = with_workers()
+    steps = iter([{"done": 3}, {"state": "lost", "why": "killed"}])
+
+    def sleep(seconds):
+        if (step := next(steps, None)) is None:
+            run.state, run.ended, run.status = "done", 2.0, 0
+        else:
+            run.workers[0] |= step
+        write_record(run)
+
+    monkeypatch.setattr("ramify.app.cli.run.time.sleep", sleep)
+    lines = ramify("run", "status", run.id, "--follow", "--json").stdout.splitlines()
+    first = [json.loads(line)["workers"][0] for line in lines]
+    assert [(one["state"], one["done"]) for one in first] == [
+        ("working", 2), ("working", 3), ("lost", 3), ("lost", 3),
+    ]  # fmt: skip
+
+
+def test_the_picture_that_is_drawn_again_has_the_workers():
+    console = Console(width=80, record=True, file=io.StringIO())
+    record = with_workers()
+    console.print(status_picture(record, time.time()))
+    text = console.export_text()
+    assert text.startswith(f"run        {record.id}")
+    assert "12@far" in text

@@ -30,7 +30,7 @@ def scores_by_hand(prefix, said):
 # -- the probe and the card -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", ["vllm", "llama", "named"])
+@pytest.mark.parametrize("dialect", ["vllm", "sglang", "llama", "named"])
 def test_a_server_with_token_ids(remote, dialect):
     policy = remote(Script(dialect=dialect), tokenizer=CODEC)
     card = policy.card
@@ -93,7 +93,7 @@ def test_a_server_that_does_neither(remote):
 # -- token-exact draws ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", ["vllm", "llama", "named"])
+@pytest.mark.parametrize("dialect", ["vllm", "sglang", "llama", "named"])
 def test_draws_are_token_exact(remote, dialect):
     policy = remote(Script(dialect=dialect), tokenizer=CODEC)
     said = sample_all(policy, requests(12), Sampling(max_tokens=6, entropy_top_k=3))
@@ -373,7 +373,9 @@ def test_an_answer_that_is_no_json(remote):
     policy = remote(tokenizer=CODEC)
     _ = policy.card
     policy.script.fail.append("no json")
-    with pytest.raises(ServerError, match="no JSON"):
+    assert len(sample_all(policy, requests(1), Sampling(max_tokens=2))) == 1
+    policy.script.fail.extend(["no json"] * 4)
+    with pytest.raises(ServerError, match="no JSON at each of 4 tries"):
         sample_all(policy, requests(1), Sampling())
 
 
@@ -409,8 +411,12 @@ def test_retry_after_dialects():
     assert retry_after({"retry-after-ms": "250", "retry-after": "9"}, 0.0) == 0.25
     assert retry_after({"retry-after-ms": "soon", "retry-after": "9"}, 0.0) == 9.0
     assert retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 30.0) == 30.0
-    assert retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 90.0) == 0.0
+    assert retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 90.0) is None
     assert retry_after({"retry-after": "later"}, 0.0) is None
+    # "At once" would end all tries within a moment.
+    assert retry_after({"retry-after": "0"}, 0.0) is None
+    assert retry_after({"retry-after": "-3"}, 0.0) is None
+    assert retry_after({"retry-after": "nan"}, 0.0) is None
     assert retry_after({}, 0.0) is None
 
 

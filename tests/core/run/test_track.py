@@ -10,6 +10,7 @@ import pytest
 from ramify.core.errors import BadInput, MissingExtra
 from ramify.core.run import track
 from ramify.core.run.observe import observed
+from ramify.core.run.record import records
 from ramify.core.run.track import Follower, Tracker, parse_track, plain_metrics
 
 
@@ -95,6 +96,74 @@ def test_a_tracker_that_breaks_ends_no_work(tmp_path, told, monkeypatch):
         assert "the tracker told broke" in run.complaint
     with pytest.raises(BadInput, match="none is named"), observed("x") as run, run.following("told", None):
         pass
+
+
+def test_after_a_tracker_broke_the_record_still_says_how_the_run_ended(tmp_path, told, monkeypatch):
+    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    write(tmp_path, [1])
+    with observed("grow") as run, run.following("told", tmp_path):
+        told[0].log = None
+        run("s", 1, 2)
+    (record,) = records()
+    assert (record.state, record.status) == ("done", 0)
+
+
+@pytest.mark.parametrize(
+    ("marker", "why"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "who was told"),
+        ("null", "who was told"),
+        ('{"handle": "old", "told": {}}', "who was told"),
+        ('{"asked": "told"}', "what was told"),
+        ('{"asked": "told", "handle": null, "told": {"metrics.jsonl": "7"}}', "what was told"),
+        ('{"asked": "told", "handle": 7, "told": {}}', "what was told"),
+        (b"\xff\xfe", "utf-8"),
+    ],
+)
+def test_a_damaged_marker_is_said_and_kept_and_the_curve_is_told_again(
+    tmp_path, told, monkeypatch, marker, why
+):
+    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    write(tmp_path, [1, 2])
+    file = tmp_path / ".track-told.json"
+    file.write_bytes(marker if isinstance(marker, bytes) else marker.encode())
+    with observed("grow") as run, run.following("told", tmp_path):
+        (said,) = run.unsaid()
+    assert f"{file} cannot be read" in said
+    assert why in said
+    assert "told is told the whole curve again" in said
+    kept = tmp_path / ".track-told.damaged"
+    assert str(kept) in said
+    assert kept.read_bytes() == (marker if isinstance(marker, bytes) else marker.encode())
+    assert [step for step, _ in told[0].steps] == [1, 2]
+    assert json.loads(file.read_text())["told"] == {"metrics.jsonl": 2}
+    assert run.unsaid() == []
+
+
+def test_a_marker_that_is_a_folder_is_said(tmp_path, told):
+    (tmp_path / ".track-told.json").mkdir()
+    follower = Follower("told", tmp_path)
+    assert "Is a directory" in follower.notes[0]
+    follower.close()
+
+
+def test_a_missing_marker_and_one_of_another_place_are_normal(tmp_path, told):
+    first = Follower("told", tmp_path)
+    first.close()
+    second = Follower("told:there", tmp_path)
+    second.close()
+    assert first.notes == second.notes == []
+
+
+def test_a_damaged_line_of_a_curve_is_said_and_those_behind_it_are_told(tmp_path, told):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "a": 1}\n{"st\n{"step": 3, "a": 3}\n{"step": 4, "')
+    follower = Follower("told", tmp_path)
+    follower.poll()
+    follower.close()
+    assert [step for step, _ in told[0].steps] == [1, 3]
+    (note,) = follower.notes
+    assert note == f"{tmp_path / 'metrics.jsonl'}: lines that are no JSON are not shown: 2"
 
 
 def test_what_may_be_asked():

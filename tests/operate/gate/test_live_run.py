@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
+from ramify.core.errors import BadInput, CannotDo, ServerError
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.base import Task
@@ -134,3 +134,40 @@ def test_a_collection_that_was_stopped_goes_on(tmp_path):
     assert log == [0, 1]
     with pytest.raises(BadInput, match="another source"):
         collect(path, log, source="b")
+
+
+def failing(fails):
+    """A writer whose server fails at a step in some draws."""
+
+    def open_draw(draw):
+        write, critics, verify = opened([])(draw)
+
+        def broken(previous, told):
+            if draw in fails and (previous is not None or fails[draw] == 0):
+                raise ServerError("no answer", where="http://there")
+            return write(previous, told)
+
+        return broken, critics, verify
+
+    return open_draw
+
+
+def test_chains_that_a_failing_writer_cut_short_are_told(tmp_path):
+    cut, waited = [], []
+
+    def progress(stage, done, total, *, tokens=None, waiting=None):
+        waited.append(waiting)
+
+    found = collect_file(
+        tmp_path / "a.jsonl", {"i": failing({1: 0, 2: 1})}, str, source="a", unit="seconds", draws=4, steps=2,
+        failed=cut.append, progress=progress,
+    )  # fmt: skip
+    assert len(found) == 2 + 0 + 1 + 2
+    assert [error.what for error in cut] == ["no answer"] * 2
+    assert waited[0] is None
+    assert waited[-1] == "2 chains ended early: no answer"
+
+
+def test_a_writer_that_gives_nothing_at_all_is_an_error_and_no_empty_result(tmp_path):
+    with pytest.raises(ServerError, match="no answer"):
+        collect_file(tmp_path / "a.jsonl", {"i": failing({0: 0})}, str, source="a", unit="seconds", steps=2)

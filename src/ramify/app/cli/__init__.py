@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ramify import __version__
-from ramify.app.cli.failing import show_crash, show_error, show_stopped
+from ramify.app.cli.failing import mendable, show_crash, show_error, show_stopped
 from ramify.app.cli.watching import watch_verbs
 from ramify.core.errors import UserError
 
@@ -89,6 +89,10 @@ def main() -> None:
             show_stopped()
         raise
     except Exception as error:
+        refused = mendable(error, sys.argv[1:]) if isinstance(error, OSError) else None
+        if refused is not None:
+            show_error(refused)
+            sys.exit(refused.exit_code)
         if show_crash(error):
             sys.exit(1)
         raise

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import typer
 
-from ramify.core.errors import UserError
+from ramify.core.errors import CannotDo, UserError
 from ramify.core.run.logs import log
 
 
@@ -26,6 +29,51 @@ def show_error(error: UserError) -> None:
         return
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(str(error), err=True)
+
+
+#: What a system refuses wherever it is, and the next thing to try.
+_ANYWHERE: Final = {
+    errno.ENOSPC: "make room, or name another folder",
+    errno.EDQUOT: "make room, or name another folder",
+    errno.EROFS: "name a folder that can be written",
+    errno.EACCES: "name another one, or let this user read and write it",
+    errno.EPERM: "name another one, or let this user read and write it",
+}
+#: What it refuses of a name, which is the user's where it was typed.
+_OF_A_NAME: Final = {
+    errno.ENOENT: "is it spelt right?",
+    errno.ENOTDIR: "a part of this name is a file",
+    errno.EISDIR: "name a file: this is a folder",
+    errno.EEXIST: "name another one: this is there already",
+    errno.ENAMETOOLONG: "name a shorter one",
+    errno.ELOOP: "its links go round in a circle",
+}
+
+
+def mendable(error: OSError, typed: Sequence[str]) -> UserError | None:
+    """What the system refused as the user's error; None where it is none: a file nobody named is ours."""
+    if error.errno is None or not isinstance(error.filename, str):
+        return None
+    hint = _ANYWHERE.get(error.errno)
+    if hint is None and _named(error.filename, typed):
+        hint = _OF_A_NAME.get(error.errno)
+    if hint is None:
+        return None
+    return CannotDo(f"the system refuses: {error.strerror}", where=error.filename, hint=hint)
+
+
+def _named(file: str, typed: Sequence[str]) -> bool:
+    """Whether a file is one that was typed, alone or as an option's value, or lies at, above or beside it.
+
+    Beside: what is to appear whole is written under another name first.
+    """
+    where, here = Path(file).absolute(), Path.cwd()
+    named = [Path(part).absolute() for one in typed for part in (one, one.partition("=")[2]) if part]
+    near = {where, *where.parents}
+    return any(
+        one in near or one.parent == where.parent or (here in where.parents and where in one.parents)
+        for one in named
+    )
 
 
 def show_stopped() -> None:

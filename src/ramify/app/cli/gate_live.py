@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ramify.app.cli.common import existing, print_json, settings_for
 from ramify.app.cli.gate_tables import print_live
+
+if TYPE_CHECKING:
+    from ramify.core.errors import ServerError
 
 Writer = Annotated[
     str, typer.Option(help="Policy that writes candidates: scripted:repairer, openai:URL#MODEL.")
@@ -61,12 +64,21 @@ def collect_candidates(
     from ramify.operate.gate.on_repair import SETTINGS, collect_repairs
 
     law = settings_for(SETTINGS, settings or []) or SETTINGS
-    with Tree.open(tree) as store, LiveProgress() as live:
-        found = collect_repairs(
-            out, store, open_world(world), open_policy(writer, on_wait=waits(live)), law,
-            split=split, tasks=tasks, draws=draws, steps=steps, seed=seed, progress=live,
-        )  # fmt: skip
-    told = collected_json(found)
+    cut: list[ServerError] = []
+    with LiveProgress() as live:
+        place, acting = open_world(world), open_policy(writer, on_wait=waits(live))
+        with Tree.open(tree) as store:  # made last: a name that is wrong leaves no empty tree
+            found = collect_repairs(
+                out, store, place, acting, law, failed=cut.append, split=split, tasks=tasks, draws=draws,
+                steps=steps, seed=seed, progress=live,
+            )  # fmt: skip
+    told = collected_json(found) | {"cut": len(cut), "error": cut[0].what if cut else None}
+    if cut:
+        typer.echo(
+            f"note: {len(cut)} chains ended early, the first of: {cut[0]}\n"
+            "  next: the same command makes them anew",
+            err=True,
+        )
     if as_json:
         print_json(told)
         return
@@ -113,11 +125,13 @@ def play_live(
 
     setting = setting_from(existing(policy), use, horizon=horizon, verify=verify, measured=measured)
     law = settings_for(SETTINGS, settings or []) or SETTINGS
-    with Tree.open(tree) as store, LiveProgress() as live:
-        told = live_repairs(
-            store, open_world(world), open_policy(writer, on_wait=waits(live)), setting, law,
-            split=split, tasks=tasks, draws=draws, seed=seed, progress=live,
-        ).to_json()  # fmt: skip
+    with LiveProgress() as live:
+        place, acting = open_world(world), open_policy(writer, on_wait=waits(live))
+        with Tree.open(tree) as store:
+            told = live_repairs(
+                store, place, acting, setting, law, split=split, tasks=tasks, draws=draws, seed=seed,
+                progress=live,
+            ).to_json()  # fmt: skip
     if as_json:
         print_json(told)
         return

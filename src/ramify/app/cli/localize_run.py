@@ -10,6 +10,7 @@ import typer
 
 from ramify.app.cli.common import existing, print_json
 from ramify.core.errors import BadInput
+from ramify.core.jsonl import read_utf8
 
 if TYPE_CHECKING:
     from ramify.discover.localize.casefile import CaseFile
@@ -83,7 +84,7 @@ def run(
 
     if tree is not None and model is None:
         raise BadInput("--tree records a model's run", hint="name one with --model")
-    text = sys.stdin.read() if issue == "-" else existing(Path(issue)).read_text(encoding="utf-8")
+    text = sys.stdin.read() if issue == "-" else read_utf8(existing(Path(issue)))
     said = read_issue(text, issue)
     with LiveProgress() as progress:
         chat = None if model is None else open_chat(model, max_tokens, progress)
@@ -91,7 +92,7 @@ def run(
             path,
             said,
             commit=commit,
-            traceback=existing(traceback).read_text(encoding="utf-8") if traceback else None,
+            traceback=read_utf8(existing(traceback)) if traceback else None,
             coverage=coverage,
             failed=failed or (),
             use_history=history,
@@ -137,8 +138,8 @@ def score(
     if (repo is None) == (case is None) or (case is None) != (diff is None):
         raise BadInput("give a case file with --diff, or --repo")
     if case is not None and diff is not None:
-        told = CaseFile.loads(existing(case).read_text(encoding="utf-8"))
-        scores = score_locations(told, existing(diff).read_text(encoding="utf-8")).to_json()
+        told = CaseFile.loads(read_utf8(existing(case)))
+        scores = score_locations(told, read_utf8(existing(diff))).to_json()
         if as_json:
             print_json(scores)
         else:

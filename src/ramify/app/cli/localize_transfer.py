@@ -9,6 +9,7 @@ import typer
 
 from ramify.app.cli.common import existing, print_json
 from ramify.core.errors import BadInput
+from ramify.core.jsonl import read_utf8
 
 if TYPE_CHECKING:
     from ramify.core.decide import Advice
@@ -46,7 +47,7 @@ def inject(
     from ramify.discover.localize.inject import InjectionGate, advise_by_numbers
     from ramify.discover.localize.snapshot import Snapshot
 
-    told = CaseFile.loads(existing(case).read_text(encoding="utf-8"))
+    told = CaseFile.loads(read_utf8(existing(case)))
     if gate is not None:
         if agent is None or gain is not None or loss is not None or chance is not None:
             raise BadInput("a gate needs --agent, and knows --gain, --loss and --chance itself")

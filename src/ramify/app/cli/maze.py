@@ -20,11 +20,12 @@ def _load(file: Path, shape: str | None = None) -> Any:
     import json
 
     from ramify.core.errors import BadInput
+    from ramify.core.jsonl import read_utf8
     from ramify.learn.recovery.reports import parse_shape
     from ramify.learn.recovery.rows import RowPolicy
 
     try:
-        policy = RowPolicy.from_json(json.loads(existing(file).read_text()))
+        policy = RowPolicy.from_json(json.loads(read_utf8(existing(file))))
     except ValueError as error:
         raise BadInput(f"this is not a maze policy: {error}", where=str(file)) from error
     if shape is not None and parse_shape(shape) != policy.graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,12 +64,13 @@ def collect_command(
     if rest not in ("recorded", "swapped"):
         raise BadInput(f"--rest is {rest!r}", hint="recorded or swapped")
     place = open_world(world)
-    out.mkdir(parents=True, exist_ok=True)
     law = settings_for(Sampling(), settings) or Sampling()
     wanted = place.tasks("train", tasks, seed)
     found: Swaps | Labels
-    with Tree.open(out / "tree.db") as tree, LiveProgress() as live:
+    with LiveProgress() as live, ExitStack() as stack:
         workers = read_pool(existing(pool), partial(open_policy, on_wait=waits(live)))
+        out.mkdir(parents=True, exist_ok=True)
+        tree = stack.enter_context(Tree.open(out / "tree.db"))
         if alone:
             found = label_alone(
                 tree, workers, place, wanted, draws=draws, settings=law, seed=seed, progress=live
@@ -181,6 +183,8 @@ def explain_command(
     if as_json:
         print_json([{"where": where, **one.to_json(), "call": call} for where, one, call in shown])
         return
+    if not shown:
+        typer.echo("no decision is recorded here", err=True)
     for where, one, call in shown:
         typer.echo(f"{where}: {one.reason}")
         if call.get("error"):

@@ -93,14 +93,20 @@ def path(name: Name = None) -> None:
 
 
 def _shown(record: Record, now: float) -> dict[str, Any]:
-    return record.to_json() | {"state": record.seen(now)}
+    from ramify.core.run.workers import seen_json
+
+    return seen_json(record, now)
 
 
 def _print(record: Record) -> None:
-    from ramify.app.cli.run_tables import facts
+    from rich.console import Console
 
-    for title, text in facts(record, time.time()):
-        typer.echo(f"{title:<10} {text}")
+    from ramify.app.cli.run_tables import status_lines, workers_table
+
+    now = time.time()
+    typer.echo("\n".join(status_lines(record, now)))
+    if (table := workers_table(record, now)) is not None:
+        Console().print("", table, sep="\n")
 
 
 def _follow(record: Record, *, as_json: bool) -> Record:
@@ -115,9 +121,8 @@ def _follow(record: Record, *, as_json: bool) -> Record:
         return _until_ended(record, show)
     from rich.console import Console
     from rich.live import Live
-    from rich.text import Text
 
-    from ramify.app.cli.run_tables import facts
+    from ramify.app.cli.run_tables import status_picture
 
     console = Console()
     if not console.is_terminal:
@@ -125,8 +130,7 @@ def _follow(record: Record, *, as_json: bool) -> Record:
     with Live(console=console, auto_refresh=False) as live:
 
         def draw(now: Record) -> None:
-            lines = (f"{title:<10} {text}" for title, text in facts(now, time.time()))
-            live.update(Text("\n".join(lines)), refresh=True)
+            live.update(status_picture(now, time.time()), refresh=True)
 
         while record.seen(time.time()) not in ENDED:
             draw(record)
@@ -142,7 +146,8 @@ def _until_ended(record: Record, show: Any) -> Record:
     last: tuple[Any, ...] | None = None
     while True:
         state = record.seen(time.time())
-        now = (state, record.stage, record.done, record.total, record.waiting, record.rollouts)
+        crew = [(one["worker"], one["state"], one["task"], one["done"]) for one in record.workers]
+        now = (state, record.stage, record.done, record.total, record.waiting, record.rollouts, crew)
         if now != last:
             show(record)
             last = now

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from ramify.core.run.profile import Row
 from ramify.core.run.record import Record, State
+from ramify.core.run.workers import seen_json
+from ramify.core.types import Json
 
-_COLOURS = {"running": "cyan", "done": "green", "failed": "red", "killed": "red", "interrupted": "yellow"}
+_COLOURS = {
+    "running": "cyan", "done": "green", "failed": "red", "killed": "red", "interrupted": "yellow",
+    "working": "cyan", "idle": "", "ended": "", "lost": "red", "gone": "red",
+}  # fmt: skip
+#: Workers in a table, what is to be looked at first; and how many.
+_ORDER: Final = ("silent", "working", "starting", "idle", "lost", "gone", "ended")
+_ROWS: Final = 24
+#: Its columns, the texts before the numbers.
+_COLUMNS: Final = ("process", "state", "doing", "done", "for", "heard", "all", "errors")
+_NUMBERS: Final = 3
 
 
 def profile_table(title: str, rows: Sequence[Row]) -> Table:
@@ -57,6 +70,67 @@ def span(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // part} {smaller}"
     return f"{whole} s"
+
+
+def status_lines(record: Record, now: float) -> list[str]:
+    """What is known of a run but for its workers."""
+    return [f"{title:<10} {text}" for title, text in facts(record, now)]
+
+
+def status_picture(record: Record, now: float) -> Group:
+    """All that is known of a run, to be drawn again and again."""
+    table = workers_table(record, now)
+    lines = Text("\n".join(status_lines(record, now)))
+    return Group(lines) if table is None else Group(lines, "", table)
+
+
+def workers_table(record: Record, now: float) -> Table | None:
+    """A line for each worker, what is to be looked at first, and one for all; None where the run has none.
+
+    Of many workers the first :data:`_ROWS` are listed, and the others are counted.
+    """
+    data = seen_json(record, now)
+    if not data["workers"]:
+        return None
+    known = sorted(data["workers"], key=lambda one: _ORDER.index(one["state"]))
+    rows = [_worker_row(one, record.host, now) for one in known[:_ROWS]]
+    sums = data["workers_together"]
+    states = ", ".join(f"{sums[state]:,} {state}" for state in _ORDER if sums.get(state))
+    total = ("all", "", states, "", "", "", f"{sums['finished']:,}", f"{sums['errors']:,}")
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(_COLUMNS):
+        # What is narrow keeps its width, and what is wide is wrapped into what is left.
+        widest = max(len(row[place]) for row in ((name,), total, *rows) if place < len(row))
+        wide = name == "doing"
+        table.add_column(
+            name, no_wrap=not wide, min_width=None if wide else min(widest, 24), ratio=1 if wide else None,
+            overflow="fold" if wide else "ellipsis", justify="left" if place < _NUMBERS else "right",
+        )  # fmt: skip
+    for one, row in zip(known, rows, strict=False):
+        colour = _COLOURS.get(one["state"], "yellow")
+        table.add_row(row[0], Text(row[1], style=colour), *map(Text, row[2:]))
+    if len(known) > _ROWS:
+        table.add_row("...", "", f"and {len(known) - _ROWS:,} more; --json lists them")
+    table.add_row(*total, style="bold")
+    return table
+
+
+def _worker_row(one: Json, host: str, now: float) -> tuple[str, ...]:
+    elsewhere = f"@{one['host']}" if one["host"] != host else ""
+    where = f"{one['worker']}" if one["pid"] is None else f"{one['pid']}{elsewhere}"
+    doing = ": ".join(part for part in (one["task"], one["stage"]) if part)
+    if one["why"]:
+        doing = f"{one['why']}; was at {doing}" if doing else str(one["why"])
+    done = f"{one['done']:,}/{one['total']:,}" if one["total"] else ""
+    return (
+        where, one["state"], doing, done, _age(now - one["since"]), _age(now - one["sign"]),
+        f"{one['finished']:,}", f"{one['errors']:,}",
+    )  # fmt: skip
+
+
+def _age(seconds: float) -> str:
+    """A time in its largest unit."""
+    return span(seconds).rpartition(" ")[0].rpartition(" ")[0] if seconds >= 59.5 else span(seconds)
 
 
 def facts(record: Record, now: float) -> list[tuple[str, str]]:

@@ -129,6 +129,7 @@ def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) 
                 yield
                 return
             with run.following(track, None if out is None else Path(str(out))):
+                complain(run)  # what it finds damaged is said before the work, not days later
                 yield
     finally:
         if run is not None:

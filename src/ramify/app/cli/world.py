@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from ramify.app.cli import world_record
 from ramify.app.cli.common import print_json
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, CannotDo, RamifyError, UserError
 from ramify.core.world.base import Observation, Split, Task, World
 from ramify.core.world.open import KNOWN, open_world, task_to_json
 
@@ -46,9 +48,8 @@ def show(spec: Spec, task: Number = 0, split: Part = "train", seed: Seed = 0, js
     Example: ramify world show household:2 --task 3 --split held-out
     """
     world, chosen = _pick(spec, split, task, seed)
-    episode = world.start(chosen, 0)
-    first = episode.first
-    episode.close()
+    with _mendable(f"world {world.name}, task {chosen.id}"), closing(world.start(chosen, 0)) as episode:
+        first = episode.first
     if json:
         facts = {
             "world": world.name,
@@ -83,35 +84,63 @@ def play(
     Example: ramify world play maze:2,1,2 --actions 'go out;go branch 7;go edge 0;go out'
     """
     world, chosen = _pick(spec, split, task, seed)
-    episode = world.start(chosen, chance)
+    where = f"world {world.name}, task {chosen.id}"
     turns: list[tuple[str, Observation]] = []
-    for action in actions.split(";"):
-        turns.append((action.strip(), episode.step(action.strip())))
-        if turns[-1][1].done:
-            break
-    first = episode.first
-    episode.close()
+    broken: UserError | None = None
+    with _mendable(where), closing(world.start(chosen, chance)) as episode:
+        first = episode.first
+        try:
+            for action in map(str.strip, actions.split(";")):
+                with _mendable(f"{where}, turn {len(turns) + 1} ({action!r})"):
+                    turns.append((action, episode.step(action)))
+                if turns[-1][1].done:
+                    break
+        except UserError as error:  # what was played until here is shown all the same
+            broken = error
     if json:
-        print_json({"task": chosen.id, "first": _facts(first), "turns": [_turn(*turn) for turn in turns]})
-        return
-    typer.echo(chosen.prompt)
+        facts = {"task": chosen.id, "first": _facts(first), "turns": [_turn(*turn) for turn in turns]}
+        print_json(facts if broken is None else {**facts, "error": broken.what})
+    else:
+        _print_turns(chosen, first, turns)
+    if broken is not None:
+        raise broken
+
+
+def _print_turns(task: Task, first: Observation, turns: Sequence[tuple[str, Observation]]) -> None:
+    typer.echo(task.prompt)
     if first.text:
         typer.echo(first.text)
     for action, seen in turns:
         typer.echo(f"> {action}")
         if seen.text:
             typer.echo(seen.text)
-    last = turns[-1][1]
-    if last.done:
-        typer.echo("ungraded" if last.reward is None else f"reward {last.reward:g}")
+    if turns and turns[-1][1].done:
+        reward = turns[-1][1].reward
+        typer.echo("ungraded" if reward is None else f"reward {reward:g}")
+
+
+@contextmanager
+def _mendable(where: str, what: str = "the world broke") -> Iterator[None]:
+    """Within, whatever a world raises is told without a traceback: most worlds are other people's code."""
+    try:
+        yield
+    except RamifyError:
+        raise
+    except Exception as error:
+        raise CannotDo(
+            f"{what}: {type(error).__name__}: {error}",
+            where=where,
+            hint="what each world needs and takes stands in docs/worlds.md",
+        ) from error
 
 
 def _pick(spec: str, split: str, task: int, seed: int) -> tuple[World, Task]:
     if split not in ("train", "held-out"):
         raise BadInput(f"there is no split {split!r}", hint="train or held-out")
-    world = open_world(spec)
     part: Split = "train" if split == "train" else "held-out"
-    return world, world.tasks(part, task + 1, seed)[task]
+    with _mendable(f"world {spec}", "the world cannot be opened"):
+        world = open_world(spec)
+        return world, world.tasks(part, task + 1, seed)[task]
 
 
 def _facts(seen: Observation) -> dict[str, Any]:

@@ -19,7 +19,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "suffix": ("",),
     "use_beam_search": (False,),
-    "response_format": ({"type": "text"},),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramify.app.server.api import SamplingBody, Usage
+from ramify.app.server.api_forms import AllowedTools, NamedTool, ResponseFormat
 
 
 class ChatMessage(BaseModel):
@@ -25,6 +26,8 @@ class FunctionSpec(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     name: str
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class ToolSpec(BaseModel):
@@ -36,19 +39,6 @@ class ToolSpec(BaseModel):
     function: FunctionSpec
 
 
-class FunctionName(BaseModel):
-    """Which function."""
-
-    name: str
-
-
-class NamedTool(BaseModel):
-    """A tool that is to be called."""
-
-    type: Literal["function"]
-    function: FunctionName
-
-
 class ChatRequest(SamplingBody):
     """A conversation to answer. ``seed`` numbers the draw: the same seed, the same answer.
 
@@ -58,7 +48,8 @@ class ChatRequest(SamplingBody):
 
     messages: list[ChatMessage] = Field(min_length=1)
     tools: list[ToolSpec] = Field(default_factory=list, max_length=1024)
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    response_format: ResponseFormat | None = None
     parallel_tool_calls: bool = True
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)

@@ -7,6 +7,22 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramify.app.server.api import Body, Seed
+from ramify.app.server.api_forms import TextSettings
+
+
+class FlatNamedTool(BaseModel):
+    """A function that is to be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class FlatAllowedTools(BaseModel):
+    """Which of the functions may be called, and whether one must be."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[FlatNamedTool] = Field(min_length=1, max_length=1024)
 
 
 class ResponseRequest(Body):
@@ -24,7 +40,8 @@ class ResponseRequest(Body):
     top_k: int | None = Field(default=None, ge=-1)
     seed: Seed | None = None
     tools: list[dict[str, Any]] = Field(default_factory=list, max_length=1024)
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatNamedTool | FlatAllowedTools | None = None
+    text: TextSettings | None = None
     parallel_tool_calls: bool = True
     stream: bool = False
     store: bool | None = None

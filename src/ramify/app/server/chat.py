@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from ramify.app.server.api_chat import ChatRequest, NamedTool
+from ramify.app.server.api_chat import ChatRequest
+from ramify.app.server.api_forms import AllowedTools, NamedTool, schema_of
 from ramify.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
 from ramify.app.server.desk import Call, Desk, Running
 from ramify.app.server.exchange import Choice
@@ -15,10 +17,11 @@ from ramify.app.server.logprobs import chat_logprobs
 from ramify.app.server.refuse import BadParameter
 from ramify.app.server.served import Asked, Delta, Served, speaks_tokens
 from ramify.app.server.stream import DONE, EventStream, Head, json_answer
+from ramify.app.server.structured import Form, Mode
 from ramify.app.server.turn import Turn
 from ramify.app.server.web import Request, Response
-from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Sampling
+from ramify.core.policy.grammar import Grammar
 from ramify.core.types import Json, Message
 
 if TYPE_CHECKING:
@@ -33,8 +36,10 @@ async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:
     model = desk.model(body.model)
     _check(body, model)
     check_choices(body.n, desk.settings)
-    asked = _asked(body, model, desk)
-    talk = Talk(body, model, asked.tools, desk.pins)
+    form = _form(body)
+    grammar, calls = await form.held(model)
+    asked = _asked(body, model, desk, form, grammar)
+    talk = Talk(body, model, partial(Turn, asked.tools, calls), desk.pins)
     running = await desk.open(call_of(desk, body.model, asked, "chatcmpl-", body.stream, request))
     headers = told(body, model)
     if body.stream:
@@ -79,28 +84,59 @@ def _check(body: ChatRequest, model: Served) -> None:
         raise BadParameter("top_logprobs", "top_logprobs: they come with logprobs, which are not asked for")
     if body.tool_choice not in (None, "none") and not body.tools:
         raise BadParameter("tool_choice", "tool_choice: there are no tools")
-    if isinstance(body.tool_choice, NamedTool):
-        name = body.tool_choice.function.name
-        if name not in {tool.function.name for tool in body.tools}:
+    known = {tool.function.name for tool in body.tools}
+    for name in _named(body) or ():
+        if name not in known:
             raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
     limits = {body.max_tokens, body.max_completion_tokens} - {None}
     if len(limits) > 1:
         raise BadParameter("max_tokens", "max_tokens and max_completion_tokens differ")
 
 
-def _asked(body: ChatRequest, model: Served, desk: Desk) -> Asked:
+def _named(body: ChatRequest) -> list[str] | None:
+    """The tools that alone may be called; None: all may."""
+    choice = body.tool_choice
+    if isinstance(choice, NamedTool):
+        return [choice.function.name]
+    if isinstance(choice, AllowedTools):
+        return [tool.function.name for tool in choice.allowed_tools.tools]
+    return None
+
+
+def _form(body: ChatRequest) -> Form:
+    """What the answer must be."""
+    choice, named = body.tool_choice, _named(body)
+    mode: Mode = "auto" if choice is None else "required"
+    if isinstance(choice, AllowedTools):
+        mode = choice.allowed_tools.mode
+    elif isinstance(choice, str):
+        mode = choice
+    tools = [
+        (number, tool.function.model_dump(exclude_unset=True))
+        for number, tool in enumerate(body.tools)
+        if mode != "none" and (named is None or tool.function.name in named)
+    ]
+    return Form(
+        mode,
+        tuple(tools),
+        many=body.parallel_tool_calls and not isinstance(choice, NamedTool),
+        answer=schema_of(body.response_format),
+        tool_at="tools.{}.function.parameters",
+        answer_at="response_format",
+    )
+
+
+def _asked(body: ChatRequest, model: Served, desk: Desk, form: Form, grammar: Grammar | None) -> Asked:
     messages = tuple(message.model_dump(exclude_unset=True) for message in body.messages)
-    offered = [] if body.tool_choice == "none" else body.tools
+    numbers = {number for number, _ in form.tools}
+    offered = [tool for number, tool in enumerate(body.tools) if number in numbers]
     sampling, top = Sampling(), 0
     if speaks_tokens(model):
         newer = body.max_completion_tokens is not None
         limit = body.max_completion_tokens if newer else body.max_tokens
         name = "max_completion_tokens" if newer else "max_tokens"
-        sampling = settings_of(body, desk.settings, limit, name)
+        sampling = settings_of(body, desk.settings, limit, name).but(grammar=grammar)
         top = body.top_logprobs or 0
-    if isinstance(body.tool_choice, NamedTool) or body.tool_choice == "required":
-        chosen = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
-        sampling = _made_to_call(model, chosen, sampling)
     return Asked(
         messages=messages,
         tools=tuple(tool.model_dump(exclude_unset=True) for tool in offered),
@@ -110,18 +146,6 @@ def _asked(body: ChatRequest, model: Served, desk: Desk) -> Asked:
         top=top,
         keep_stop=body.include_stop_str_in_output,
     )
-
-
-def _made_to_call(model: Served, name: str | None, sampling: Sampling) -> Sampling:
-    """Settings under which a turn begins as a call. Raises BadParameter where that cannot be had."""
-    try:
-        opening = tokens_of(model, "way to be made to call a tool", "tool_choice").call_opening(name)
-    except CannotDo as error:
-        raise BadParameter("tool_choice", f"tool_choice: {error.what}", hint=error.hint) from error
-    if len(opening) >= sampling.max_tokens:
-        said = f"max_tokens: the beginning of a call alone takes {len(opening)}"
-        raise BadParameter("max_tokens", said)
-    return sampling.but(forced=opening)
 
 
 @final
@@ -142,10 +166,10 @@ class _Choice:
 class Talk:
     """All choices of one conversation, as they are written on the wire."""
 
-    def __init__(self, body: ChatRequest, model: Served, tools: Sequence[Json], pins: Pins | None) -> None:
+    def __init__(self, body: ChatRequest, model: Served, turn: Callable[[], Turn], pins: Pins | None) -> None:
         self._body, self._pins = body, pins
         self._spell = model.spell if speaks_tokens(model) else str
-        self.choices = [_Choice(Turn(tools)) for _ in range(body.n)]
+        self.choices = [_Choice(turn()) for _ in range(body.n)]
 
     def put(self, delta: Delta) -> str:
         """Add what is new to its choice; the text that may be sent now."""

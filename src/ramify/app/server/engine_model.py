@@ -18,8 +18,9 @@ from ramify.app.server.refusal import Refused
 from ramify.app.server.refuse import BadParameter, require_text
 from ramify.app.server.served import Asked, Delta, Top
 from ramify.app.server.text import Speech, reader_of
-from ramify.core.errors import BadInput, CannotDo, UserError
+from ramify.core.errors import BadInput, UserError
 from ramify.core.policy.base import PolicyCard
+from ramify.core.policy.call_form import CallForm, call_form
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey, stream_of
 from ramify.core.policy.one_at_a_time import one_at_a_time
@@ -69,6 +70,7 @@ class EngineModel:
         self._names: dict[int, str] = {}
         self._encoding = threading.Lock()
         self._widest: int | None = None
+        self._call_form: CallForm | None = None
 
     @property
     def name(self) -> str:
@@ -105,7 +107,11 @@ class EngineModel:
         """
         prompt = await self._prompt(asked)
         keys = [self._key(asked.seed, i) for i in range(asked.n)]
-        asks = [self.policy.ask(prompt, key, asked.settings, asked.top) for key in keys]
+        ask = partial(self.policy.ask, prompt, settings=asked.settings, top=asked.top, said=0)
+        if asked.settings.grammar is not None:
+            # The first turn of a grammar compiles it, and the first of all reads the vocabulary.
+            await asyncio.to_thread(ask, keys[0])
+        asks = [ask(key) for key in keys]
         answer = EngineAnswer(self, prompt, keys, asked)
         self.engine.submit(asks, answer)
         return answer
@@ -171,19 +177,15 @@ class EngineModel:
 
         return await self._beside(len(text), work)
 
-    def call_opening(self, name: str | None) -> tuple[int, ...]:
-        """Tokens that begin a call of the tool ``name``, or of any: how a turn begins that must call one.
+    def call_form(self) -> CallForm:
+        """How the chat template writes calls of tools; worked out once.
 
-        Raises: CannotDo where the chat template writes calls in another form than ``<tool_call>`` and JSON.
+        Raises: CannotDo where no grammar covers that.
         """
-        template = self.policy.codec.tokenizer.chat_template
-        if "<tool_call>" not in str(template):
-            raise CannotDo(
-                "this model's template writes no <tool_call>, so it cannot be made to call a tool",
-                hint="tool_choice 'auto' or 'none'",
-            )
-        rest = "" if name is None else f'{json.dumps(name)[1:]}, "arguments": '
-        return tuple(self.policy.encode(f'<tool_call>\n{{"name": "{rest}').tolist())
+        if self._call_form is None:
+            with self._encoding:
+                self._call_form = call_form(self.policy.codec)
+        return self._call_form
 
     def spell(self, token: int) -> str:
         """One token as text, special tokens spelled out; remembered."""

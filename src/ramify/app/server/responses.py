@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
+from pydantic import BaseModel
+
 from ramify.app.server.api import SamplingBody
-from ramify.app.server.api_responses import ResponseRequest
+from ramify.app.server.api_forms import schema_of
+from ramify.app.server.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest
 from ramify.app.server.asking import refuse_unsupported, settings_of, told
 from ramify.app.server.chat import call_of
 from ramify.app.server.desk import Desk, Running
@@ -18,9 +21,12 @@ from ramify.app.server.refuse import BadParameter
 from ramify.app.server.response_items import call_items, messages_of, text_item, tools_of
 from ramify.app.server.served import Asked, Delta, Served, speaks_tokens
 from ramify.app.server.stream import EventStream, json_answer
+from ramify.app.server.structured import Form, Mode
 from ramify.app.server.turn import Turn
 from ramify.app.server.web import Request, Response
 from ramify.core.policy.base import Sampling
+from ramify.core.policy.call_form import CallForm
+from ramify.core.policy.grammar import Grammar
 from ramify.core.types import Json, Message
 
 if TYPE_CHECKING:
@@ -37,10 +43,12 @@ async def respond(desk: Desk, body: ResponseRequest, request: Request) -> Respon
     """
     model = desk.model(body.model)
     _check(body)
-    asked = _asked(body, model, desk)
-    reply = Reply(body, asked, desk.pins)
+    form = _form(body, tools_of(body.tools))
+    grammar, calls = await form.held(model)
+    asked = _asked(body, model, desk, form, grammar)
+    reply = Reply(body, asked, calls, desk.pins)
     running = await desk.open(call_of(desk, body.model, asked, "resp_", body.stream, request))
-    headers = told(body, model, ("metadata", "text"))
+    headers = told(body, model, ("metadata",))
     if body.stream:
         return EventStream(running, reply.events(running), headers)
     try:
@@ -67,27 +75,62 @@ def _check(body: ResponseRequest) -> None:
     for name in _KEPT:
         if body.unknown.get(name):
             raise BadParameter(name, f"{name}: it cannot be had here")
-    text = body.unknown.get("text")
-    if text is not None and (not isinstance(text, dict) or text.get("format", _PLAIN) != _PLAIN):
-        raise BadParameter("text", "text.format: only plain text can be had here")
-    if body.tool_choice not in (None, "none", "auto"):
-        raise BadParameter("tool_choice", "tool_choice: 'auto' and 'none' can be had here")
+    if body.tool_choice not in (None, "none", "auto") and not body.tools:
+        raise BadParameter("tool_choice", "tool_choice: there are no tools")
     refuse_unsupported(body)
 
 
 _PLAIN = {"type": "text"}
 
 
-def _asked(body: ResponseRequest, model: Served, desk: Desk) -> Asked:
+def _named(body: ResponseRequest) -> list[str] | None:
+    """The functions that alone may be called; None: all may."""
+    if isinstance(body.tool_choice, FlatNamedTool):
+        return [body.tool_choice.name]
+    if isinstance(body.tool_choice, FlatAllowedTools):
+        return [tool.name for tool in body.tool_choice.tools]
+    return None
+
+
+def _form(body: ResponseRequest, tools: Sequence[Json]) -> Form:
+    """What the answer must be. Raises BadParameter for a choice that is none of the tools."""
+    choice, named = body.tool_choice, _named(body)
+    mode: Mode = "auto" if choice is None else "required"
+    if isinstance(choice, FlatAllowedTools):
+        mode = choice.mode
+    elif isinstance(choice, str):
+        mode = choice
+    functions = [tool["function"] for tool in tools]
+    known = {function["name"] for function in functions}
+    for name in named or ():
+        if name not in known:
+            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
+    some = [
+        (number, function)
+        for number, function in enumerate(functions)
+        if mode != "none" and (named is None or function["name"] in named)
+    ]
+    return Form(
+        mode,
+        tuple(some),
+        many=body.parallel_tool_calls and not isinstance(choice, FlatNamedTool),
+        answer=schema_of(body.text.format) if body.text is not None else None,
+        tool_at="tools.{}.parameters",
+        answer_at="text.format",
+    )
+
+
+def _asked(body: ResponseRequest, model: Served, desk: Desk, form: Form, grammar: Grammar | None) -> Asked:
     sampling = Sampling()
     if speaks_tokens(model):
         plain = SamplingBody(
             model=body.model, temperature=body.temperature, top_p=body.top_p, top_k=body.top_k
         )
         sampling = settings_of(plain, desk.settings, body.max_output_tokens, "max_output_tokens")
+        sampling = sampling.but(grammar=grammar)
     return Asked(
         messages=messages_of(body.input, body.instructions),
-        tools=() if body.tool_choice == "none" else tools_of(body.tools),
+        tools=tuple({"type": "function", "function": function} for _, function in form.tools),
         seed=body.seed,
         settings=sampling,
     )
@@ -97,9 +140,11 @@ def _asked(body: ResponseRequest, model: Served, desk: Desk) -> Asked:
 class Reply:
     """One answer, as it is written on the wire."""
 
-    def __init__(self, body: ResponseRequest, asked: Asked, pins: Pins | None) -> None:
+    def __init__(
+        self, body: ResponseRequest, asked: Asked, calls: CallForm | None, pins: Pins | None
+    ) -> None:
         self._body, self._settings, self._pins = body, asked.settings, pins
-        self._turn = Turn(asked.tools)
+        self._turn = Turn(asked.tools, calls)
         self._finish: str | None = None
         self._note: Json | None = None
         self._message: Message | None = None
@@ -143,6 +188,7 @@ class Reply:
     def whole(self, running: Running, status: str | None = None) -> Json:
         """The answer; ``status`` says that it is not complete yet."""
         body, cut = self._body, self._finish == "length"
+        choice, text = body.tool_choice, body.text
         whole: Json = {
             "id": running.id,
             "object": "response",
@@ -160,8 +206,9 @@ class Reply:
             "previous_response_id": None,
             "store": False,
             "temperature": self._settings.temperature,
-            "text": {"format": _PLAIN},
-            "tool_choice": body.tool_choice or "auto",
+            "text": {"format": _PLAIN}
+            | ({} if text is None else text.model_dump(by_alias=True, exclude_unset=True)),
+            "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto",
             "tools": body.tools,
             "top_p": self._settings.top_p or 1.0,
         }

@@ -8,6 +8,7 @@ from typing import Protocol, TypeGuard, final, runtime_checkable
 
 from ramify.app.server.exchange import Choice
 from ramify.core.policy.base import PolicyCard, Sampling
+from ramify.core.policy.call_form import CallForm
 from ramify.core.types import Finish, FloatArray, IntArray, Json, Message
 
 #: The likeliest tokens of one place: their ids and log-probs at temperature 1, best first.
@@ -143,8 +144,8 @@ class TokenServed(Served, Protocol):
         """Token ids of a prompt's text, begun as the tokenizer begins one."""
         ...
 
-    def call_opening(self, name: str | None) -> tuple[int, ...]:
-        """Tokens that begin a call of the tool ``name``, or of any. Raises CannotDo where it has none."""
+    def call_form(self) -> CallForm:
+        """How it writes calls of tools. Raises CannotDo where no grammar covers that."""
         ...
 
     def spell(self, token: int) -> str:

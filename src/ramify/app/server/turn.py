@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Sequence
 from typing import final
 
+from ramify.core.policy.call_form import CallForm
 from ramify.core.types import Json, Message
-from ramify.core.world.house_rules.calls import ToolCall, read_calls
+from ramify.core.world.house_rules.calls import read_calls
 
 _TAG = "<tool_call>"
 _THINKS, _THOUGHT = "<think>", "</think>"
@@ -21,11 +22,13 @@ class Turn:
 
     A call is tagged (``<tool_call>``), or begins a line as JSON, in a fence, as a Python call of a tool or as
     a compact ``call NAME``; what a model thinks (``<think>``) is never a call. A text that turns out to call
-    no tool that was offered is sent as it is. ``sent`` counts the characters that were given out.
+    no tool that was offered is sent as it is. ``sent`` counts the characters that were given out. With a
+    ``form`` a turn that calls is nothing but calls of that form, whose arguments stay as they are written.
     """
 
-    def __init__(self, tools: Sequence[Json] = ()) -> None:
+    def __init__(self, tools: Sequence[Json] = (), form: CallForm | None = None) -> None:
         self._names = {str((tool.get("function") or tool).get("name")) for tool in tools}
+        self._form = form
         words = "|".join(re.escape(name) for name in sorted(self._names))
         self._begins = re.compile(
             rf"{_TAG}|^[ \t]*(?:[\[{{]|```|call[ \t]|(?:functions\.)?(?:{words})\()", re.MULTILINE
@@ -84,6 +87,10 @@ class Turn:
 
     def message(self) -> Message:
         """The whole message; its content begins with what was given out. Nothing follows."""
+        if self._form is not None:
+            written = self._form.read(self._text, sorted(self._names))
+            if written:
+                return _calling(None, [_call(name, arguments) for name, arguments in written])
         start = self._spoken() if self._names else None
         begins = None if start is None else self._begins.search(self._text, start)
         if begins is not None:
@@ -91,11 +98,11 @@ class Turn:
             calls = [call for call in found if call.name in self._names]
             if calls:
                 said = self._text[: begins.start()]
-                return {
-                    "role": "assistant",
-                    "content": said if said.strip() else None,
-                    "tool_calls": [_call(call) for call in calls],
-                }
+                made = [
+                    _call(call.name, json.dumps(call.arguments, ensure_ascii=False), call.id)
+                    for call in calls
+                ]
+                return _calling(said if said.strip() else None, made)
         return {"role": "assistant", "content": self._text}
 
 
@@ -105,10 +112,13 @@ def _begun(text: str, mark: str) -> int:
     return next((size for size in sizes if text.endswith(mark[:size])), 0)
 
 
-def _call(call: ToolCall) -> Json:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
+def _calling(content: str | None, calls: list[Json]) -> Message:
+    return {"role": "assistant", "content": content, "tool_calls": calls}
+
+
+def _call(name: str, arguments: str, given: str | None = None) -> Json:
     return {
-        "id": call.id or f"call_{uuid.uuid4().hex[:24]}",
+        "id": given or f"call_{uuid.uuid4().hex[:24]}",
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {"name": name, "arguments": arguments},
     }

@@ -25,6 +25,7 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Draft, Point, Trajectory
 from ramify.core.tree.score import DrawRecord, ForkRecord
 from ramify.core.tree.tree import Tree
+from ramify.core.tree.turn import turn_begun
 from ramify.core.types import IntArray, Json, Message, token_array
 from ramify.core.world.base import World
 from ramify.core.world.simulated import Simulator
@@ -94,6 +95,7 @@ class _Start:
     pending: str
     mid_turn: bool
     complete: bool
+    said: int = 0
 
 
 def recorded_settings(point: Point, walk: Trajectory) -> Sampling:
@@ -141,7 +143,8 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
         extra=extra,
     )
     node = tree.append([draft])[0]
-    return _Start(node.id, None, tokens, tuple(messages), pending, bool(pending), complete=False)
+    said = len(tokens) - len(rendered.tokens)
+    return _Start(node.id, None, tokens, tuple(messages), pending, bool(pending), complete=False, said=said)
 
 
 def _with_tools(walk: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -185,8 +188,9 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     need_tokens(walk)
     tokens = walk.tokens
     kept = None if keep == point.node.length else keep
+    said = turn_begun(walk, plan.policy.encode) if mid_turn else 0
     if not len(plan.insert):
-        return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete)
+        return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete, said)
     text = plan.policy.decode(plan.insert)
     digest = hashlib.blake2b(plan.insert.tobytes(), digest_size=8).hexdigest()
     draft = Draft(
@@ -199,7 +203,8 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
         extra={"edit": "insert"},
     )
     node = tree.append([draft])[0]
-    return _Start(node.id, None, join(tokens, plan.insert), talk.messages, pending + text, True, False)
+    prefix, said = join(tokens, plan.insert), said + len(plan.insert)
+    return _Start(node.id, None, prefix, talk.messages, pending + text, True, False, said)
 
 
 def _turns_left(
@@ -290,6 +295,7 @@ def prepare(
         exclude_first=exclude_first,
         max_tokens=None if settings is not None else _room(plan.settings, point, start),
         called=_calls(walk) if start.complete else None,
+        said=start.said,
     )  # fmt: skip
     try:
         job.branches = _branches(tree, plan, template, missing, None if away else episodes)

@@ -111,7 +111,7 @@ def _cliff(result: Sweep, steps: list[Json], bands: _Bands) -> Json | None:
     """The steepest fall, None where the intervals on its two sides still overlap."""
     try:
         at = result.steepest()
-    except BadInput:
+    except BadInput:  # no two neighbours could be graded: there is no fall to show
         return None
     point = result.points[at]
     last = at + 1 == len(result.points)

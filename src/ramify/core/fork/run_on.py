@@ -33,7 +33,8 @@ class Branch:
     """One live draw: where its next node goes, what the policy sees, and the world it acts on.
 
     ``cancelled`` takes it out before its next turn; what it said so far stays, and it never ends. ``called``
-    is the message of the turn that the world answers next, where it calls tools.
+    is the message of the turn that the world answers next, where it calls tools. ``said`` counts the tokens
+    of the turn under way.
     """
 
     fork: str
@@ -50,6 +51,7 @@ class Branch:
     turns_left: int | None = None
     exclude_first: int | None = None
     max_tokens: int | None = None
+    said: int = 0
     attempt: str = ""
     cancelled: bool = False
     called: Message | None = None
@@ -145,7 +147,7 @@ class _Runner:
         )
         branch.at, branch.keep = node, None
         branch.exclude_first = branch.max_tokens = None
-        branch.mid_turn = False
+        branch.mid_turn, branch.said = False, 0
         branch.pending += said.text
         branch.called = said.message if said.message and said.message.get("tool_calls") else None
         if said.error is not None:
@@ -289,6 +291,7 @@ class _Runner:
             branch.mid_turn,
             branch.exclude_first,
             branch.max_tokens,
+            branch.said,
         )
 
     def flush(self, writes: _Writes) -> None:

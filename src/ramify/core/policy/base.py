@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, CannotDo
+from ramify.core.policy.grammar import Grammar
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.types import Coupling, Finish, FloatArray, IntArray, Json, Message
 
@@ -20,10 +21,11 @@ from ramify.core.types import Coupling, Finish, FloatArray, IntArray, Json, Mess
 class Sampling:
     """How tokens are drawn; a value object that is recorded with every sampled node.
 
-    Filters act in this order: bans, temperature, top-k, top-p. ``temperature=0`` is greedy.
+    Filters act in this order: grammar, bans, temperature, top-k, top-p. ``temperature=0`` is greedy.
     ``stop`` strings end a continuation after the token that completes one; the text keeps it.
     ``forced`` tokens are emitted first, whatever the law says; their log-probs are the law's.
-    ``banned_first`` acts on the first free token of a turn only, ``banned`` on all.
+    ``banned_first`` acts on the first free token of a turn only, ``banned`` on all. ``grammar``: what every
+    whole turn must be; ids that end a turn may come only where it is whole, and other ends may cut it.
     """
 
     temperature: float = 1.0
@@ -38,6 +40,7 @@ class Sampling:
     coupling: Coupling = "inverse"
     ignore_eos: bool = False
     entropy_top_k: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         def refuse(name: str, rule: str) -> None:
@@ -57,14 +60,17 @@ class Sampling:
             refuse("forced", f"no longer than max_tokens ({self.max_tokens})")
         if any(not item for item in self.stop):
             refuse("stop", "free of empty strings")
+        grammar: object = self.grammar
+        if grammar is not None and not isinstance(grammar, Grammar):
+            refuse("grammar", "a Grammar, or None")
 
     def to_json(self) -> Json:
-        """Fields that differ from the defaults, lists instead of tuples."""
+        """Fields that differ from the defaults, as plain JSON data."""
         plain = Sampling()
         return {
-            f.name: list(v) if isinstance(v := getattr(self, f.name), tuple) else v
+            f.name: _plain(value)
             for f in fields(self)
-            if getattr(self, f.name) != getattr(plain, f.name)
+            if (value := getattr(self, f.name)) != getattr(plain, f.name)
         }
 
     @classmethod
@@ -75,11 +81,29 @@ class Sampling:
         if unknown:
             raise BadInput(f"unknown sampling setting {unknown[0]!r}", hint=f"known: {sorted(known)}")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        if isinstance(values.get("grammar"), dict):
+            values["grammar"] = Grammar.from_json(values["grammar"])
         return cls(**values)
 
     def but(self, **changes: Any) -> Sampling:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+
+def refuse_grammar(settings: Sampling, name: str) -> None:
+    """For policies that hold no turn to a grammar. Raises CannotDo where one is asked for."""
+    if settings.grammar is not None:
+        raise CannotDo(
+            "this policy holds no turn to a grammar",
+            where=name,
+            hint="use a local model, or leave grammar away",
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Grammar):
+        return value.to_json()
+    return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +145,8 @@ class Request:
     ``mid_turn`` says that the prefix ends inside an assistant message. ``exclude_first`` draws the
     first token from the law *given that it is not this one*: the law's filters act first, then the
     token is taken out and the rest renormalised (how a sweep resumes where a draw left the trace).
-    ``max_tokens`` is this request's own limit, where a turn is already partly said.
+    ``max_tokens`` is this request's own limit, where a turn is already partly said; ``said`` is how many of
+    the last ``tokens`` are of that turn, for a grammar reads them first.
     """
 
     tokens: IntArray
@@ -130,6 +155,7 @@ class Request:
     mid_turn: bool = False
     exclude_first: int | None = None
     max_tokens: int | None = None
+    said: int = 0
 
 
 @dataclass(frozen=True, slots=True)

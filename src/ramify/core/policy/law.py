@@ -52,16 +52,18 @@ def check_finite(logits: Tensor, name_row: str = "row") -> None:
         )
 
 
-def restrict(logits: Tensor, settings: Sampling, first: Tensor | None = None) -> Tensor:
-    """Logits [B, V] of the law: bans, temperature, top-k, top-p in this order; -inf is never drawn.
+def restrict(
+    logits: Tensor, settings: Sampling, first: Tensor | None = None, allowed: Tensor | None = None
+) -> Tensor:
+    """Logits [B, V] of the law: ``allowed`` [B, V], bans, temperature, top-k, top-p in this order.
 
-    ``first`` [B] marks rows at their first free token, where ``banned_first`` acts too. Temperature 0
-    leaves the scale alone (the caller takes the maximum). Tokens that tie with the k-th are kept.
+    -inf is never drawn. ``first`` [B] marks rows at their first free token, where ``banned_first`` acts too.
+    Temperature 0 leaves the scale alone (the caller takes the maximum). What ties with the k-th is kept.
 
     Raises:
         BadInput: no token is left in some row.
     """
-    scores = _ban(logits, settings, first)
+    scores = _ban(logits, settings, first, allowed)
     if settings.temperature not in (0.0, 1.0):
         scores = scores / settings.temperature
     if settings.temperature == 0.0:
@@ -74,18 +76,22 @@ def restrict(logits: Tensor, settings: Sampling, first: Tensor | None = None) ->
     return scores
 
 
-def _ban(logits: Tensor, settings: Sampling, first: Tensor | None) -> Tensor:
-    """Logits with banned tokens at -inf."""
-    if not settings.banned and not settings.banned_first:
+def _ban(logits: Tensor, settings: Sampling, first: Tensor | None, allowed: Tensor | None) -> Tensor:
+    """Logits with banned tokens, and those that are not allowed, at -inf."""
+    if not settings.banned and not settings.banned_first and allowed is None:
         return logits
-    scores = logits.clone()
+    scores = logits.clone() if allowed is None else logits.masked_fill(~allowed, -torch.inf)
     if settings.banned:
         scores[:, list(settings.banned)] = -torch.inf
     if settings.banned_first and first is not None and bool(first.any()):
         columns = torch.tensor(settings.banned_first, device=scores.device)
         scores[first.nonzero(), columns] = -torch.inf
     if bool((scores.amax(dim=-1) == -torch.inf).any()):
-        raise BadInput("every token is banned", where="sampling", hint="leave at least one token free")
+        raise BadInput(
+            "every token is banned" if allowed is None else "every token that the grammar allows is banned",
+            where="sampling",
+            hint="leave at least one token free",
+        )
     return scores
 
 
@@ -201,19 +207,21 @@ def draw(
     first: Tensor | None = None,
     forced: Tensor | None = None,
     without: Tensor | None = None,
+    allowed: Tensor | None = None,
 ) -> Drawn:
     """One token per row of ``logits`` [B, V].
 
     ``noise`` is float64: uniforms [B] for the inverse coupling, standard Gumbels [B, V] for the Gumbel
     coupling, unused when greedy. ``forced`` [B] holds token ids, or -1 where the law decides;
     ``without`` [B] the token that a row's law is conditioned not to give, once filtered, or -1;
-    ``first`` [B] marks first free tokens. A forced token outside the law has log-prob -inf.
+    ``first`` [B] marks first free tokens; ``allowed`` [B, V] says what may be drawn at all. A forced token
+    outside the law has log-prob -inf.
 
     Raises:
         BadInput: no token is left in some row.
     """
     logits = logits.float()
-    scores = restrict(logits, settings, first)
+    scores = restrict(logits, settings, first, allowed)
     if without is not None:
         scores = _without(scores, without, settings.temperature == 0.0)
     plain = _mass(logits)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.core.errors import BadInput, WrongTokenizer
+from ramify.core.errors import BadInput, CannotDo, WrongTokenizer
 from ramify.core.policy.base import (
     Continuation,
     Cost,
@@ -26,6 +27,7 @@ from ramify.core.policy.decoder.loop import BranchDecoder, Terms
 from ramify.core.policy.decoder.record import Sampled
 from ramify.core.policy.decoder.score import hidden, next_laws, score
 from ramify.core.policy.decoder.session import Ends
+from ramify.core.policy.guide import Guide, Guides, guides_of
 from ramify.core.policy.inside import Capture, Edit, Layer, States
 from ramify.core.policy.load import load_model, load_tokenizer, short_name
 from ramify.core.policy.weights import require_weights, weights_digest
@@ -72,6 +74,7 @@ class LocalPolicy:
         # Rows that only pad the embedding to a round size have no text, so they are never drawn.
         self._textless = tuple(range(self.codec.vocabulary, self.decoder.backbone.vocabulary))
         self._pieces: dict[int, str] = {}
+        self._guides: Guides | None = None
         if reference is not None and reference.codec.digest != self.codec.digest:
             raise WrongTokenizer(
                 "the reference model has another tokenizer",
@@ -168,7 +171,8 @@ class LocalPolicy:
 
         Raises:
             BadInput: an empty prefix, one that fills the context, a token outside the vocabulary, a law that
-                leaves no token, logits that are not finite.
+                leaves no token, logits that are not finite, a grammar that cannot be compiled.
+            CannotDo: a grammar, and llguidance is not installed or the tokenizer's tokens are not bytes.
         """
         prefixes = [request.tokens for request in requests]
         drawn = self._drawn(requests, settings, None)
@@ -185,11 +189,19 @@ class LocalPolicy:
         yield from self._with_reference(held, prefixes)
 
     def ask(
-        self, tokens: IntArray, noise: NoiseKey, settings: Sampling, top: int = 0, without: int = -1
+        self,
+        tokens: IntArray,
+        noise: NoiseKey,
+        settings: Sampling,
+        top: int = 0,
+        without: int = -1,
+        said: int | None = None,
     ) -> Ask:
         """One checked question for a live decoder of this policy; ``top`` and ``without`` as in its ``Ask``.
 
-        Raises: BadInput as :meth:`sample`.
+        ``said``: how many of the last tokens are of the turn itself, which a grammar asks for.
+
+        Raises: BadInput and CannotDo as :meth:`sample`.
         """
         from ramify.core.policy.decoder.live import Ask
 
@@ -200,7 +212,13 @@ class LocalPolicy:
             raise BadInput("every token is banned", where="sampling", hint="leave at least one token free")
         if without >= 0:
             self._check_ids(np.array([without]), "exclude_first")
-        return Ask(tokens, noise, lawful, self._ends(settings), top, without)
+        ends, guide = self._ends(settings), None
+        make = self._maker(settings, ends)
+        if make is not None:
+            if said is None:
+                raise CannotDo("a grammar cannot be held to here: it is not known where the turn begins")
+            guide = partial(make, _begun(tokens, said, "request"))
+        return Ask(tokens, noise, lawful, ends, top, without, guide)
 
     def sample_captured(
         self, requests: Sequence[Request], settings: Sampling, capture: Capture
@@ -283,12 +301,18 @@ class LocalPolicy:
         self._check_settings(settings)
         self.check([request.tokens for request in requests], room=1)
         speaking = [i for i, request in enumerate(requests) if request.max_tokens != 0]
+        ends = self._ends(settings)
+        make = self._maker(settings, ends)
+        if make is not None:
+            begun = [_begun(requests[i].tokens, requests[i].said, f"request {i}") for i in speaking]
+            made = [partial(make, said) for said in begun]
+            ends = replace(ends, guide=lambda number: made[number]())
         yield from (_nothing(i, settings) for i, request in enumerate(requests) if request.max_tokens == 0)
         drawn = self.decoder.sample(
             [requests[i].tokens for i in speaking],
             [requests[i].noise for i in speaking],
             settings.but(banned=settings.banned + self._textless) if self._textless else settings,
-            self._ends(settings),
+            ends,
             capture,
             self._terms([requests[i] for i in speaking], settings),
         )
@@ -321,6 +345,7 @@ class LocalPolicy:
             entropy=item.entropy,
             ties=item.ties,
             cost=Cost(tokens_in=len(prefix), tokens_out=len(item.tokens)),
+            error=item.error,
         )
 
     def _with_reference(self, held: list[Sampled], prefixes: Sequence[IntArray]) -> Iterator[Continuation]:
@@ -355,6 +380,15 @@ class LocalPolicy:
             return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in stops)
 
         return Ends(frozenset(ids), check)
+
+    def _maker(self, settings: Sampling, ends: Ends) -> Callable[[IntArray], Guide] | None:
+        """What makes the guide of a turn from what it has said already; None where there is no grammar."""
+        if settings.grammar is None:
+            return None
+        if self._guides is None:
+            codec = self.codec
+            self._guides = guides_of(codec.token_bytes, codec.special_ids, self.decoder.backbone.vocabulary)
+        return self._guides.maker(settings.grammar, ends.ids - set(settings.banned))
 
     def _reaching(self, tokens: IntArray, count: int) -> int:
         """Where the last ``count`` tokens that have text begin."""
@@ -403,6 +437,13 @@ class LocalPolicy:
                 where=f"{where}, position {int(bad[0])}",
                 hint="was this recorded with another tokenizer?",
             )
+
+
+def _begun(tokens: IntArray, said: int, where: str) -> IntArray:
+    """The last ``said`` tokens of a prefix, which are its turn's."""
+    if not 0 <= said <= len(tokens):
+        raise BadInput(f"a turn of {said} tokens in a prefix of {len(tokens)}", where=where)
+    return tokens[len(tokens) - said :]
 
 
 def _nothing(index: int, settings: Sampling) -> Sampled:

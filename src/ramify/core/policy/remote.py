@@ -17,7 +17,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from ramify.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling, refuse_grammar
 from ramify.core.policy.chat import Codec
 from ramify.core.policy.remote_ask import Asker, Turn
 from ramify.core.policy.remote_call import CallFailed, Patience
@@ -101,6 +101,7 @@ class RemotePolicy:
             "why_not_tokens": able.why_not,
             "logprobs_of": able.law,
             "seed": able.seed,
+            "filters": None if able.filters else "the server's own; it takes no words that switch them off",
         }
         codec = self._codec
         return PolicyCard(
@@ -187,7 +188,7 @@ class RemotePolicy:
 
         Raises:
             CannotDo: something is asked for that this server cannot do; nothing was sent.
-            ServerError: every request failed, the key is refused, or an answer contradicts itself.
+            ServerError: every request failed, the server is gone, it refuses the key, or contradicts itself.
         """
         self._refuse(requests, settings)
         asker = self._asker
@@ -203,6 +204,9 @@ class RemotePolicy:
                 index = waiting[done]
                 refused = done.exception()
                 if isinstance(refused, CallFailed):
+                    # A server that is gone is no fault of a draw: the run ends here, and can go on later.
+                    if refused.status is None and not self._endpoint.answers():
+                        raise refused
                     failed.append((index, refused))
                     continue
                 yield asker.continuation(index, done.result(), requests[index], settings)
@@ -224,6 +228,7 @@ class RemotePolicy:
 
     def _refuse(self, requests: Sequence[Request], settings: Sampling) -> None:
         able, server = self.abilities, self._endpoint.server
+        refuse_grammar(settings, server)
         if able.tokens:
             for request in requests:
                 self._check_ids(request.tokens)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
 from ramify.core.policy.base import Continuation, Request, Sampling
 from ramify.core.policy.chat import Codec, tools_of
+from ramify.core.policy.remote_call import CallFailed
 from ramify.core.policy.remote_endpoint import Endpoint
-from ramify.core.policy.remote_probe import TOKEN_IDS, Abilities
+from ramify.core.policy.remote_probe import NO_FILTERS, TOKEN_IDS, Abilities
 from ramify.core.policy.remote_wire import (
     Expected,
     Said,
@@ -23,6 +24,8 @@ from ramify.core.policy.remote_wire import (
     read_completion,
     read_echo,
     read_message,
+    uncut,
+    up_to,
 )
 from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
@@ -67,10 +70,9 @@ def _body(prompt: list[int], limit: int, banned: set[int], request: Request, set
         "prompt": prompt,
         "max_tokens": limit,
         "temperature": settings.temperature,
+        "top_p": 1.0 if settings.top_p is None else settings.top_p,
         "seed": request.noise.integer(31),
     }
-    if settings.top_p is not None:
-        body["top_p"] = settings.top_p
     if banned:
         body["logit_bias"] = {str(i): -100 for i in sorted(banned)}
     if settings.stop:
@@ -80,7 +82,7 @@ def _body(prompt: list[int], limit: int, banned: set[int], request: Request, set
 
 def _extra(settings: Sampling) -> Json:
     """What the OpenAI interface has no words for."""
-    extra = dict(TOKEN_IDS)
+    extra = TOKEN_IDS | NO_FILTERS
     if settings.stop:
         # vLLM's and SGLang's words for keeping the stop string.
         extra |= {"include_stop_str_in_output": True, "no_stop_trim": True}
@@ -146,7 +148,13 @@ class Asker:
         if self.able.logprobs:
             body["logprobs"] = settings.entropy_top_k or 1
         answer = self.endpoint.completion(body, what, _extra(settings))
+        turn.bodies.append(answer)
         said = read_completion(first_choice(answer, expected.server, what), expected)
+        if settings.stop and (count := uncut(said, answer, expected)) is not None:
+            answer = self._uncut(said, body | {"max_tokens": count}, settings, what)
+            turn.bodies.append(answer)
+            said = read_completion(first_choice(answer, expected.server, what), expected)
+            said = replace(said, finish="stop")
         if said.ids is None:
             raise expected.lie("it gave no token ids this time", "them, as at the probe")
         if self.able.logprobs and said.values is None:
@@ -154,10 +162,33 @@ class Asker:
         check_prompt_count(answer, expected)
         if self.codec is not None:
             check_text(said, self.codec, expected)
-        turn.ids += said.ids
+        decode = self.endpoint.detokenize if self.codec is None else self.codec.decode
+        said = up_to(said, settings.stop_ids, decode, expected)
+        turn.ids += said.ids or []
         turn.parts.append(said)
-        turn.bodies.append(answer)
         turn.finish, turn.error = said.finish, said.error
+
+    def _uncut(self, cut: Said, body: Json, settings: Sampling, what: str) -> Json:
+        """The same completion up to its stop string, which was cut off: the same seed says the same tokens.
+
+        Raises:
+            CallFailed: the server said others this time.
+        """
+        del body["stop"]
+        answer = self.endpoint.completion(body, what, _extra(settings.but(stop=())))
+        choice = first_choice(answer, self.endpoint.server, what)
+        whole = read_completion(
+            choice, Expected(self.endpoint.server, what, body["prompt"], body["max_tokens"])
+        )
+        known = cut.ids or []
+        if (whole.ids or [])[: len(known)] != known or not any(stop in whole.text for stop in settings.stop):
+            raise CallFailed(
+                "the server cut a stop string off, and the same seed did not say it again",
+                status=200,
+                where=f"{self.endpoint.server}, {what}",
+                hint="ask for fewer draws at a time (concurrency=1), or for no stop strings",
+            )
+        return answer
 
     def chat(self, index: int, request: Request, settings: Sampling) -> Turn:
         """A chat reply."""
@@ -172,18 +203,20 @@ class Asker:
             body["temperature"] = settings.temperature
         if settings.top_p is not None:
             body["top_p"] = settings.top_p
+        elif self.able.filters:
+            body["top_p"] = 1.0
         if settings.stop:
             body["stop"] = list(settings.stop)
         if tools := tools_of(messages):
             body["tools"] = tools
         what = f"request {index}, draw {request.noise.draw}"
-        answer = self.endpoint.chat(body, what)
+        answer = self.endpoint.chat(body, what, NO_FILTERS if self.able.filters else None)
         choice = first_choice(answer, self.endpoint.server, what)
         finish, error = finish_of(choice.get("finish_reason"))
         return Turn(
             bodies=[answer],
             finish=finish,
-            message=read_message(choice),
+            message=read_message(choice, self.endpoint.server),
             error=error,
             seconds=time.monotonic() - start,
         )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import email.utils
+import json
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import openai
 
-from ramify.core.errors import ServerError
+from ramify.core.errors import BadInput, ServerError
 
 T = TypeVar("T")
 
@@ -26,11 +28,25 @@ _BUSY = "check that the server runs and is not overloaded; the same command goes
 
 @final
 class CallFailed(ServerError):
-    """One request was refused (``status``) or failed at every try (None); another may fare better."""
+    """One request was refused (``status``) or failed at every try (None); another may fare better.
 
-    def __init__(self, what: str, *, status: int | None, where: str, hint: str | None = None) -> None:
+    ``last`` is the status of the last try, where it had one.
+    """
+
+    def __init__(
+        self, what: str, *, status: int | None, where: str, hint: str | None = None, last: int | None = None
+    ) -> None:
         self.status = status
+        self.last = status if last is None else last
         super().__init__(what, where=where, hint=hint)
+
+
+class Unreadable(Exception):
+    """An answer that broke off or is no JSON (a proxy's page, say): another try may not meet it."""
+
+
+class TooLong(Exception):
+    """An answer longer than any true one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +58,59 @@ class Patience:
     growth: float = 2.0
     per_minute: float | None = None
 
+    def __post_init__(self) -> None:
+        def refuse(name: str, rule: str) -> None:
+            raise BadInput(f"{name} is {getattr(self, name)!r}; it must be {rule}", where="patience")
+
+        if self.tries < 1:
+            refuse("tries", "at least 1")
+        if not (math.isfinite(self.pause) and self.pause >= 0):
+            refuse("pause", "a number of seconds, 0 or more")
+        if not (math.isfinite(self.growth) and self.growth >= 1):
+            refuse("growth", "a number, 1 or more")
+        if self.per_minute is not None and not (math.isfinite(self.per_minute) and self.per_minute > 0):
+            refuse("per_minute", "a number above 0, or None")
+
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds a server asks to wait, from ``Retry-After-Ms`` or ``Retry-After`` (seconds or a date)."""
     given = headers.get("retry-after-ms")
     if given is not None:
         with suppress(ValueError):
-            return max(0.0, float(given) / 1000.0)
+            return _wait(float(given) / 1000.0)
     given = headers.get("retry-after")
     if given is None:
         return None
     with suppress(ValueError):
-        return max(0.0, float(given))
+        return _wait(float(given))
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - now)
-    except (TypeError, ValueError):
+        return _wait(email.utils.parsedate_to_datetime(given).timestamp() - now)
+    except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _wait(seconds: float) -> float | None:
+    """A wait that was asked for; None is no number, and "at once" is no reason to stop growing pauses."""
+    return seconds if seconds > 0 else None
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON of an answer.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise Unreadable("the answer is no JSON") from None
 
 
 @final
 class Caller:
     """Runs calls with retries; all threads share one rate limit and one pause.
 
-    ``secret`` is removed from every message. ``sleep`` and ``clock`` are seams for tests.
+    ``secrets`` are removed from every message. ``sleep`` and ``clock`` are seams for tests.
     """
 
     def __init__(
@@ -72,14 +118,15 @@ class Caller:
         server: str,
         patience: Patience,
         *,
-        secret: str = "",
+        secrets: Sequence[str] = (),
         on_wait: Callable[[str], None] | None = None,
         sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
         self._patience = patience
-        self._secret = secret
+        # The longest first: one may be part of another.
+        self._secrets = sorted(filter(None, secrets), key=len, reverse=True)
         self._on_wait = on_wait or (lambda reason: None)
         self._halted = threading.Event()
         self._sleep = sleep or self._halted.wait
@@ -94,7 +141,7 @@ class Caller:
             CallFailed: the server refused this request, or it failed at every try.
             ServerError: it refuses this key altogether, or its answer cannot be read.
         """
-        pause, tries = self._patience.pause, tries or self._patience.tries
+        pause, tries, reason = self._patience.pause, tries or self._patience.tries, ""
         for tried in range(1, tries + 1):
             self._take_turn()
             if self._halted.is_set():
@@ -107,6 +154,10 @@ class Caller:
             except openai.APIConnectionError as error:
                 asked = None
                 reason = "no answer in time" if isinstance(error, openai.APITimeoutError) else "no connection"
+            except Unreadable as error:
+                asked, reason = None, str(error)
+            except TooLong as error:
+                raise ServerError(str(error), where=self._place(what)) from None
             except openai.APIError as error:
                 raise ServerError(
                     f"the answer could not be read: {self.clean(str(error))}", where=self._place(what)
@@ -132,8 +183,9 @@ class Caller:
 
     def clean(self, text: str) -> str:
         """A message without the key, of bounded length."""
-        shown = text.replace(self._secret, "***") if self._secret else text
-        return shown if len(shown) <= 500 else shown[:500] + "..."
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text if len(text) <= 500 else text[:500] + "..."
 
     def _place(self, what: str) -> str:
         return f"{self._server}, {what}"
@@ -161,6 +213,7 @@ class Caller:
                 status=None,
                 where=self._place(what),
                 hint=_BUSY,
+                last=status,
             ) from None
         return retry_after(error.response.headers, time.time())
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import openai
 
 from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy.remote_call import Caller, CallFailed, Patience
+from ramify.core.policy.remote_call import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
 from ramify.core.types import IntArray, Json, Message, token_array
 
 _OPENAI = "api.openai.com"
+#: Bytes; log-probs of twenty tokens at each of a hundred thousand places are about half of it.
+_LARGEST = 1 << 28
+#: Characters of a value in an address that may be a key, and not a version or a switch.
+_LEAST_SECRET = 8
+#: Statuses of a gateway without a server.
+_NOBODY_THERE = frozenset({502, 503, 504})
 
 
 def server_name(url: str) -> str:
@@ -44,6 +53,30 @@ def find_key(url: str, given: str | None) -> str:
     return key or ""
 
 
+def _whole(answer: Any, seconds: float) -> bytes:
+    """A body that comes whole in time and within a size: a read's own time-out begins anew with every byte.
+
+    Raises:
+        Unreadable: it broke off, or came too slowly.
+        TooLong: it is longer than any true one.
+    """
+    parts, size, end = [], 0, time.monotonic() + seconds
+    try:
+        for part in answer.iter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST or time.monotonic() > end:
+                break
+    except Exception as error:
+        # The client names the failures of its HTTP library while it sends, not while a body is read.
+        raise Unreadable(f"the answer broke off ({type(error).__name__})") from error
+    if size > _LARGEST:
+        raise TooLong(f"the answer is longer than {_LARGEST >> 20} MiB")
+    if time.monotonic() > end:
+        raise Unreadable("the answer came too slowly")
+    return b"".join(parts)
+
+
 @final
 class Endpoint:
     """Calls of one server. The key is held by the client alone and shown nowhere."""
@@ -59,6 +92,8 @@ class Endpoint:
         on_wait: Callable[[str], None] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
+        if not (math.isfinite(timeout) and timeout > 0):
+            raise BadInput(f"timeout is {timeout}; it must be a number of seconds above 0")
         self.server = server_name(url)
         self.model = model
         key = find_key(url, api_key)
@@ -66,7 +101,12 @@ class Endpoint:
         address = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or "/v1", parts.query, ""))
         # Retries are ours: they must be bounded, shared between threads, and spoken of.
         self._client = openai.OpenAI(api_key=key or "none", base_url=address, timeout=timeout, max_retries=0)
-        self.caller = Caller(self.server, patience or Patience(), secret=key, on_wait=on_wait, sleep=sleep)
+        self._timeout = timeout
+        hidden = [value for _, value in parse_qsl(parts.query) if len(value) >= _LEAST_SECRET]
+        secrets = [key, parts.password or "", *hidden]
+        self.caller = Caller(
+            self.server, patience or Patience(), secrets=secrets, on_wait=on_wait, sleep=sleep
+        )
 
     def __repr__(self) -> str:
         return f"Endpoint({self.server!r}, {self.model!r})"
@@ -75,36 +115,45 @@ class Endpoint:
         """Close the connections."""
         self._client.close()
 
-    def completion(self, body: Json, what: str, extra: Json | None = None) -> Json:
-        """Answer of ``/completions``."""
-        create = self._client.completions.with_raw_response.create
-        return self._read(lambda: create(model=self.model, extra_body=extra, **body), what)
+    def completion(self, body: Json, what: str, extra: Json | None = None, model: str | None = None) -> Json:
+        """Answer of ``/completions``; ``model`` stands for the endpoint's own."""
+        create = self._client.completions.with_streaming_response.create
+        return self._read(lambda: create(model=model or self.model, extra_body=extra, **body), what)
 
-    def chat(self, body: Json, what: str) -> Json:
-        """Answer of ``/chat/completions``."""
-        create = self._client.chat.completions.with_raw_response.create
-        return self._read(lambda: create(model=self.model, **body), what)
+    def chat(self, body: Json, what: str, extra: Json | None = None, model: str | None = None) -> Json:
+        """Answer of ``/chat/completions``; ``model`` stands for the endpoint's own."""
+        create = self._client.chat.completions.with_streaming_response.create
+        return self._read(lambda: create(model=model or self.model, extra_body=extra, **body), what)
 
     def embeddings(self, texts: list[str]) -> Json:
         """Answer of ``/embeddings``, vectors as plain numbers."""
-        create = self._client.embeddings.with_raw_response.create
+        create = self._client.embeddings.with_streaming_response.create
         return self._read(
             lambda: create(model=self.model, input=texts, encoding_format="float"), "embeddings"
         )
 
-    def context(self) -> int | None:
-        """The model's context length in tokens, where the list of models says it."""
+    def models(self) -> list[Json]:
+        """What the server lists as its models; empty where it has no such list."""
         try:
-            # One try: nothing depends on it, and some servers always fail at it.
-            answer = self._read(self._client.models.with_raw_response.list, "list of models", tries=1)
+            answer = self._listed()
         except ServerError:
-            return None
+            return []
         listed = answer.get("data")
-        for item in listed if isinstance(listed, list) else []:
-            if isinstance(item, dict) and item.get("id") == self.model:
-                found = item.get("max_model_len") or (item.get("meta") or {}).get("n_ctx_train")
-                return found if isinstance(found, int) else None
-        return None
+        return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+
+    def answers(self) -> bool:
+        """Whether a server is there, whatever it says; a gateway that finds none behind it is no server."""
+        try:
+            self._listed()
+        except CallFailed as error:
+            return error.last is not None and error.last not in _NOBODY_THERE
+        except ServerError:
+            return True
+        return True
+
+    def _listed(self) -> Json:
+        # One try: nothing depends on it, and some servers always fail at it.
+        return self._read(self._client.models.with_streaming_response.list, "list of models", tries=1)
 
     def tokenize(self, text: str | None = None, messages: list[Message] | None = None) -> IntArray | None:
         """Token ids by the server's own ``/tokenize`` (vLLM, llama.cpp); None where it has none."""
@@ -114,6 +163,11 @@ class Endpoint:
         else:
             body |= {"messages": messages, "add_generation_prompt": True}
         answer = self._native("/tokenize", body)
+        if messages and answer is not None and answer.get("tokens") == []:
+            # llama.cpp's server passes messages over there, and renders them elsewhere.
+            rendered = (self._native("/apply-template", {"messages": messages}) or {}).get("prompt")
+            whole = {"content": rendered, "add_special": True, "parse_special": True}
+            answer = self._native("/tokenize", whole) if isinstance(rendered, str) else None
         tokens = (answer or {}).get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(t, int) for t in tokens):
             return None
@@ -127,20 +181,31 @@ class Endpoint:
 
     def _native(self, path: str, body: Json) -> Json | None:
         root = str(self._client.base_url).rstrip("/").removesuffix("/v1")
+        kind = openai.HttpxBinaryResponseContent
         try:
-            return self._read(lambda: self._client.post(root + path, cast_to=object, body=body), path)
+            return self._read(
+                lambda: nullcontext(self._client.post(root + path, cast_to=kind, body=body)), path
+            )
         except CallFailed as error:
             if error.status is None:
                 raise
             return None
 
-    def _read(self, call: Callable[[], Any], what: str, tries: int | None = None) -> Json:
-        answer = self.caller(call, what, tries)
-        if hasattr(answer, "http_response"):
-            try:
-                answer = answer.http_response.json()
-            except ValueError:
-                raise ServerError("the answer is no JSON", where=f"{self.server}, {what}") from None
+    def _read(
+        self, call: Callable[[], AbstractContextManager[Any]], what: str, tries: int | None = None
+    ) -> Json:
+        def read() -> Any:
+            with call() as answer:
+                return parsed(_whole(answer, self._timeout))
+
+        answer = self.caller(read, what, tries)
         if not isinstance(answer, dict):
             raise ServerError("the answer is no JSON object", where=f"{self.server}, {what}")
+        # Some gateways say 200 and mean an error of the server behind them.
+        if answer.get("error") and not answer.get("choices"):
+            raise CallFailed(
+                f"the server answers with an error: {self.caller.clean(str(answer['error']))}",
+                status=200,
+                where=f"{self.server}, {what}",
+            )
         return answer

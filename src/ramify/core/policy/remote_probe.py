@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ramify.core.errors import ServerError
@@ -24,7 +25,13 @@ LogprobLaw = Literal["t1", "sampled"]
 
 #: Asked of every server that may give token ids; servers ignore what they do not know, or refuse.
 TOKEN_IDS: Json = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+#: Filters that nobody asked for, switched off in words: what a request leaves out, servers take from the
+#: model's generation_config.json (vLLM, SGLang) or from defaults of their own (llama.cpp). The top-k is one
+#: that every server reads as "all": they differ on whether -1 or 0 says so.
+NO_FILTERS: Json = {"top_k": 1 << 30, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}
 _LENGTH = 8
+#: A model that no server has.
+_NOBODY = "no-such-model"
 #: Ids that every vocabulary has.
 _PROMPT = (4, 5, 6, 7)
 
@@ -35,6 +42,7 @@ class Abilities:
 
     ``law``: which law the server's log-probs are of (temperature 1 and no filter, or the sampled one);
     None where that could not be told. ``paired``: the same seed gave the same tokens, another seed others.
+    ``filters``: whether it takes the words that switch off filters which nobody asked for.
     """
 
     tokens: bool
@@ -46,19 +54,61 @@ class Abilities:
     seed: str = "unclear"
     limit_name: str = "max_tokens"
     free_temperature: bool = True
+    filters: bool = True
     context: int | None = None
 
 
 def probe(endpoint: Endpoint, prompt: Sequence[int] | None = None) -> Abilities:
-    """Try completions with token ids; where that fails, chat. At most eight calls of at most sixteen tokens.
+    """Try completions with token ids; where that fails, chat. At most twelve calls of at most sixteen tokens.
 
     Raises:
-        ServerError: neither works, or the answers contradict themselves.
+        ServerError: neither works, the answers contradict themselves, or the model's name stands for nothing.
     """
     ids = list(prompt) if prompt else list(_PROMPT)
-    context = endpoint.context()
+    listed = endpoint.models()
+    context = _context(endpoint.model, listed)
     found = _probe_tokens(endpoint, ids, context)
-    return found if found.tokens else _probe_chat(endpoint, found.why_not or "", context)
+    found = found if found.tokens else _probe_chat(endpoint, found.why_not or "", context)
+    _check_name(endpoint, listed, found, ids)
+    return found
+
+
+def _names(item: Json) -> list[str]:
+    aliases = item.get("aliases")
+    return [str(item.get("id")), *(map(str, aliases) if isinstance(aliases, list) else ())]
+
+
+def _context(model: str, listed: list[Json]) -> int | None:
+    """The model's context length in tokens, where the list of models says it."""
+    for item in listed:
+        if model in _names(item):
+            meta = item.get("meta")
+            meta = meta if isinstance(meta, dict) else {}
+            found = item.get("max_model_len") or meta.get("n_ctx") or meta.get("n_ctx_train")
+            return found if isinstance(found, int) else None
+    return None
+
+
+def _check_name(endpoint: Endpoint, listed: list[Json], found: Abilities, prompt: list[int]) -> None:
+    """Refuse a name that is not listed where any name is answered to: another model would be recorded."""
+    names = [name for item in listed for name in _names(item)]
+    if not names or endpoint.model in names:
+        return
+    try:
+        if found.tokens:
+            body = {"prompt": prompt, "max_tokens": 1, "temperature": 1.0}
+            endpoint.completion(body, "probe of names", model=_NOBODY)
+        else:
+            body = {"messages": [{"role": "user", "content": "?"}], found.limit_name: 16}
+            endpoint.chat(body, "probe of names", model=_NOBODY)
+    except ServerError:
+        return
+    shown = ", ".join(repr(name) for name in names[:5])
+    raise ServerError(
+        f"the server has no model {endpoint.model!r}, and answers to any name with another",
+        where=endpoint.server,
+        hint=f"it lists {shown}{' and more' if len(names) > 5 else ''}",
+    )
 
 
 def _probe_tokens(endpoint: Endpoint, prompt: list[int], context: int | None) -> Abilities:
@@ -69,10 +119,11 @@ def _probe_tokens(endpoint: Endpoint, prompt: list[int], context: int | None) ->
             "prompt": prompt,
             "max_tokens": _LENGTH,
             "temperature": temperature,
+            "top_p": 1.0,
             "seed": seed,
             "logprobs": 5,
         }
-        answer = endpoint.completion(body, expected.request, TOKEN_IDS)
+        answer = endpoint.completion(body, expected.request, TOKEN_IDS | NO_FILTERS)
         said = read_completion(first_choice(answer, expected.server, expected.request), expected)
         if said.ids is not None:
             check_prompt_count(answer, expected)
@@ -81,10 +132,11 @@ def _probe_tokens(endpoint: Endpoint, prompt: list[int], context: int | None) ->
     try:
         first = ask(1, 1.5)
     except CallFailed as error:
-        if error.status is None:
+        # Some servers say 500 of a prompt that they did not expect, and will say so for ever.
+        if error.status is None and error.last != 500:
             raise
         return Abilities(tokens=False, why_not=f"it refused a prompt of token ids: {error.what}")
-    if first.ids is None:
+    if not first.ids:
         return Abilities(tokens=False, why_not="its completions come without token ids")
     again, other, cold = ask(1, 1.5), ask(2, 1.5), ask(1, 0.5)
     same, differs = first.ids == again.ids, first.ids != other.ids
@@ -127,18 +179,20 @@ def _scores(endpoint: Endpoint, prompt: list[int]) -> bool:
 
 
 def _probe_chat(endpoint: Endpoint, why_not: str, context: int | None) -> Abilities:
-    limit, free = "max_tokens", True
+    able = Abilities(tokens=False, why_not=why_not, context=context)
 
-    def ask(seed: int) -> Json:
+    def ask(seed: int, temperature: float = 1.0) -> Json:
         body: Json = {
             "messages": [{"role": "user", "content": "Name a colour, any."}],
-            limit: 16,
+            able.limit_name: 16,
             "seed": seed,
         }
-        if free:
-            body["temperature"] = 1.0
-        answer = endpoint.chat(body, "probe of chat")
-        return read_message(first_choice(answer, endpoint.server, "probe of chat"))
+        if able.free_temperature:
+            body["temperature"] = temperature
+        if able.filters:
+            body["top_p"] = 1.0
+        answer = endpoint.chat(body, "probe of chat", NO_FILTERS if able.filters else None)
+        return read_message(first_choice(answer, endpoint.server, "probe of chat"), endpoint.server)
 
     first: Json | None = None
     while first is None:
@@ -147,24 +201,30 @@ def _probe_chat(endpoint: Endpoint, why_not: str, context: int | None) -> Abilit
         except CallFailed as error:
             if error.status is None:
                 raise
-            if "max_completion_tokens" in error.what and limit == "max_tokens":
-                limit = "max_completion_tokens"
-            elif "temperature" in error.what and free:
-                free = False
-            else:
+            without = _without(able, error.what)
+            if without is None:
                 raise ServerError(
                     f"the server takes neither token ids ({why_not}) nor chat ({error.what})",
                     where=endpoint.server,
                     hint=f"check the address and the model's name, {endpoint.model!r}",
                 ) from None
-    again, other = ask(1), ask(2)
-    same, differs = first["content"] == again["content"], first["content"] != other["content"]
-    return Abilities(
-        tokens=False,
-        why_not=why_not,
-        paired=same and differs,
-        seed="honoured" if same and differs else "unclear" if same else "ignored",
-        limit_name=limit,
-        free_temperature=free,
-        context=context,
-    )
+            able = without
+    replies = [first["content"], ask(1)["content"], ask(2)["content"]]
+    if len(set(replies)) == 1 and able.free_temperature:
+        # A model so sure of its answer tells nothing about seeds; a hot one does, where it may be asked.
+        with suppress(CallFailed):
+            replies = [ask(seed, 2.0)["content"] for seed in (1, 1, 2)]
+    same, differs = replies[0] == replies[1], replies[0] != replies[2]
+    seed = "honoured" if same and differs else "unclear" if same else "ignored"
+    return replace(able, paired=same and differs, seed=seed)
+
+
+def _without(able: Abilities, refusal: str) -> Abilities | None:
+    """Less to ask of a chat server that refused: what it named, else the filters; None: nothing is left."""
+    if able.filters and any(name in refusal for name in (*NO_FILTERS, "top_p")):
+        return replace(able, filters=False)
+    if "max_completion_tokens" in refusal and able.limit_name == "max_tokens":
+        return replace(able, limit_name="max_completion_tokens")
+    if "temperature" in refusal and able.free_temperature:
+        return replace(able, free_temperature=False)
+    return replace(able, filters=False) if able.filters else None

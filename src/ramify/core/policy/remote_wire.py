@@ -7,20 +7,25 @@ log-prob entry (llama.cpp), and tokens written ``token_id:N`` (older vLLM).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from ramify.core.errors import ServerError
 from ramify.core.policy.base import Cost
 from ramify.core.policy.chat import Codec
-from ramify.core.types import Finish, FloatArray, Json, Message
+from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _NAMED = "token_id:"
 #: A float32 log-prob of a certain token may come out a little above 0.
 _ABOVE_ZERO = 1e-4
+_MOST_IDS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,24 @@ class Expected:
         )
 
 
+def _understood(read: Callable[P, T]) -> Callable[P, T]:
+    """A reader for which an answer of another shape is the server's fault, not a crash."""
+
+    @wraps(read)
+    def reader(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            where = next((f"{a.server}, {a.request}" for a in args if isinstance(a, Expected)), None)
+            raise ServerError(
+                f"the answer has a shape that is not understood: {error}",
+                where=where or str(args[1]),
+                hint="check the server's version and its chat proxy, if any",
+            ) from error
+
+    return reader
+
+
 def first_choice(body: Json, server: str, request: str) -> Json:
     """The first choice of an answer."""
     choices = body.get("choices")
@@ -91,7 +114,8 @@ def _named_ids(tokens: Any) -> list[int] | None:
 
 def _likeliest(entry: Any) -> list[float]:
     found = entry.values() if isinstance(entry, dict) else [e.get("logprob") for e in entry or ()]
-    return sorted((float(v) for v in found if v is not None), reverse=True)
+    # A token that cannot come adds nothing to an entropy.
+    return sorted((float(v) for v in found if v is not None and v != -math.inf), reverse=True)
 
 
 def _top_first(block: Json) -> dict[str, float] | None:
@@ -105,6 +129,7 @@ def _top_first(block: Json) -> dict[str, float] | None:
     return None
 
 
+@_understood
 def read_completion(choice: Json, expected: Expected) -> Said:
     """A choice of a completions answer, as far as the server gives it; checks the fit of its lists.
 
@@ -146,6 +171,8 @@ def read_completion(choice: Json, expected: Expected) -> Said:
 
 
 def _check_ids(ids: list[int], expected: Expected) -> None:
+    if not all(0 <= i < _MOST_IDS for i in ids):
+        raise expected.lie("it gave a token id below 0 or above 2^31", "ids of tokens")
     if len(ids) > expected.limit:
         raise expected.lie(f"it gave {len(ids)} tokens", f"at most {expected.limit}")
     spoken = sorted(expected.banned.intersection(ids))
@@ -157,12 +184,46 @@ def _check_values(ids: list[int], values: list[Any], expected: Expected) -> None
     if len(values) != len(ids):
         raise expected.lie(f"it gave {len(values)} log-probs for {len(ids)} tokens", "one for each")
     for place, value in enumerate(values):
-        if value is None or isinstance(value, (bool, str)) or math.isnan(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise expected.lie(f"the log-prob of token {place} is {value!r}", "a number")
         if value > _ABOVE_ZERO:
             raise expected.lie(f"the log-prob of token {place} is {value:g}", "0 or less")
 
 
+@_understood
+def uncut(said: Said, body: Json, expected: Expected) -> int | None:
+    """How many tokens were said, where a stop string's were cut off the list (llama.cpp); else None."""
+    counted = (body.get("usage") or {}).get("completion_tokens")
+    if said.finish != "stop" or not isinstance(counted, int) or counted <= len(said.ids or ()):
+        return None
+    if counted > expected.limit:
+        raise expected.lie(f"it counted {counted} tokens", f"at most {expected.limit}")
+    return counted
+
+
+def up_to(
+    said: Said, ends: Sequence[int], decode: Callable[[IntArray], str | None], expected: Expected
+) -> Said:
+    """A completion up to the first of the token ids that end it, for servers that know no such ids."""
+    ids = said.ids or []
+    count = next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
+    if count == len(ids):
+        return said
+    text = decode(token_array(ids[:count]))
+    if text is None:
+        raise expected.lie(f"it went on after token {ids[count - 1]}", "that stop_token_ids are obeyed")
+    values, top = said.values, said.top
+    return replace(
+        said,
+        ids=ids[:count],
+        values=None if values is None else values[:count],
+        top=None if top is None else top[:count],
+        text=text,
+        finish="stop",
+    )
+
+
+@_understood
 def check_prompt_count(body: Json, expected: Expected) -> None:
     """Refuse an answer whose usage says that another prompt was read."""
     counted = (body.get("usage") or {}).get("prompt_tokens")
@@ -187,6 +248,7 @@ def check_text(said: Said, codec: Codec, expected: Expected) -> None:
         )
 
 
+@_understood
 def read_echo(choice: Json, expected: Expected) -> FloatArray:
     """Log-probs of an echoed prompt's tokens but the first."""
     block = choice.get("logprobs") or {}
@@ -201,19 +263,29 @@ def read_echo(choice: Json, expected: Expected) -> FloatArray:
     return np.array(values[1:count], dtype=np.float32)
 
 
-def read_message(choice: Json) -> Message:
-    """A chat reply as a message: content, tool calls and reasoning, whatever the server names it."""
+@_understood
+def read_message(choice: Json, server: str) -> Message:
+    """A chat reply of a server as a message: content, tool calls and reasoning, whatever it names them."""
     given = choice.get("message") or {}
-    message: Message = {"role": "assistant", "content": given.get("content") or ""}
+    message: Message = {"role": "assistant", "content": _text_of(given.get("content"))}
     for name in ("tool_calls", "reasoning_content", "reasoning", "refusal"):
         if given.get(name):
             message[name] = given[name]
     return message
 
 
+def _text_of(content: Any) -> str:
+    """Text of a message's content, which some servers give in parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if part.get("type") == "text")
+    if not isinstance(content, str | None):
+        raise TypeError(f"a message's content is {type(content).__name__}")
+    return content or ""
+
+
 def cost_of(bodies: Sequence[Json], seconds: float, price: tuple[float, float] | None) -> Cost:
     """What answers used: tokens by the servers' count, money from prices per million tokens (in, out)."""
-    usages = [body.get("usage") or {} for body in bodies]
+    usages = [u if isinstance(u := body.get("usage"), dict) else {} for body in bodies]
     into = [u.get("prompt_tokens") for u in usages]
     out = [u.get("completion_tokens") for u in usages]
     tokens_in = sum(into) if all(isinstance(i, int) for i in into) else None  # type: ignore[arg-type]

@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput
-from ramify.core.policy.base import Continuation, Cost, PolicyCard, Rendered, Request, Sampling
+from ramify.core.policy.base import (
+    Continuation,
+    Cost,
+    PolicyCard,
+    Rendered,
+    Request,
+    Sampling,
+    refuse_grammar,
+)
 from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
 from ramify.core.types import Finish, FloatArray, IntArray, Message, token_array
 
@@ -303,7 +311,9 @@ class ScriptedPolicy:
 
         Raises:
             BadInput: an empty prefix, or a token id outside the vocabulary.
+            CannotDo: a grammar; a script's law is written down.
         """
+        refuse_grammar(settings, self.card.name)
         for request in requests:
             self._check(request.tokens, "prefix")
         named = (*settings.banned, *settings.banned_first, *settings.forced, *settings.stop_ids)

@@ -87,8 +87,16 @@ def _outcome(error: BaseException | None) -> tuple[BaseException | None, int]:
     return (error, 1) if status is None else (None, int(status))
 
 
+@contextmanager
+def counting(run: Run) -> Iterator[None]:
+    """Let a run hear what this process stores, and nothing else: it is part of another process's run."""
+    with ExitStack() as stack:
+        _count(run, stack)
+        yield
+
+
 def _count(run: Run, stack: ExitStack) -> None:
-    """Hear what is stored: draws, their errors, arms."""
+    """Hear what is stored (draws, their errors, arms), and of workers."""
     from ramify.core.run.seams import noticed
 
     def stored(tree: Any, given: Mapping[str, Any]) -> None:
@@ -100,14 +108,18 @@ def _count(run: Run, stack: ExitStack) -> None:
     def begun(tree: Any, given: Mapping[str, Any]) -> None:
         run.group(given["record"].id)
 
+    def manned(roster: Any, given: Mapping[str, Any]) -> None:
+        run.shows(roster)
+
     named: Named = {
+        "ramify.core.run.workers": {"Roster": {"open": noticed(manned, ())}},
         "ramify.core.tree.tree": {
             "Tree": {
                 "commit": noticed(stored, ("drafts", "draws", "scores")),
                 "finish_draws": noticed(stored, ("records",)),
                 "begin_fork": noticed(begun, ("record",)),
             }
-        }
+        },
     }
     counting = Attachment(named)
     counting.attach()
@@ -119,7 +131,7 @@ def _watch(run: Run, profile: Path | bool, stack: ExitStack) -> Callable[[BaseEx
     try:
         run.telemetry = open_telemetry()
     except UserError as error:  # a variable meant for other programs must not stop this one
-        run.complaint = f"no traces or metrics: {error}"
+        run.complain(f"no traces or metrics: {error}")
     timing = Profile(time.perf_counter_ns(), time.time()) if profile else None
     watchers: list[Watcher] = [one for one in (run.telemetry, timing) if one is not None]
     if not watchers:
@@ -178,7 +190,7 @@ def _write_profile(run: Run, timing: Profile, parts: Path, asked: Path | bool) -
         write_json(file, trace_of(f"ramify {run.record.command}", own, workers))
         run.record.profile = str(file.resolve())
     except OSError as error:
-        run.complaint = f"the profile could not be written: {error.strerror}"
+        run.complain(f"the profile could not be written: {error.strerror}")
 
 
 def _log_start(run: Run) -> None:
@@ -188,8 +200,7 @@ def _log_start(run: Run) -> None:
         told.tell(
             "run.start", arguments=record.arguments, pid=record.pid, host=record.host, out=record.out
         )  # fmt: skip
-        if run.complaint:
-            told.tell("log", "warning", message=run.complaint, logger="ramify.run")
+        complain(run)
 
 
 def progress_facts(record: Record) -> Json:
@@ -205,6 +216,7 @@ def _log_end(run: Run) -> None:
     told, record = log(), run.record
     if told is None:
         return
+    complain(run)
     level: Any = "error" if record.state == "failed" else "info"
     told.tell(
         "run.end", level, state=record.state, status=record.status, profile=record.profile,
@@ -214,6 +226,10 @@ def _log_end(run: Run) -> None:
 
 
 def complain(run: Run) -> None:
-    """Say on standard error what could not be watched, where no log says it."""
-    if run.complaint and log() is None:
-        print(f"note: {run.complaint}", file=sys.stderr)
+    """Say once what could not be watched: in the log, else on standard error."""
+    told = log()
+    for what in run.unsaid():
+        if told is not None:
+            told.tell("log", "warning", message=what, logger="ramify.run")
+        else:
+            print(f"note: {what}", file=sys.stderr)

@@ -43,7 +43,9 @@ class Record:
 
     Times are seconds since 1970. ``rate`` is units of the stage per second, ``eta`` seconds to its end.
     ``errors`` counts by kind, ``rollouts`` finished draws, ``saved`` is when something was last stored for
-    good and ``checkpoint`` what. ``machine`` and ``birth`` tell the process from a later one of its number.
+    good and ``checkpoint`` what. ``workers`` are the workers of the run and ``workers_together`` their sums,
+    as a :class:`~ramify.core.run.workers.Roster` writes them. ``machine`` and ``birth`` tell the process from
+    a later one of its number.
     """
 
     id: str
@@ -75,6 +77,8 @@ class Record:
     status: int | None = None
     error: str | None = None
     profile: str | None = None
+    workers: list[Json] = field(default_factory=list)
+    workers_together: Json | None = None
     format: int = FORMAT
 
     def to_json(self) -> Json:
@@ -179,7 +183,7 @@ def read_record(file: Path) -> Record | None:
         if data["format"] != FORMAT:
             return None
         return Record(**{name: value for name, value in data.items() if name in _NAMES})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):  # one bad file must not hide the other runs
         return None
 
 

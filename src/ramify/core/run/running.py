@@ -19,6 +19,7 @@ from ramify.core.run.profile import Row
 from ramify.core.run.record import BEAT, Record, prune, write_record
 from ramify.core.run.sections import Recorder, Section
 from ramify.core.run.track import GRAMMAR, Follower
+from ramify.core.run.workers import Roster, together
 
 #: Seconds between two looks at what is new.
 _TICK: Final = 1.0
@@ -49,18 +50,35 @@ class Run:
         self.recorder: Recorder | None = None
         self.rows: list[Row] = []
         self.worker_rows: list[Row] = []
-        self.complaint: str | None = None
+        self.complaints: list[str] = []
+        self._said = 0
+        self._given_up = False
         self._keep = keep
         self._clock = clock
         self._lock = threading.RLock()
         self._stages: dict[str, _Stage] = {}
         self._groups: dict[str, Section] = {}
+        self._rosters: list[Roster] = []
         self._news = True
         self._written = 0.0
         self._follower: Follower | None = None
         self._polled = 0.0
         self._over = threading.Event()
         self._beat: threading.Thread | None = None
+
+    @property
+    def complaint(self) -> str | None:
+        """What could not be watched, in words; None where all can."""
+        return "; ".join(self.complaints) or None
+
+    def complain(self, what: str) -> None:
+        """Note that something could not be watched; the work goes on."""
+        self.complaints.append(what)
+
+    def unsaid(self) -> list[str]:
+        """Complaints since the last call, for whoever says them."""
+        new, self._said = self.complaints[self._said :], len(self.complaints)
+        return new
 
     # What it is told
 
@@ -110,14 +128,22 @@ class Run:
         if out is None:
             raise BadInput("a tracker follows a run's folder, and none is named", hint=f"--out, {GRAMMAR}")
         self._follower = follower = Follower(asked, out)
+        self._heed(follower)
         try:
             yield
         finally:
             self._follower = None
             try:
                 follower.close()
-            except Exception as error:
-                self.complaint = f"the tracker {asked} broke: {error}"
+            except Exception as error:  # whatever the tool raises: the work is done
+                self.complain(f"the tracker {asked} broke: {error}")
+            self._heed(follower)
+
+    def _heed(self, follower: Follower) -> None:
+        """Take over what a follower has to say."""
+        for note in follower.notes:
+            if note not in self.complaints:
+                self.complain(note)
 
     def _poll(self, follower: Follower) -> None:
         record = self.record
@@ -126,7 +152,8 @@ class Run:
             follower.poll({name: getattr(record, name) for name in names})
         except Exception as error:  # what shows a curve must not end the work
             self._follower = None
-            self.complaint = f"the tracker {follower.asked} broke: {error}"
+            self.complain(f"the tracker {follower.asked} broke: {error}")
+        self._heed(follower)
 
     def _gauges(self) -> None:
         if self.telemetry is None:
@@ -154,6 +181,13 @@ class Run:
         if self.telemetry is not None:
             self.telemetry.rollouts(ends)
             self.telemetry.errors(kinds)
+
+    def shows(self, roster: Roster) -> None:
+        """Workers that the record is to show from now on."""
+        with self._lock:
+            if roster not in self._rosters:
+                self._rosters.append(roster)
+            self._news = True
 
     def saved(self, where: str | None) -> None:
         """Something was stored for good."""
@@ -196,7 +230,7 @@ class Run:
         if not self._keep:
             return
         self._write()
-        if self.complaint is None:
+        if not self._given_up:
             prune(self._clock())
             self._beat = threading.Thread(target=self._live, name="ramify-record", daemon=True)
             self._beat.start()
@@ -211,10 +245,23 @@ class Run:
             self._news, self._written = False, self._clock()
             self.record.updated = self._written
             self._checkpoint()
+            self._workers()
             try:
                 write_record(self.record)
             except OSError as error:
-                self.complaint = f"no record is kept: {error.strerror}"
+                if not self._given_up:
+                    self.complain(f"no record is kept: {error.strerror}")
+                self._given_up = True
+
+    def _workers(self) -> None:
+        """What the workers do: they tell their own process, which tells it here."""
+        if not self._rosters:
+            return
+        forgotten: Counter[str] = Counter()
+        for roster in self._rosters:
+            forgotten.update(roster.forgotten())
+        self.record.workers = [one for roster in self._rosters for one in roster.to_json()]
+        self.record.workers_together = together(self.record.workers, forgotten)
 
     def _checkpoint(self) -> None:
         """The newest entry of the run's folder of checkpoints, where it has one."""
@@ -242,7 +289,7 @@ class Run:
         if record.state == "failed" and error is not None:
             said = error.what if isinstance(error, UserError) else str(error)
             record.error = f"{type(error).__name__}: {said}"
-        if self._keep and self.complaint is None:
+        if self._keep and not self._given_up:
             self._write()
 
 

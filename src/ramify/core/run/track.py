@@ -221,7 +221,8 @@ class Follower:
     """Tells a tracker what a run writes of its steps, so that the run itself knows of no tracker.
 
     It reads the lines of the run's curve files as they come. Where a run has none, it is told progress.
-    What it has told is kept beside them, so that a resumed run goes on where it stopped.
+    What it has told is kept beside them, so that a resumed run goes on where it stopped. ``notes`` says what
+    the user should know of: files that are damaged.
 
     Raises:
         BadInput, MissingExtra: no such tracker, or it is not installed.
@@ -230,6 +231,7 @@ class Follower:
     def __init__(self, asked: str, out: Path) -> None:
         name, _ = parse_track(asked)
         out.mkdir(parents=True, exist_ok=True)
+        self.notes: list[str] = []
         self._marker = out / f".track-{name}.json"
         known = self._known(asked)
         self.asked = asked
@@ -239,13 +241,29 @@ class Follower:
         self.tracker = open_tracker(asked, out, known["handle"])
 
     def _known(self, asked: str) -> Json:
+        """What an earlier one kept; nothing where there was none, or it told somebody else."""
+        nothing: Json = {"asked": asked, "handle": None, "told": {}}
         try:
-            known: Json = json.loads(self._marker.read_text(encoding="utf-8"))
-            if known["asked"] == asked:
-                return known
-        except (OSError, ValueError, KeyError):
-            pass
-        return {"asked": asked, "handle": None, "told": {}}
+            known = _checked(json.loads(self._marker.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return nothing
+        except (OSError, ValueError) as error:
+            self._damaged(asked, error.strerror if isinstance(error, OSError) else str(error))
+            return nothing
+        return known if known["asked"] == asked else nothing
+
+    def _damaged(self, asked: str, why: str | None) -> None:
+        """Keep a marker that cannot be read, since it may name the run that the curve was told to."""
+        kept = self._marker.with_suffix(".damaged")
+        try:
+            self._marker.replace(kept)
+            said = f"it is kept as {kept}"
+        except OSError as error:
+            said = f"it cannot be kept ({error.strerror})"
+        self.notes.append(
+            f"{self._marker} cannot be read ({why}): {asked} is told the whole curve again, as a new run "
+            f"where it has runs; {said}"
+        )
 
     def poll(self, progress: Mapping[str, Any] | None = None) -> None:
         """Tell what is new; ``progress`` where the run writes no curve."""
@@ -265,7 +283,9 @@ class Follower:
         if size == self._read.get(file.name):
             return
         self._read[file.name] = size
-        rows = _rows(file)
+        rows, damaged = _rows(file)
+        if damaged and (note := f"{file}: lines that are no JSON are not shown: {damaged}") not in self.notes:
+            self.notes.append(note)
         told = min(self._told.get(file.name, -1), max((row["step"] for row in rows), default=-1))
         for row in rows:  # a resumed run takes back steps, and tells them again
             if row["step"] > told:
@@ -287,14 +307,29 @@ class Follower:
             self.tracker.close()
 
 
-def _rows(file: Path) -> list[Json]:
-    """Lines that say a step; one that is still being written is not there yet."""
+def _checked(known: Any) -> Json:
+    """A marker's content; ValueError where it is none."""
+    if not isinstance(known, dict) or not isinstance(known.get("asked"), str):
+        raise ValueError("it says not who was told")
+    handle, told = known.get("handle"), known.get("told")
+    fits = isinstance(told, dict) and all(type(step) is int for step in told.values())
+    if not fits or not (handle is None or isinstance(handle, str)):
+        raise ValueError("it says not what was told")
+    return known
+
+
+def _rows(file: Path) -> tuple[list[Json], str]:
+    """Lines that say a step, and the numbers of those that are damaged; the last may still be written."""
     rows: list[Json] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    damaged: list[str] = []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
         except ValueError:
-            break
+            if number < len(lines):
+                damaged.append(str(number))
+            continue
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             rows.append(row)
-    return rows
+    return rows, ", ".join(damaged)

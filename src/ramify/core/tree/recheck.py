@@ -15,6 +15,7 @@ from ramify.core.policy.inside import prompted_logprobs
 from ramify.core.tree.database import Database
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.node import Node, Step, Trajectory
+from ramify.core.tree.turn import turn_begun
 from ramify.core.tree.walks import paths, stream
 from ramify.core.types import FloatArray, IntArray
 
@@ -27,7 +28,7 @@ class _Case:
 
     node: Node
     prefix: IntArray
-    mid_turn: bool
+    before: Trajectory
 
 
 def recheck(
@@ -142,7 +143,7 @@ def _cases(db: Database, nodes: Sequence[Node]) -> tuple[list[_Case], list[Findi
             )
             continue
         if len(prefix) and node.length:
-            cases.append(_Case(node, prefix, before.leaf.kind == "action"))
+            cases.append(_Case(node, prefix, before))
     return cases, skipped
 
 
@@ -216,7 +217,7 @@ def _redraw(cases: Sequence[_Case], policy: Policy) -> Iterator[Finding]:
         return
     for group in groups.values():
         settings = Sampling.from_json(group[0].node.settings or {})
-        for case, said in zip(group, sample_all(policy, _requests(group), settings), strict=True):
+        for case, said in zip(group, sample_all(policy, _requests(group, policy), settings), strict=True):
             if np.array_equal(said.tokens, _ids(case.node)):
                 continue
             both = zip(said.tokens, _ids(case.node), strict=False)
@@ -227,7 +228,7 @@ def _redraw(cases: Sequence[_Case], policy: Policy) -> Iterator[Finding]:
             yield Finding("error", case.node.id, at, what, f"{tie}other weights or settings")
 
 
-def _requests(cases: Sequence[_Case]) -> list[Request]:
+def _requests(cases: Sequence[_Case], policy: Policy) -> list[Request]:
     requests = []
     for case in cases:
         noise, extra = case.node.noise, case.node.extra
@@ -236,10 +237,11 @@ def _requests(cases: Sequence[_Case]) -> list[Request]:
                 Request(
                     tokens=case.prefix,
                     noise=noise,
-                    mid_turn=case.mid_turn,
+                    mid_turn=case.before.leaf.kind == "action",
                     exclude_first=extra.get("excluded_first"),
                     # A turn that began before the fork had less room than its settings say.
                     max_tokens=case.node.length if case.node.finish == "length" else None,
+                    said=turn_begun(case.before, policy.encode),
                 )
             )
     return requests

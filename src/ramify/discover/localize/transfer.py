@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, final, get_args
 import numpy as np
 
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.jsonl import json_objects
+from ramify.core.jsonl import json_objects, read_utf8
 from ramify.core.stats import Interval, Test, holm, mcnemar, paired_difference, wilcoxon
 from ramify.core.stats.results import is_binary
 from ramify.core.types import Json
@@ -74,10 +74,7 @@ class RepairRun:
 
 def read_runs(file: Path) -> list[RepairRun]:
     """Runs of a file of JSON lines. Raises BadInput with the line, or where there is none."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise BadInput(f"the runs cannot be read: {error.strerror}", where=str(file)) from error
+    lines = read_utf8(file).splitlines()
     runs = [RepairRun.from_json(row, where) for where, row in json_objects(lines, str(file))]
     if not runs:
         raise BadInput("there is no run", where=str(file))

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ramify.core.errors import BadInput, CannotDo
 from ramify.core.fork.arm import prepare, run_jobs
+from ramify.core.jsonl import read_utf8
 from ramify.core.judge import Judge, MatchJudge
 from ramify.core.policy.base import Policy
 from ramify.core.policy.inside import white_box
@@ -122,7 +123,10 @@ def read_report(folder: Path) -> Json:
     file = folder / REPORT
     if not file.exists():
         raise BadInput("there is no probe run here", where=str(folder), hint="ramify probe fit --out DIR")
-    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        found: Json = json.loads(read_utf8(file))
+    except ValueError as error:
+        raise BadInput(f"this is no report of a probe run: {error}", where=str(file)) from error
     return found
 
 

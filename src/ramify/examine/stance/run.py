@@ -23,6 +23,7 @@ from pydantic import Field
 
 from ramify.core.errors import BadInput
 from ramify.core.fork.arm import recorded_settings
+from ramify.core.jsonl import read_utf8
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.open import open_policy
 from ramify.core.run.progress import Progress, silent
@@ -143,7 +144,7 @@ def open_run(
         file = Path(recipe.prompts)
         if not file.is_file():
             raise BadInput("there is no such file", where=str(file))
-        prompts = read_prompts(file.read_text(encoding="utf-8").splitlines(), str(file))
+        prompts = read_prompts(read_utf8(file).splitlines(), str(file))
     open_folder(folder, recipe)
     cases = recorded_cases(tree) if prompts is None else plant_cases(tree, acting, prompts)
     if recipe.rollouts is not None:
@@ -268,7 +269,7 @@ def _read_rates(path: Path) -> list[Rate]:
         raise BadInput(
             "there are no rates", where=str(file), hint="`ramify probe variance` writes rates.jsonl"
         )
-    return read_rates(file.read_text(encoding="utf-8").splitlines(), str(file))
+    return read_rates(read_utf8(file).splitlines(), str(file))
 
 
 def standing_json(at: Standing) -> Json:

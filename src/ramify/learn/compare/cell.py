@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from ramify.core.fork.arm import graded
 from ramify.core.grow import UUCB, grow
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.local import LocalPolicy
+from ramify.core.run.progress import Progress, silent
 from ramify.core.run.recipe import digest
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
@@ -26,6 +27,9 @@ from ramify.learn.credit.methods import credit_method
 from ramify.learn.organism import build, find, organism_for
 from ramify.learn.train.loop import Grower, TreeTraining, finished_updates, improve
 from ramify.learn.train.run import selector_named
+
+#: The stage of a cell's progress that counts what it is long by.
+UPDATES: Final = "updates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,11 @@ class Cell:
         return Curve(np.array([float(row["tokens"]) for row in rows]), np.array(success, dtype=np.float64))
 
 
-def run_cell(cell: Cell) -> None:
-    """Train and evaluate one cell; what its folder holds already is not done again."""
+def run_cell(cell: Cell, progress: Progress = silent) -> None:
+    """Train and evaluate one cell; what its folder holds already is not done again.
+
+    ``progress`` is told of rollouts, and of updates under the name :data:`UPDATES`.
+    """
     if cell.done:
         return
     # Organisms are so small that a second thread mostly waits for the first.
@@ -83,13 +90,16 @@ def run_cell(cell: Cell) -> None:
     checkpoints = cell.folder / "checkpoints"
     with Tree.open(cell.folder / "tree.db") as tree:
         done = finished_updates(checkpoints)
+        progress(UPDATES, len(done), recipe.updates, tokens=done[-1]["spent"] if done else 0)
         if not done:
             _evaluate(cell, policy, world, settings, 0, 0)
         tasks = world.tasks("train", 40 * cell.place.tasks * recipe.updates, cell.seed)
         for update in improve(
-            tree, policy, world, tasks, training_of(cell), settings, grower=arm_grower(arm, recipe, tree),
-            credit=credit_method(arm.credit), folder=checkpoints, digest=_digest(cell),
+            tree, policy, world, tasks, training_of(cell), settings, progress,
+            grower=arm_grower(arm, recipe, tree), credit=credit_method(arm.credit), folder=checkpoints,
+            digest=_digest(cell),
         ):  # fmt: skip
+            progress(UPDATES, update.number, recipe.updates, tokens=update.spent)
             if update.number % recipe.evaluate_every == 0 or update.number == recipe.updates:
                 _evaluate(cell, policy, world, settings, update.number, update.spent)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.run.recipe import digest, open_folder
 from ramify.core.types import Json
 from ramify.learn.compare.cell import Cell, run_cell
+from ramify.learn.compare.crew import Crew
 from ramify.learn.compare.recipe import CompareRecipe
 from ramify.learn.compare.table import Row, compare_arms, mean_curve
 from ramify.learn.organism import build, organism_for
@@ -43,8 +42,8 @@ def run_compare(
 ) -> Json:
     """Run what is missing of a comparison and return its summary, which ``folder/summary.json`` holds too.
 
-    ``workers`` processes of one thread each (None: one per core). An interrupt ends the workers; the
-    same call again goes on from their last checkpoints.
+    ``workers`` processes of one thread each (None: one per core). One that dies is replaced. An interrupt
+    ends them; the same call again goes on from their last checkpoints.
 
     Raises:
         BadInput: parts of the recipe do not fit one another.
@@ -73,21 +72,7 @@ def _run(cells: Sequence[Cell], workers: int, progress: Progress) -> None:
             run_cell(cell)
             _report(cells, progress)
         return
-    # Spawned, not forked: a process that has run torch's threads must not be copied.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        open_: set[Future[None]] = {pool.submit(run_cell, cell) for cell in todo}
-        while open_:
-            done, open_ = wait(open_, timeout=0.5, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-            _report(cells, progress)
-        pool.shutdown()
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
+    Crew(workers).run(todo, lambda: _report(cells, progress))
 
 
 def _report(cells: Sequence[Cell], progress: Progress) -> None:

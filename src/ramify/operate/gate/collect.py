@@ -27,6 +27,7 @@ def collect_records(
     steps: int = 3,
     known: Iterable[Record] = (),
     keep: Callable[[Record], None] | None = None,
+    failed: Callable[[ServerError], None] | None = None,
     progress: Progress = silent,
 ) -> list[Record]:
     """Records of ``draws`` chains of ``steps`` candidates for each instance.
@@ -34,9 +35,10 @@ def collect_records(
     An instance gives, for a draw's number, its writer, critics and oracle. Every critic sees every candidate,
     and the writer is told all verdicts before it refines; an episode tells it only what was bought, so the
     kernel is that of a well-informed writer. ``known`` records are not made again where a whole chain of them
-    is there; ``keep`` gets each record as it is made. A writer that fails ends its chain.
+    is there; ``keep`` gets each record as it is made. A writer that fails ends its chain, and ``failed`` is
+    told of what.
 
-    Raises: BadInput for fewer than one draw or step.
+    Raises: BadInput for fewer than one draw or step; ServerError where no writer gave anything.
     """
     if min(draws, steps) < 1:
         raise BadInput(f"{draws} draws of {steps} steps", hint="at least 1 of each")
@@ -44,18 +46,23 @@ def collect_records(
     for record in known:
         done.setdefault((record.instance, record.candidate), []).append(record)
     records: list[Record] = []
-    total, count = len(instances) * draws, 0
-    for instance, open_draw in instances.items():
-        for draw in range(draws):
-            chain = done.get((instance, str(draw)), [])
-            if len(chain) < steps:
-                chain = _chain((instance, str(draw)), open_draw(draw), digest, steps)
-                for record in chain:
-                    if keep is not None:
-                        keep(record)
-            records += chain
-            count += 1
-            progress("calibration", count, total)
+    errors: list[ServerError] = []
+    kept, told = keep or _nobody, failed or _nobody
+    places = [(instance, draw) for instance in instances for draw in range(draws)]
+    for count, (instance, draw) in enumerate(places, 1):
+        chain = done.get((instance, str(draw)), [])
+        if len(chain) < steps:
+            chain, error = _chain((instance, str(draw)), instances[instance](draw), digest, steps)
+            for record in chain:
+                kept(record)
+            errors += [] if error is None else [error]
+        records += chain
+        cut = f"{len(errors)} chains ended early: {errors[-1].what}" if errors else None
+        progress("calibration", count, len(places), waiting=cut)
+    if errors and not records:
+        raise errors[0]
+    for error in errors:
+        told(error)
     return records
 
 
@@ -68,6 +75,7 @@ def collect_file(
     unit: Unit = "utility",
     draws: int = 1,
     steps: int = 3,
+    failed: Callable[[ServerError], None] | None = None,
     progress: Progress = silent,
 ) -> list[Record]:
     """:func:`collect_records` into JSON lines with costs in ``unit``; what is in the file is not made again.
@@ -75,7 +83,7 @@ def collect_file(
     Chains that were cut short, by Ctrl-C or by a writer that failed, are made anew; chains of other instances
     stay in the file. Every line names its ``source``, so records of two writers cannot get into one file.
 
-    Raises: BadInput for a file of another source, or one that holds no records.
+    Raises: BadInput for a file of another source, or one that holds no records; ServerError as there.
     """
     kept = _whole_chains(path, source, unit, steps) if path.exists() else []
     write_jsonl(path, kept, unit, source)
@@ -85,7 +93,7 @@ def collect_file(
             out.write(record_line(record, unit, source))
 
     return collect_records(
-        instances, digest, draws=draws, steps=steps, known=kept, keep=keep, progress=progress
+        instances, digest, draws=draws, steps=steps, known=kept, keep=keep, failed=failed, progress=progress
     )
 
 
@@ -97,6 +105,10 @@ def collected_json(records: Sequence[Record]) -> Json:
         "right": sum(record.right is True for record in records),
         "unknown": sum(record.right is None for record in records),
     }
+
+
+def _nobody(told: object) -> None:
+    """Nobody listens."""
 
 
 def _whole_chains(path: Path, source: str, unit: Unit, steps: int) -> list[Record]:
@@ -120,7 +132,8 @@ def _chain(
     callables: Opened[C],
     digest: Callable[[C], str],
     steps: int,
-) -> list[Record]:
+) -> tuple[list[Record], ServerError | None]:
+    """A chain's records, and what its writer failed of where it did."""
     write, critics, verify = callables
     records: list[Record] = []
     candidate: C | None = None
@@ -128,8 +141,8 @@ def _chain(
     for step in range(steps):
         try:
             candidate, cost = write(candidate, told)
-        except ServerError:
-            break
+        except ServerError as error:
+            return records, error
         verdicts = {name: check(candidate) for name, check in critics.items()}
         truth = verify(candidate)
         prices = {GENERATE: cost, VERIFY: truth.price} | {n: v.price for n, v in verdicts.items()}
@@ -145,7 +158,7 @@ def _chain(
             )
         )
         told = tuple(Told(name, verdict) for name, verdict in verdicts.items())
-    return records
+    return records, None
 
 
 def _missing(truth: Verdict) -> str | None:

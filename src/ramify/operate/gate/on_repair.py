@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
-from ramify.core.errors import BadInput, CannotDo
+from ramify.core.errors import BadInput, CannotDo, ServerError
 from ramify.core.grow.plant import plant
 from ramify.core.policy.base import Policy as Acting
 from ramify.core.policy.base import Sampling
@@ -108,19 +108,24 @@ def collect_repairs(
     draws: int = 1,
     steps: int = 3,
     seed: int = 0,
+    failed: Callable[[ServerError], None] | None = None,
     progress: Progress = silent,
 ) -> list[Record]:
     """Calibration records of a writer on tasks of the repair world, into JSON lines; costs are in seconds.
 
-    Raises: CannotDo for another world; BadInput for a file that was collected otherwise.
+    ``failed`` is told of what a writer failed where that cut its chain short.
+
+    Raises: CannotDo for another world; BadInput for a file that was collected otherwise; ServerError where
+    the writer gave nothing at all.
     """
     place = repair_only(world)
     bench = RepairBench(tree, place, policy, settings, seed=seed)
     opened = {task.id: bench.open(task) for task in place.tasks(split, tasks, seed)}
     card = policy.card
     return collect_file(
-        path, opened, lambda one: one.digest, unit="seconds", draws=draws, steps=steps, progress=progress,
+        path, opened, lambda one: one.digest, unit="seconds", draws=draws, steps=steps, failed=failed,
         source=f"{place.name} {card.name} {(card.weights or '')[:12]} seed {seed} {settings.to_json()}",
+        progress=progress,
     )  # fmt: skip
 
 

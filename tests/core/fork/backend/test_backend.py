@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ from ramify.core.errors import BadInput, CannotDo, InternalError, WrongWeights
 from ramify.core.fork import Force, SwapPolicy, compare, fork, sweep
 from ramify.core.fork.arm import prepare, run_jobs
 from ramify.core.fork.backend import open_backend
+from ramify.core.fork.backend import worker as worker_module
 from ramify.core.fork.backend.backend import absolute
 from ramify.core.fork.backend.pool import SerialPool
 from ramify.core.fork.backend.processes import ProcessPool
@@ -22,6 +26,8 @@ from ramify.core.grow.selector import RandomNode
 from ramify.core.grow.speculate import Speculation
 from ramify.core.judge import MatchJudge
 from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.run.observe import observed
+from ramify.core.run.record import records
 from ramify.core.tree.tree import Tree
 from ramify.core.world.open import open_world
 from support.chain import PLAIN, TABLE
@@ -36,7 +42,8 @@ class Kills:
         self.backend, self.at, self.killed = backend, list(at), []
 
     def __call__(self, stage, done, total, *, tokens=None, waiting=None):
-        pids = list(self.backend.pool.alive().values())
+        # One that was killed is there until its end was heard.
+        pids = [pid for pid in self.backend.pool.alive().values() if pid not in self.killed]
         if self.at and stage == "rollouts" and done >= self.at[0] and pids:
             self.at.pop(0)
             os.kill(pids[0], signal.SIGKILL)
@@ -56,6 +63,55 @@ def test_killed_processes_lose_nothing_and_double_nothing(work, alone, processes
     assert work.export(processes, kills) == alone
     assert len(set(kills.killed)) == 4
     assert processes.retried > before
+
+
+def test_a_run_on_record_shows_its_workers_and_the_lost_one(work, alone, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    with open_backend("processes:2?unit=4") as backend, observed("grow") as run:
+        kills = Kills(backend, [8])
+        assert work.export(backend, kills) == alone
+        run._write()
+        (record,) = records()
+        shown = record.to_json()["workers"]
+        there = {one["pid"] for one in shown if one["state"] == "idle"}
+        (lost,) = (one for one in shown if one["state"] == "lost")
+        assert there <= set(backend.pool.alive().values())
+        assert lost["pid"] == kills.killed[0]
+        assert lost["why"] == "it was ended by SIGKILL"
+        assert {one["host"] for one in shown if one["state"] != "starting"} == {socket.gethostname()}
+        sums = record.workers_together
+        assert (sums["workers"], sums["lost"], sums["idle"] + sums.get("starting", 0)) == (3, 1, 2)
+        assert sums["finished"] == record.rollouts == 2 * work.draws + 16
+    assert [one["state"] for one in backend.roster.to_json()].count("ended") == 2
+
+
+def test_a_worker_at_work_says_how_far_it_is(work, alone, monkeypatch):
+    monkeypatch.setattr(worker_module, "BEAT", 0.001)
+    out, sent = io.StringIO(), []
+    monkeypatch.setattr(
+        SerialPool, "give", lambda pool, n, text: (sent.append(text), pool._given.append(text))
+    )
+    with open_backend("serial?unit=4") as backend:
+        work.export(backend)
+    worker_module.serve(1, io.StringIO("".join(text + "\n" for text in sent)), out)
+    signs = [json.loads(line[5:]) for line in out.getvalue().splitlines() if line.startswith("sign ")]
+    answers = [line for line in out.getvalue().splitlines() if not line.startswith("sign ")]
+    assert len(answers) == 1 + len(sent)
+    assert signs
+    assert all(0 <= sign["unit"] <= len(sent) and 0 <= sign["done"] <= 4 for sign in signs)
+    assert [sign["unit"] for sign in signs] == sorted(sign["unit"] for sign in signs)
+
+
+def test_signs_of_life_never_count_for_another_unit(processes):
+    processes.pool.start()
+    while not processes.pool.idle():
+        processes.pool.wait(1.0)
+    number = processes.pool.idle()[0]
+    member = processes.pool._members[number]
+    member.sign, member.units = {"unit": 3, "done": 2}, 3
+    assert processes.pool.signs()[number].done == 2
+    member.units = 4
+    assert processes.pool.signs()[number].done is None
 
 
 def test_the_size_of_units_changes_nothing(work, alone):

@@ -6,6 +6,8 @@ import builtins
 import os
 import re
 import signal
+import socket
+import time
 
 import pytest
 
@@ -68,6 +70,18 @@ def test_two_nodes_give_the_bytes_of_one_worker(work, alone, backend):
     assert len(set(backend.pool.alive().values())) == 2
 
 
+def test_actors_at_work_give_signs_of_life(backend):
+    pool = backend.pool
+    before = {number: sign.at for number, sign in pool.signs().items()}
+    assert len(before) == 2
+    for _ in range(300):
+        pool.wait(0.1)
+        if all(sign.at > before[number] and sign.done == 0 for number, sign in pool.signs().items()):
+            return
+        time.sleep(0.1)
+    pytest.fail("no sign of life within half a minute")
+
+
 def test_a_killed_worker_and_a_killed_node_lose_nothing_and_double_nothing(
     work, alone, backend, cluster, capsys
 ):
@@ -83,6 +97,11 @@ def test_a_killed_worker_and_a_killed_node_lose_nothing_and_double_nothing(
 
     assert work.export(backend, kill) == alone
     assert killed == ["worker", "node"]
+    shown = backend.roster.to_json()
+    lost = [one for one in shown if one["state"] == "lost"]
+    assert lost[0]["why"].startswith("ActorDiedError")
+    assert {one["pid"] for one in shown if one["state"] == "idle"} <= set(backend.pool.alive().values())
+    assert all(one["host"] == socket.gethostname() for one in lost)
     assert backend.retried > before  # the node's worker may have been idle
     assert not re.search("raylet", capsys.readouterr().out)
 

@@ -10,6 +10,7 @@ from ramify.core.errors import BadInput, CannotDo, InternalError, ReplayDiverged
 from ramify.core.fork.backend.pool import Died, Done, Starts
 from ramify.core.fork.backend.schedule import LIVES, Lost, Schedule
 from ramify.core.fork.backend.unit import Unit
+from ramify.core.run.workers import Roster, Sign, together
 
 
 class Fake:
@@ -32,6 +33,9 @@ class Fake:
 
     def alive(self):
         return {w: 1000 + w for w in self._workers}
+
+    def signs(self):
+        return {w: Sign(float(w), 1000 + w, "here") for w in self._workers}
 
     def give(self, worker, text):
         assert worker not in self._given
@@ -135,6 +139,25 @@ def test_errors_whose_own_arguments_differ_come_back_as_their_parent():
 def test_a_unit_that_breaks_our_code_is_a_bug_with_its_traceback():
     with pytest.raises(InternalError, match="line 3"):
         run(Fake(1, answer=lambda d: {"broken": "Traceback: line 3"}), units(1))
+
+
+def test_the_roster_knows_who_did_what_and_who_was_lost():
+    failed = {"fork": "f", "draw": 5, "leaf": None, "end": "error", "error": "no"}
+    pool = Fake(
+        2,
+        order=lambda n: n - 1,
+        deadly=lambda draws, attempt: draws[0] == 4 and attempt == 1,
+        answer=lambda draws: {"tokens": 10, "draws": [failed] if draws[0] == 4 else []},
+    )
+    roster = Roster(clock=lambda: 7.0)
+    list(Schedule(pool, units(3), roster=roster, title=lambda u: f"unit {u.draws[0][0]}").results(
+        lambda: False, lambda: None))  # fmt: skip
+    lost = next(one for one in roster.to_json() if one["state"] == "lost")
+    assert (lost["worker"], lost["pid"], lost["host"], lost["why"]) == (1, 1001, "here", "killed")
+    assert (lost["task"], lost["done"], lost["total"], lost["since"]) == ("unit 4", 0, 4, 7.0)
+    assert together(roster.to_json()) == {
+        "workers": 3, "idle": 2, "lost": 1, "tasks": 3, "finished": 12, "tokens": 30, "errors": 1,
+    }  # fmt: skip
 
 
 def test_what_is_waited_for_is_said_in_words():

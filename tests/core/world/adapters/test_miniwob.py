@@ -225,6 +225,15 @@ def test_clock_and_chance_are_the_pages_own_and_forks_are_exact(html):
 
 
 @real
+def test_frames_come_at_the_same_times_however_long_the_browser_took(html):
+    world = opened(html, "frames")
+    for _ in range(3):
+        episode = world.start(world.tasks("train", 1)[0], 0)
+        assert episode.first.text == "task Watch.\n1 p name 16048 1577923200048"
+        episode.close()
+
+
+@real
 def test_pages_that_are_left_or_loaded_anew_end_too(html):
     world = opened(html, "leave", "&turns=3&pace=10")
     task = world.tasks("train", 1)[0]
@@ -271,3 +280,92 @@ def test_the_packages_own_pages():
     ]
     assert episode.step("click 1").reward == 1.0
     episode.close()
+
+
+def number_of(text, role, name):
+    """The number of the element of a role and a name."""
+    wanted = f'"{name}"' if re.search(r"[\s\"#]", name) else name
+    found = re.search(rf"^(\d+) {role} name {re.escape(wanted)}(?: |$)", text, re.MULTILINE)
+    assert found, (role, name, text)
+    return found[1]
+
+
+def asked(text, pattern):
+    found = re.search(pattern, text.split("\n")[0])
+    assert found, text
+    return found.groups()
+
+
+def boxes(text):
+    (names,) = asked(text, r"Select (.*) and click Submit")
+    clicks = [f"click {number_of(text, 'checkbox', one)}" for one in names.split(", ") if one != "nothing"]
+    return [*clicks, f"click {number_of(text, 'button', 'Submit')}"]
+
+
+def option(text):
+    (name,) = asked(text, r"Select (.*) and click Submit")
+    return [f"click {number_of(text, 'radio', name)}", f"click {number_of(text, 'button', 'Submit')}"]
+
+
+def listed(text):
+    (name,) = asked(text, r"Select (.*) from the list")
+    return [f"select 1: {name}", f"click {number_of(text, 'button', 'Submit')}"]
+
+
+def clicked(role, pattern):
+    return lambda text: [f"click {number_of(text, role, asked(text, pattern)[0])}"]
+
+
+def fields(pattern, *order):
+    """Write what is asked for into the fields in order, and press the last button."""
+
+    def solution(text):
+        said = asked(text, pattern)
+        places = re.findall(r"^(\d+) textbox", text, re.MULTILINE)
+        button = re.findall(r"^(\d+) button", text, re.MULTILINE)[-1]
+        return [
+            *(f"type {place}: {said[one]}" for place, one in zip(places, order, strict=True)),
+            f"click {button}",
+        ]
+
+    return solution
+
+
+#: A solution for each page, from what is seen first.
+SOLUTIONS = {
+    "click-test": lambda text: ["click 1"],
+    "click-test-2": lambda text: ["click 1"],
+    "click-button": clicked("button", r'the "(.*)" button'),
+    "click-link": clicked("span", r'the link "(.*)"'),
+    "click-tab": clicked("link", r"Click on (Tab #\d+)"),
+    "click-dialog": lambda text: [f"click {number_of(text, 'button', 'Close')}"],
+    "click-checkboxes": boxes,
+    "click-option": option,
+    "choose-list": listed,
+    "focus-text": lambda text: ["click 1"],
+    "login-user": fields(r'username "(.*)" and the password "(.*)" into', 0, 1),
+    "enter-text": fields(r'Enter "(.*)" into', 0),
+    "enter-password": fields(r'password "(.*)" into both', 0, 0),
+}
+
+
+@real
+@packaged
+@pytest.mark.parametrize("page", SOLUTIONS)
+def test_the_packages_pages_are_solved_missed_and_forked(page):
+    world = open_world(f"miniwob:{page}?turns=9")
+    task = world.tasks("train", 1)[0]
+    episode = world.start(task, 0)
+    actions = SOLUTIONS[page](episode.first.text)
+    seen = [episode.step(action) for action in actions]
+    assert (seen[-1].done, seen[-1].reward) == (True, 1.0), (episode.first.text, actions, seen)
+    assert all("invalid" not in one.info for one in seen)
+    back, _ = resume(world, task, 0, actions[:-1], [one.text for one in seen[:-1]])
+    assert back.step(actions[-1]) == seen[-1]
+    brief = open_world(f"miniwob:{page}?turns=3")
+    late = brief.start(brief.tasks("train", 1)[0], 0)
+    missed = [late.step(action) for action in ("click at 159 209", "sing", "wait")]
+    assert missed[1].info["invalid"]
+    assert (missed[-1].done, missed[-1].reward) == (True, -1.0)
+    for one in (episode, back, late):
+        one.close()

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -17,83 +21,79 @@ from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree.tree import Tree
 from ramify.core.world import Episode, World, open_world
 from ramify.core.world.adapters import scienceworld as adapter
+from ramify.core.world.adapters import scienceworld_java as java
+from ramify.core.world.adapters.scienceworld_java import SimulatorBroken, State
+from ramify.core.world.dice import Dice
 from ramify.core.world.open import task_from_json, task_to_json
 
 HERE = find_spec("scienceworld") is not None and shutil.which("java") is not None
 real = pytest.mark.skipif(not HERE, reason="pip install 'ramify[scienceworld]', and Java")
 
 
-class Server:
-    """Answers like the simulator's Java side: a counter that a word moves on."""
-
-    def __init__(self, noisy: bool) -> None:
-        self.noisy, self.at, self.asked = noisy, 0, 0
-
-    def reset(self) -> None:
-        self.at = 0
-
-    def step(self, action: str) -> str:
-        self.asked += 1
-        self.at += action == "on"
-        return f"{action}: at {self.at}" + (f", {self.asked}" if self.noisy else "")
-
-    def getScore(self) -> float:  # noqa: N802
-        return self.at / 4
-
-    def getCompleted(self) -> bool:  # noqa: N802
-        return self.at >= 4
-
-    def freeActionLook(self) -> str:  # noqa: N802
-        return f"look {self.at}"
-
-    def freeActionInventory(self) -> str:  # noqa: N802
-        return "nothing"
-
-
 class Simulator:
-    """The package's class, as far as the adapter uses it."""
+    """Answers like the simulator: a counter that a word moves on, and a number by chance."""
 
     made = 0
+    ended = 0
+    #: The words at which it ends, once each.
+    deadly: ClassVar[list[str]] = []
 
     def __init__(self, noisy: bool = False) -> None:
         type(self).made += 1
-        self.server = Server(noisy)
+        self.noisy, self.at, self.asked, self.usable, self.chance = noisy, 0, 0, True, ()
+
+    def alive(self) -> bool:
+        return self.usable
+
+    def seed(self, *parts: object) -> None:
+        self.chance = parts
 
     def load(self, task: str, variation: int, simplify: str, gold: bool = False) -> None:
         if simplify == "harder":
             raise ValueError("Unknown simplification")
-        self.server.reset()
+        self.at = 0
 
-    def get_variations_train(self) -> list[int]:
-        return [0, 1, 2, 3]
+    def tell(self, action: str) -> str:
+        self.asked += 1
+        if action in self.deadly:
+            self.deadly.remove(action)
+            self.usable = False
+            raise SimulatorBroken("it ended, with status -9")
+        self.at += action == "on"
+        if action == "roll":
+            return f"rolled {Dice(*self.chance).below(1000)}"
+        return f"{action}: at {self.at}" + (f", {self.asked}" if self.noisy else "")
 
-    def get_variations_dev(self) -> list[int]:
-        return [4, 5]
+    def state(self) -> State:
+        return State(25 * self.at, self.at >= 4, f"look {self.at}", "nothing")
 
-    def get_variations_test(self) -> list[int]:
-        return [6]
+    def words(self) -> tuple[str, list[str]]:
+        return "Task Description:\nGo on.", ["look around", "on"]
 
-    def get_task_description(self) -> str:
-        return "Task Description:\nGo on."
+    def variations(self) -> tuple[list[int], list[int], list[int]]:
+        return [0, 1, 2, 3], [4, 5], [6]
 
-    def get_possible_actions(self) -> list[str]:
-        return ["on", "look around"]
+    def gold(self) -> tuple[str, ...]:
+        return ("on",) * 4
 
-    def get_gold_action_sequence(self) -> list[str]:
-        return ["on"] * 4
-
-    def close(self) -> None:
-        pass
+    def end(self) -> None:
+        self.usable = False
+        type(self).ended += 1
 
 
 @pytest.fixture
 def imitated(monkeypatch):
     names = SimpleNamespace(constants=SimpleNamespace(ID2TASK={"1-1": "boil", "1-2": "melt"}))
-    monkeypatch.setattr(adapter, "_library", lambda: names)
-    monkeypatch.setattr(adapter, "_simulator", Simulator)
-    monkeypatch.setattr(adapter, "_POOL", adapter._Seats())
+    monkeypatch.setattr(java, "library", lambda: names)
+    monkeypatch.setattr(java, "Simulator", Simulator)
+    monkeypatch.setattr(java, "POOL", java.Seats())
     monkeypatch.setattr(adapter, "version", lambda name: "0")
     monkeypatch.setattr(Simulator, "made", 0)
+    monkeypatch.setattr(Simulator, "ended", 0)
+    monkeypatch.setattr(Simulator, "deadly", [])
+    adapter._told.cache_clear()
+    yield
+    adapter._told.cache_clear()
 
 
 def test_variations_are_tasks_and_the_packages_parts_are_the_splits(imitated):
@@ -125,7 +125,7 @@ def test_scores_are_fractions_given_once(imitated):
     late = world.start(task, 0)
     assert [late.step(word).reward for word in ("on", "sit", "sit", "sit", "sit", "sit")][-1] == 0.25
     failed = world.start(task, 0)
-    failed._sim.server.getScore = lambda: -1.0
+    failed._sim.state = lambda: State(-100, False, "", "")
     last = failed.step("on")
     assert (last.done, last.reward, last.info["score"]) == (True, 0.0, -100)
 
@@ -138,20 +138,20 @@ def test_more_episodes_than_seats_take_turns(imitated):
         for number, episode in enumerate(episodes):
             word = "on" if number % 2 else "sit"
             assert episode.step(word).text == f"{word}: at {turn if number % 2 else 0}"
-    assert Simulator.made == adapter.SEATS
+    assert Simulator.made == java.SEATS
     for episode in episodes:
         episode.close()
-    assert len(adapter._POOL.idle) == adapter.SEATS
-    assert not adapter._POOL.held
+    assert len(java.POOL.idle) == java.SEATS
+    assert not java.POOL.held
     dropped = world.start(task, 0)
     del dropped, episode, episodes
     world.start(task, 0).close()
-    assert Simulator.made == adapter.SEATS
+    assert Simulator.made == java.SEATS
 
 
 def test_a_simulator_that_answers_otherwise_is_caught(imitated, monkeypatch):
-    monkeypatch.setattr(adapter, "SEATS", 1)
-    monkeypatch.setattr(adapter, "_simulator", lambda: Simulator(noisy=True))
+    monkeypatch.setattr(java, "SEATS", 1)
+    monkeypatch.setattr(java, "Simulator", lambda: Simulator(noisy=True))
     world = open_world("scienceworld:boil")
     task = world.tasks("train", 1)[0]
     one, two = world.start(task, 0), world.start(task, 0)
@@ -179,14 +179,144 @@ def test_bad_specifications_are_refused(imitated, spec, match):
 
 
 def test_tasks_of_another_kind_are_refused(imitated):
-    task = open_world("scienceworld:boil").tasks("train", 1)[0]
+    world = open_world("scienceworld:boil")
+    task = world.tasks("train", 1)[0]
     with pytest.raises(BadInput, match="boil"):
         open_world("scienceworld:melt").start(task, 0)
+    for number in (7, -1, "0", True, None):
+        with pytest.raises(BadInput, match="no variation"):
+            world.start(replace(task, data={**task.data, "variation": number}), 0)
+
+
+def test_chance_is_that_of_the_seed_and_the_turn(imitated):
+    world = open_world("scienceworld:boil")
+    task = world.tasks("train", 1)[0]
+
+    def rolled(seed, words, other=None):
+        episode = world.start(task, seed)
+        seen = []
+        for turn, word in enumerate(words):
+            if turn == 2 and other is not None:
+                episode.reseed(other)
+            seen.append(episode.step(word).text)
+        episode.close()
+        return seen
+
+    words = ["roll"] * 4
+    assert rolled(3, words) == rolled(3, words)
+    assert len(set(rolled(3, words))) > 1
+    assert rolled(3, words)[2:] == rolled(3, ["sit", "sit", "roll", "roll"])[2:]
+    assert rolled(3, words) != rolled(4, words)
+    assert rolled(3, words, 4) == rolled(3, words)[:2] + rolled(4, words)[2:]
+
+
+def test_a_simulator_that_ends_is_replaced_and_its_episode_replayed(imitated):
+    world = open_world("scienceworld:boil")
+    task = world.tasks("train", 1)[0]
+    episode = world.start(task, 1)
+    before = [episode.step(word).text for word in ("roll", "on")]
+    episode.reseed(2)
+    Simulator.deadly.append("bang")
+    assert episode.step("bang").text == "bang: at 1"
+    assert (Simulator.made, Simulator.ended) == (2, 1)
+    episode._sim.usable = False  # it is gone between two turns
+    again = episode.step("roll").text
+    assert (Simulator.made, Simulator.ended) == (3, 2)
+    other = world.start(task, 1)
+    assert [other.step(word).text for word in ("roll", "on")] == before
+    other.reseed(2)
+    assert [other.step(word).text for word in ("bang", "roll")] == ["bang: at 1", again]
+
+
+def test_an_action_at_which_every_simulator_ends_breaks_its_episode_only(imitated):
+    world = open_world("scienceworld:boil")
+    task = world.tasks("train", 1)[0]
+    one, two = world.start(task, 0), world.start(task, 0)
+    Simulator.deadly += ["bang", "bang"]
+    with pytest.raises(SimulatorBroken, match="status -9"):
+        one.step("bang")
+    assert two.step("on").text == "on: at 1"
+    one.close()
+    assert one.step("on").text == "on: at 1"
+    one.close()
+    two.close()
+    java.POOL.close()
+    assert Simulator.made == Simulator.ended
+    assert java.POOL.idle == []
+
+
+def test_a_simulator_that_ends_at_a_question_is_said_plainly(imitated, monkeypatch):
+    world = open_world("scienceworld:boil")
+
+    def gone(self):
+        self.usable = False
+        raise SimulatorBroken("it ended, with status 1")
+
+    monkeypatch.setattr(Simulator, "words", gone)
+    with pytest.raises(CannotDo, match="status 1") as told:
+        world.tasks("train", 1)
+    assert told.value.hint == "run the same command again"
+    assert Simulator.ended == 1
+
+
+def test_a_fork_of_the_process_leaves_the_simulators_to_it(imitated, monkeypatch):
+    world = open_world("scienceworld:boil")
+    world.start(world.tasks("train", 1)[0], 0).close()
+    pool = java.POOL
+    assert len(pool.idle) == 1
+    pool.process = -1
+    pool.close()
+    assert Simulator.ended == 0
+    pool.idle = [Simulator()]
+    pool.borrow()
+    assert (Simulator.made, Simulator.ended, pool.process) == (3, 0, os.getpid())
+
+
+def test_interruptions_are_found_behind_what_fails_after_them():
+    stop = KeyboardInterrupt()
+    late = AttributeError("no such socket")
+    late.__context__ = stop
+    wrapped = RuntimeError("could not send")
+    wrapped.__context__ = late
+    assert java._stopped(wrapped) is stop
+    assert java._stopped(stop) is stop
+    assert java._stopped(RuntimeError("alone")) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ("echo garbage; exec sleep 60", "garbage"),
+        ("echo no heap >&2; exit 3", "no heap"),
+        ("exit 3", "status 3"),
+    ],
+)
+def test_a_java_that_does_not_start_is_said_plainly(tmp_path, monkeypatch, body, match):
+    fake = tmp_path / "java"
+    fake.write_text(f"#!/bin/sh\n{body}\n")
+    fake.chmod(0o755)
+    package = SimpleNamespace(constants=SimpleNamespace(JAR_PATH="x.jar", BASEPATH=str(tmp_path)))
+    monkeypatch.setattr(java, "java", lambda: str(fake))
+    monkeypatch.setattr(java, "library", lambda: package)
+    pytest.importorskip("py4j")
+    with pytest.raises(CannotDo, match=match):
+        java.start()
+
+
+def test_java_is_that_of_its_home_or_the_paths(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java.java() is None
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "java"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert java.java() == str(program)
 
 
 def test_without_java_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scienceworld", SimpleNamespace())
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(java, "java", lambda: None)
     with pytest.raises(CannotDo, match="default-jre"):
         open_world("scienceworld:boil")
 
@@ -224,6 +354,25 @@ assert "No known action" in world.start(task, 0).step("sing a song").text
 back, origin = resume(world, task, 0, gold[:9], [s.text for s in seen[:9]])
 assert origin == "replayed"
 assert [back.step(action).text for action in gold[9:14]] == [s.text for s in seen[9:14]]
+import os, signal
+back._sim._env._gateway.java_process.send_signal(signal.SIGKILL)
+assert [back.step(action).text for action in gold[14:16]] == [s.text for s in seen[14:16]]
+live = open_world("scienceworld:find-animal")
+task = live.tasks("train", 1)[0]
+walk = ["go to hallway", "go to kitchen", "go to outside", "look around", "wait", "look around"]
+def texts(seed):
+    episode = live.start(task, seed)
+    return [episode.step(action).text for action in walk]
+assert texts(1) == texts(1)
+from ramify.core.world.adapters import scienceworld_java as java
+sim = java.Simulator()
+try:
+    sim._asked(lambda: sim._env._gateway.jvm.java.util.ArrayList().get(3))
+except java.SimulatorBroken as error:
+    print(error)
+assert not sim.alive()
+sim.end()
 """
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.fullmatch(r"ScienceWorld's simulator broke: java\.lang\.IndexOutOfBounds.*3.*\n", told.stdout)

@@ -314,3 +314,14 @@ def test_a_sum_whose_terms_cancel_may_be_added_in_another_order(tmp_path: Path) 
         assert (vector.ok, vector.why) == (True, "")
         wrong = opened.check(Candidate(source.replace("= s;", "= s * 1.001f;"), ("-O2",)))
         assert (wrong.ok, wrong.stage) == (False, "check")
+
+
+def test_a_calibration_that_may_not_be_read_is_said_and_one_that_is_damaged_is_measured_again(tmp_path):
+    file = calibration.calibration_path(tmp_path)
+    assert load_calibration(tmp_path) is None
+    file.write_text("{")
+    assert load_calibration(tmp_path) is None
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(BadInput, match="the calibration cannot be read: Is a directory"):
+        load_calibration(tmp_path)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
@@ -24,6 +25,7 @@ from ramify.core.policy.base import Policy
 from ramify.core.policy.open import open_policy
 from ramify.core.run.interrupt import Interrupt
 from ramify.core.run.progress import Progress, silent
+from ramify.core.run.workers import Roster
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import DrawRecord
 from ramify.core.tree.tree import Tree
@@ -53,6 +55,7 @@ class Backend:
     unit: int = UNIT
     opened: dict[str, Policy] = field(default_factory=dict)
     retried: int = 0
+    roster: Roster = field(default_factory=Roster)
     _specs: dict[int, tuple[str, object]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -66,6 +69,7 @@ class Backend:
     def close(self) -> None:
         """End the workers."""
         self.pool.close()
+        self.roster.end()
 
     def open(self, spec: str) -> Policy:
         """The policy that a name stands for, here and on the workers."""
@@ -122,7 +126,8 @@ class Backend:
             _register(job, judge)
         used = {job.record.id: Used() for job in jobs}
         done, total = 0, sum(len(unit.draws) for unit in units)
-        schedule = Schedule(self.pool, units)
+        self.roster.open()
+        schedule = Schedule(self.pool, units, roster=self.roster, title=partial(_title, jobs, stage))
 
         def tell() -> None:
             waiting = schedule.waiting if done < total else None
@@ -199,6 +204,13 @@ def _share(text: str, spec: str) -> float:
     if not 0 <= value < float("inf"):
         raise BadInput(f"gpus is {text!r}; it must be 0 or more", where=spec, hint=GRAMMAR)
     return value
+
+
+def _title(jobs: Sequence[Job], stage: str, unit: Unit) -> str:
+    """A unit for people: what is done, of which arm, and which draws."""
+    first, last = unit.draws[0][0], unit.draws[-1][0]
+    which = f"draw {first}" if first == last else f"draws {first}-{last}"
+    return f"{stage} {jobs[unit.job].record.id[:8]} {which}"
 
 
 def _tree(job: Job) -> Tree:

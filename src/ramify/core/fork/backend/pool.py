@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeAlias, final
 from ramify.core.errors import CannotDo
 from ramify.core.fork.backend.worker import Worker
 from ramify.core.policy.base import Policy
+from ramify.core.run.workers import Sign
 
 #: Workers that may die one after another before any of them has begun to work.
 _STARTS: Final = 6
@@ -53,6 +54,10 @@ class Pool(Protocol):
 
     def alive(self) -> dict[int, int]:
         """Process ids of the workers that have begun, on whatever machine, by number."""
+        ...
+
+    def signs(self) -> dict[int, Sign]:
+        """The last sign of life of every worker, also of one that has not begun yet."""
         ...
 
     def give(self, worker: int, text: str) -> None:
@@ -118,6 +123,10 @@ class SerialPool:
     def alive(self) -> dict[int, int]:
         """This process."""
         return {} if self._worker is None else {0: int(self._worker.hello()["pid"])}
+
+    def signs(self) -> dict[int, Sign]:
+        """None: this process's own are the run's."""
+        return {}
 
     def give(self, worker: int, text: str) -> None:
         """Keep the unit until :meth:`wait`."""

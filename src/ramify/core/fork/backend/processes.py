@@ -10,11 +10,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
 from ramify.core.fork.backend.pool import Died, Done, Event, Starts
+from ramify.core.fork.backend.worker import SIGN
+from ramify.core.run.workers import Sign
+from ramify.core.types import Json
 
 _PROGRAM: Final = "from ramify.core.fork.backend.worker import main"
 
@@ -22,12 +26,16 @@ _PROGRAM: Final = "from ramify.core.fork.backend.worker import main"
 @final
 @dataclass(slots=True)
 class _Member:
-    """A process; ``pid`` once it has said that it can work."""
+    """A process; ``pid`` once it has said that it can work, ``heard`` when it last said anything."""
 
     process: subprocess.Popen[str]
-    reader: threading.Thread
+    heard: float
+    reader: threading.Thread | None = None
     pid: int | None = None
+    host: str | None = None
     busy: bool = False
+    units: int = 0
+    sign: Json = field(default_factory=dict)
 
 
 @final
@@ -60,14 +68,18 @@ class ProcessPool:
             # Ctrl-C is for the driver, which lets its workers finish.
             start_new_session=True,
         )
-        reader = threading.Thread(target=self._listen, args=(number, process), daemon=True)
-        self._members[number] = _Member(process, reader)
-        reader.start()
+        member = self._members[number] = _Member(process, time.time())
+        member.reader = threading.Thread(target=self._listen, args=(number, member), daemon=True)
+        member.reader.start()
 
-    def _listen(self, number: int, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            self._said.put((number, line))
+    def _listen(self, number: int, member: _Member) -> None:
+        assert member.process.stdout is not None
+        for line in member.process.stdout:
+            member.heard = time.time()
+            if not line.startswith(SIGN):
+                self._said.put((number, line))
+            elif line.endswith("\n"):  # else its writer died over it
+                member.sign = json.loads(line.removeprefix(SIGN))
         self._said.put((number, None))
 
     def idle(self) -> list[int]:
@@ -78,11 +90,19 @@ class ProcessPool:
         """Process ids of those that have begun."""
         return {n: member.pid for n, member in self._members.items() if member.pid is not None}
 
+    def signs(self) -> dict[int, Sign]:
+        """When each process last said anything, and the draws of its unit that it said were done."""
+        return {
+            n: Sign(m.heard, m.pid, m.host, m.sign.get("done") if m.sign.get("unit") == m.units else None)
+            for n, m in self._members.items()
+        }
+
     def give(self, worker: int, text: str) -> None:
         """Send a unit. A process that dies meanwhile is heard of in :meth:`wait`."""
         member = self._members[worker]
         assert member.process.stdin is not None
         member.busy = True
+        member.units += 1
         try:
             member.process.stdin.write(text + "\n")
             member.process.stdin.flush()
@@ -120,7 +140,8 @@ class ProcessPool:
             self._begin()
             return Died(number, why)
         if member.pid is None:
-            member.pid = int(json.loads(line)["pid"])
+            hello = json.loads(line)
+            member.pid, member.host = int(hello["pid"]), str(hello["host"])
             self._starts.began()
             return None
         member.busy = False
@@ -140,7 +161,8 @@ class ProcessPool:
 
 
 def _close(member: _Member) -> None:
-    member.reader.join()
+    if member.reader is not None:
+        member.reader.join()
     for stream in (member.process.stdin, member.process.stdout):
         assert stream is not None
         try:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, final
 
 from ramify.core.errors import MissingExtra, ServerError
 from ramify.core.fork.backend.pool import Died, Done, Event, Starts
 from ramify.core.fork.backend.worker import Worker
+from ramify.core.run.record import BEAT
+from ramify.core.run.workers import Sign
+from ramify.core.types import Json
 
 _DEATHS: Final = "A worker died or was killed|Raylet is terminated|The node with node id|marked dead"
 
@@ -39,7 +44,29 @@ class _Member:
 
     actor: Any
     waiting: Any
+    heard: float
     pid: int | None = None
+    host: str | None = None
+    units: int = 0
+    sign: Json = field(default_factory=dict)
+
+
+@final
+class Board:
+    """An actor that keeps the workers' signs of life: a worker at work answers no call."""
+
+    def __init__(self) -> None:
+        self._signs: dict[int, Json] = {}
+        self._count = 0
+
+    def put(self, worker: int, sign: Json) -> None:
+        """Keep a sign; its number tells it from the one before."""
+        self._count += 1
+        self._signs[worker] = sign | {"number": self._count}
+
+    def read(self) -> dict[int, Json]:
+        """The last sign of every worker."""
+        return self._signs
 
 
 @final
@@ -60,6 +87,9 @@ class RayPool:
     _number: int = 0
     _ray: Any = None
     _ours: bool = False
+    _board: Any = None
+    _read: Any = None
+    _asked: float = 0.0
 
     @property
     def size(self) -> int:
@@ -95,6 +125,8 @@ class RayPool:
                 ) from error
             self._ours = True
         self._ray = ray
+        # It needs no processor, and one that goes down with its node begins again, empty, on another.
+        self._board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
 
     def _room(self) -> int:
         has = self._ray.cluster_resources()
@@ -109,8 +141,9 @@ class RayPool:
             num_cpus=self.threads, num_gpus=self.gpus, max_restarts=0, max_task_retries=0,
             scheduling_strategy="SPREAD",
         )(Worker)  # fmt: skip
-        actor = kind.remote(self.threads, path=tuple(sys.path))
-        self._members[number] = _Member(actor, actor.hello.remote())
+        report = partial(_put, self._board, number)
+        actor = kind.remote(self.threads, path=tuple(sys.path), report=report)
+        self._members[number] = _Member(actor, actor.hello.remote(), time.time())
 
     def idle(self) -> list[int]:
         """Actors that can take a unit now."""
@@ -120,9 +153,35 @@ class RayPool:
         """Process ids of the actors that have begun, on their nodes."""
         return {n: member.pid for n, member in self._members.items() if member.pid is not None}
 
+    def signs(self) -> dict[int, Sign]:
+        """When each actor was last heard of, and the draws of its unit that it said were done."""
+        self._look()
+        return {
+            n: Sign(m.heard, m.pid, m.host, m.sign.get("done") if m.sign.get("unit") == m.units else None)
+            for n, m in self._members.items()
+        }
+
+    def _look(self) -> None:
+        """Ask the board now and then, without waiting for it."""
+        now = time.time()
+        if self._read is None and now - self._asked >= BEAT / 2:
+            self._read, self._asked = self._board.read.remote(), now
+        if self._read is None or not self._ray.wait([self._read], timeout=0)[0]:
+            return
+        read, self._read = self._read, None
+        try:
+            signs = self._ray.get(read)
+        except self._ray.exceptions.RayError:  # it is beginning again elsewhere: asked again next time
+            return
+        for number, sign in signs.items():
+            member = self._members.get(number)
+            if member is not None and sign["number"] != member.sign.get("number"):
+                member.sign, member.heard = sign, now
+
     def give(self, worker: int, text: str) -> None:
         """Let an actor do a unit."""
         member = self._members[worker]
+        member.units += 1
         member.waiting = member.actor.run.remote(text)
 
     def wait(self, seconds: float) -> list[Event]:
@@ -148,9 +207,9 @@ class RayPool:
                 self._starts.died(why)
             self._begin()
             return Died(number, why)
-        member.waiting = None
+        member.waiting, member.heard = None, time.time()
         if member.pid is None:
-            member.pid = int(answer["pid"])
+            member.pid, member.host = int(answer["pid"]), str(answer["host"])
             self._starts.began()
             return None
         return Done(number, answer)
@@ -160,10 +219,17 @@ class RayPool:
         for member in self._members.values():
             self._ray.kill(member.actor)
         self._members.clear()
+        if self._board is not None:
+            self._ray.kill(self._board)
+            self._board = self._read = None
         if self._ours:
             self._ray.shutdown()
             self._ours = False
         self._ray = None
+
+
+def _put(board: Any, worker: int, sign: Json) -> None:
+    board.put.remote(worker, sign)
 
 
 def _reason(error: Exception) -> str:

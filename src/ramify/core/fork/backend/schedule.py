@@ -12,6 +12,7 @@ from ramify.core.errors import InternalError, UserError
 from ramify.core.fork.backend.pool import Died, Event, Pool
 from ramify.core.fork.backend.unit import Result, Unit
 from ramify.core.fork.backend.worker import refusal
+from ramify.core.run.workers import Roster
 
 #: Deaths of its worker after which a unit is taken apart, and a single draw is given up.
 LIVES: Final = 3
@@ -49,11 +50,16 @@ class _Task:
 @final
 @dataclass(slots=True)
 class Schedule:
-    """Runs units on a pool, each once as far as anyone can see."""
+    """Runs units on a pool, each once as far as anyone can see; ``roster`` is told who does what.
+
+    ``title``: what a unit is called there.
+    """
 
     pool: Pool
     units: Sequence[Unit]
     retried: int = 0
+    roster: Roster = field(default_factory=Roster)
+    title: Callable[[Unit], str] = lambda unit: f"arm {unit.job}"
     _open: list[_Task] = field(default_factory=list)
     _busy: dict[int, _Task] = field(default_factory=dict)
 
@@ -83,6 +89,7 @@ class Schedule:
         self._open = [_Task(unit) for unit in self.units]
         self.pool.start()
         while self._open:
+            self.roster.look(self.pool.signs())
             refused = any(isinstance(task.answer, UserError) for task in self._open)
             self._hand_out(only_begun=refused or stopping())
             if not self._busy and self._open[0].answer is None and (refused or stopping()):
@@ -114,10 +121,13 @@ class Schedule:
         for worker, task in zip(self.pool.idle(), wanting, strict=False):
             task.worker = worker
             self._busy[worker] = task
+            self.roster.takes(worker, self.title(task.unit), len(task.unit.draws))
             self.pool.give(worker, task.unit.text)
 
     def _take(self, event: Event) -> None:
         task = self._busy.pop(event.worker, None)
+        if isinstance(event, Died):
+            self.roster.lost(event.worker, event.why)
         if task is None:
             return
         task.worker = None
@@ -127,7 +137,13 @@ class Schedule:
         answer = json.loads(event.text)
         if "broken" in answer:
             raise InternalError(f"a worker failed:\n{answer['broken']}")
-        task.answer = refusal(answer["refused"]) if "refused" in answer else Result.from_json(answer)
+        if "refused" in answer:
+            task.answer = refusal(answer["refused"])
+            self.roster.gives(event.worker, 0, errors=1)
+            return
+        task.answer = result = Result.from_json(answer)
+        failed = sum(draw.end == "error" for draw in result.draws)
+        self.roster.gives(event.worker, len(task.unit.draws), tokens=result.tokens, errors=failed)
 
     def _bury(self, task: _Task, why: str) -> None:
         task.deaths += 1

@@ -10,7 +10,9 @@ import dataclasses
 import importlib
 import json
 import os
+import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.policy.open import open_policy
 from ramify.core.run.join import join
+from ramify.core.run.record import BEAT
 from ramify.core.tree.node import Draft, Node, Step, Trajectory, node_id
 from ramify.core.tree.score import DrawRecord, Producer, Score
 from ramify.core.tree.tree import Tree
@@ -36,6 +39,8 @@ from ramify.core.world.open import open_world
 
 #: What a specification of one's own begins with: ``call:package.module:function`` or ``...@argument``.
 CALL: Final = "call:"
+#: What a line begins with that is no answer but a sign of life.
+SIGN: Final = "sign "
 
 
 def called(spec: str) -> Any:
@@ -101,30 +106,44 @@ class Sheet:
 class Worker:
     """Runs units. Policies and worlds stay open from one unit to the next; ``opened`` are there already.
 
-    ``path``: folders of the driver's modules, looked into last, where this machine has them.
+    ``path``: folders of the driver's modules, looked into last, where this machine has them. ``report`` is
+    told a :meth:`sign` every few seconds, whatever the worker does meanwhile.
     """
 
     def __init__(
-        self, threads: int = 1, opened: dict[str, Policy] | None = None, path: Sequence[str] = ()
+        self,
+        threads: int = 1,
+        opened: dict[str, Policy] | None = None,
+        path: Sequence[str] = (),
+        report: Callable[[Json], None] | None = None,
     ) -> None:
         sys.path += [entry for entry in path if entry not in sys.path and Path(entry).is_dir()]
         self._threads = threads
         self._policies: dict[str, Policy] = dict(opened or {})
         self._worlds: dict[str, World] = {}
+        self._units = 0
+        self._sheet: Sheet | None = None
+        if report is not None:
+            threading.Thread(target=_beat, args=(self.sign, report), daemon=True).start()
 
     def hello(self) -> Json:
         """Who this is: answered as soon as work can be taken."""
-        return {"pid": os.getpid(), "format": FORMAT}
+        return {"pid": os.getpid(), "host": socket.gethostname(), "format": FORMAT}
+
+    def sign(self) -> Json:
+        """A sign of life: how many units were begun here, and the draws that are done of the last one."""
+        sheet = self._sheet
+        return {"unit": self._units, "done": 0 if sheet is None else len(sheet.draws)}
 
     def run(self, text: str) -> str:
         """A unit's answer: its result, or why it was refused, or where it broke."""
+        self._units += 1
         try:
             return _dumps(self._run(json.loads(text)))
-        except UserError as error:
-            said = {"what": error.what, "where": error.where, "hint": error.hint}
-            return json.dumps({"refused": said | {"kind": type(error).__name__}})
-        except Exception:
-            return json.dumps({"broken": traceback.format_exc()})
+        except Exception as error:
+            return json.dumps(wrong(error))
+        finally:
+            self._sheet = None
 
     def _run(self, unit: Json) -> Json:
         if unit["format"] != FORMAT:
@@ -135,7 +154,7 @@ class Worker:
         arm = unit["arm"]
         policy, world = self._policy(arm["policy"]), self._world(arm["world"])
         draws = [(int(draw), str(attempt)) for draw, attempt in unit["draws"]]
-        sheet = Sheet({f"{draw}{attempt}": place for place, (draw, attempt) in enumerate(draws)})
+        self._sheet = sheet = Sheet({f"{draw}{attempt}": at for at, (draw, attempt) in enumerate(draws)})
         branches = _branches(arm, draws)
         with Tree.memory() as store:
             if world is not None:
@@ -221,6 +240,23 @@ def _dumps(result: Json) -> str:
         raise BadInput(f"not plain JSON data: {error}", where="a unit's result") from error
 
 
+def _beat(sign: Callable[[], Json], report: Callable[[Json], None]) -> None:
+    pause = threading.Event()
+    while not pause.wait(BEAT):
+        try:
+            report(sign())
+        except OSError:  # nobody listens: the driver is gone, and this process ends with its input
+            return
+
+
+def wrong(error: Exception) -> Json:
+    """An error as a worker's answer: a refusal where the user can mend it, else our fault with its place."""
+    if not isinstance(error, UserError):
+        return {"broken": "".join(traceback.format_exception(error))}
+    said = {"what": error.what, "where": error.where, "hint": error.hint}
+    return {"refused": said | {"kind": type(error).__name__}}
+
+
 def refusal(data: Json) -> UserError:
     """The error that a worker refused a unit with, as the same kind of error here."""
     kind: Callable[..., UserError] = getattr(errors, data["kind"], UserError)
@@ -230,14 +266,19 @@ def refusal(data: Json) -> UserError:
 
 
 def serve(threads: int, lines: IO[str], out: IO[str]) -> None:
-    """Answer every line until there are no more; the first line out says that work can be taken."""
+    """Answer every line until there are no more; the first line out says that work can be taken.
+
+    Between them lie signs of life, which begin with :data:`SIGN`.
+    """
     os.environ["OMP_NUM_THREADS"] = str(threads)  # what torch goes by when it is imported
-    worker = Worker(threads)
+    lock = threading.Lock()
 
     def say(text: str) -> None:
-        out.write(text + "\n")
-        out.flush()
+        with lock:
+            out.write(text + "\n")
+            out.flush()
 
+    worker = Worker(threads, report=lambda sign: say(SIGN + json.dumps(sign)))
     say(json.dumps(worker.hello()))
     for line in lines:
         say(worker.run(line))

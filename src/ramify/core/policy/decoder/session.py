@@ -233,12 +233,12 @@ class Session:
         done[list(wrong)] = True
         batch.alive[rows] &= ~done
         finished = []
-        for i in np.flatnonzero(done).tolist():
-            row, mine, why = rows.start + i, int(request[i]), wrong.get(i)
-            self._guides.pop(int(whose[i]), None)
-            count = int(said[i]) - (why is not None)
-            item = self.record.get(row, count, int(whose[i]), bool(stop[i]), why)
-            if why is None and self.kept is not None and self.kept.due(int(said[i])):
+        for place in np.flatnonzero(done).tolist():
+            row, mine, why = rows.start + place, int(request[place]), wrong.get(place)
+            self._guides.pop(int(whose[place]), None)
+            count = int(said[place]) - (why is not None)
+            item = self.record.get(row, count, int(whose[place]), bool(stop[place]), why)
+            if why is None and self.kept is not None and self.kept.due(int(said[place])):
                 # Its newest token was never fed, so its states are still to come.
                 batch.alive[row] = True
                 self.kept.waiting[mine] = item

@@ -168,7 +168,7 @@ class MiniwobWorld:
     @property
     def version(self) -> str:
         """Changes with the page and the scripts and styles that it names."""
-        return f"1+{_contents(self.html, self.page)}"
+        return f"2+{_contents(self.html, self.page)}"
 
     @property
     def max_turns(self) -> int:

@@ -131,7 +131,7 @@ def core_cache() -> int:
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             level, size = (index / "level").read_text().strip(), (index / "size").read_text().strip()
-        except OSError:
+        except OSError:  # some virtual machines list a cache and do not describe it
             continue
         told = re.fullmatch(r"(\d+)([KM]?)", size)
         if level in ("1", "2") and told is not None:

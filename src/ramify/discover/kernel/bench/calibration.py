@@ -97,9 +97,16 @@ def calibration_path(folder: Path | None = None) -> Path:
 
 
 def load_calibration(folder: Path | None = None) -> Calibration | None:
-    """The calibration of this machine; None where there is none, or none of this version."""
+    """The calibration of this machine; None where there is none, or none of this version.
+
+    Raises: BadInput for a file that cannot be read.
+    """
     path = calibration_path(folder)
     try:
         return from_json(Calibration, json.loads(path.read_text()), str(path))
-    except (OSError, ValueError, BadInput):
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"the calibration cannot be read: {error.strerror}", where=str(path)) from error
+    except (ValueError, BadInput):  # another version wrote it, or a crash cut it: it is measured again
         return None

@@ -1,0 +1,77 @@
+"""Model servers that are not ours, as processes of their own on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from ramify.core.policy.base import Continuation, Request, Sampling
+from ramify.core.policy.remote import RemotePolicy
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@dataclass
+class Server:
+    """The server's process, and how to start it again at the same address."""
+
+    command: list[str]
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def start(self) -> None:
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=env)
+        for _ in range(600):
+            if self.process.poll() is not None:
+                raise RuntimeError(self.log.read_text())
+            with suppress(OSError), urllib.request.urlopen(f"{self.url}/models", timeout=2):
+                return
+            time.sleep(0.1)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(20)
+
+
+class KilledUnderWay:
+    """A policy whose server is killed when it has given some answers."""
+
+    def __init__(self, inner: RemotePolicy, server: Server, after: int) -> None:
+        self._inner, self._server, self._left = inner, server, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
+        for one in self._inner.sample(requests, settings):
+            self._left -= 1
+            if self._left == 0:
+                self._server.kill()
+            yield one
