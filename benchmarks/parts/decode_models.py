@@ -35,7 +35,7 @@ from ramify.operate.speculate.model import DraftModel
 from ramify.operate.speculate.train import DraftTraining, train_draft
 
 TARGET = "chronicler"
-BLOCK, RANK = 7, 32
+BLOCK, RANK = 11, 32
 LAYERS = (1, 4, 7)
 ANSWERS, ANSWER_SEED = 320, 41
 #: Half of what is learned from is drawn, half is greedy: greedy text repeats itself as drawn text does not.

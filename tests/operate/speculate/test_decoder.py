@@ -1,5 +1,7 @@
 """Speculative decoding against plain decoding: the same tokens, log-probs, ends and refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -47,6 +49,25 @@ def requests():
     prompts = [rng.integers(0, 256, size=n).astype(np.int32) for n in (3, 40, 9, 70, 1)]
     prompts += [prompts[1], prompts[1][:20]]
     return [Request(tokens, NoiseKey(4, 7, draw)) for draw, tokens in enumerate(prompts)]
+
+
+def test_turns_held_to_a_grammar_are_the_target_s(target, drafters, requests):
+    pytest.importorskip("llguidance")
+    from ramify.core.policy.grammar import Grammar
+
+    law = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
+    asked = [*requests[:3], replace(requests[3], tokens=np.append(requests[3].tokens, target.encode("a")), said=1)]
+    wanted = sample_all(target, [replace(r, tokens=r.tokens.astype(np.int32)) for r in asked], law)
+    found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, law)
+    assert same(found, wanted)
+    assert all(set(item.text) <= set("abcdef") for item in found)
+    # One turn that has left its grammar fails alone, as it does without drafts.
+    asked[1] = replace(asked[1], tokens=np.append(asked[1].tokens, target.encode("z")), said=1)
+    wanted = sample_all(target, asked, law)
+    assert [item.finish == "error" for item in wanted] == [False, True, False, False]
+    found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, law)
+    assert same(found, wanted)
+    assert found[1].error == wanted[1].error
 
 
 def same(found, wanted, logprobs=True):

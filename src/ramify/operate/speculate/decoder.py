@@ -103,7 +103,8 @@ class SpeculativeDecoder:
         """One continuation per request, yielded as they finish.
 
         Under the coupled rule and at temperature 0 the tokens are those of ``target.sample``. Where the
-        schedule would not draft for so many, the target's own batch decoder works them off.
+        schedule would not draft for so many, the target's own batch decoder works them off. A request that
+        fails under way ends with finish ``error``, and ends alone.
 
         Raises:
             BadInput: as :meth:`LocalPolicy.sample`.
@@ -123,8 +124,6 @@ class SpeculativeDecoder:
             for said in live.step():
                 mine = parts.setdefault(said.ticket, _Parts())
                 mine.add(said)
-                if said.finish == "error":
-                    raise BadInput(said.error or "the model failed", where=f"request {owner[said.ticket]}")
                 if said.finish is not None:
                     index = owner[said.ticket]
                     yield self._continuation(index, requests[index], parts.pop(said.ticket), said)
@@ -147,7 +146,7 @@ class SpeculativeDecoder:
         if own is not None and own < settings.max_tokens:
             settings = settings.but(max_tokens=own, forced=settings.forced[:own])
         without = -1 if request.exclude_first is None else request.exclude_first
-        return self.target.ask(request.tokens, request.noise, settings, without=without)
+        return self.target.ask(request.tokens, request.noise, settings, without=without, said=request.said)
 
     def _listen(
         self, owner: dict[int, int], requests: Sequence[Request]
@@ -179,7 +178,7 @@ class SpeculativeDecoder:
             index=index,
             tokens=tokens,
             text=text,
-            finish="stop" if said.finish == "stop" else "length",
+            finish=said.finish or "length",
             offsets=offsets,
             logprobs=np.concatenate(parts.logprobs),
             logprobs_t1=np.concatenate(parts.logprobs_t1),
@@ -187,6 +186,7 @@ class SpeculativeDecoder:
             entropy=np.concatenate(parts.entropy) if parts.entropy else None,
             ties=parts.ties,
             cost=Cost(tokens_in=len(request.tokens), tokens_out=len(tokens)),
+            error=said.error,
         )
 
 
