@@ -194,3 +194,14 @@ def test_a_reader_that_goes_away_leaves_no_traceback(place):
     line = f"{script} world list --json | head -c 1 > /dev/null"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("asked", ["world list --json", "--version"])
+def test_a_full_disk_behind_the_output_is_told(place, asked):
+    script = str(Path(sys.executable).with_name("ramify"))
+    line = f"{script} {asked} > /dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the system refuses: No space left on device (what is written)")
+    assert len(done.stderr.splitlines()) == 2

@@ -56,7 +56,10 @@ def test_turns_held_to_a_grammar_are_the_target_s(target, drafters, requests):
     from ramify.core.policy.grammar import Grammar
 
     law = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
-    asked = [*requests[:3], replace(requests[3], tokens=np.append(requests[3].tokens, target.encode("a")), said=1)]
+    asked = [
+        *requests[:3],
+        replace(requests[3], tokens=np.append(requests[3].tokens, target.encode("a")), said=1),
+    ]
     wanted = sample_all(target, [replace(r, tokens=r.tokens.astype(np.int32)) for r in asked], law)
     found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, law)
     assert same(found, wanted)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ramify import __version__
-from ramify.app.cli.failing import mendable, show_crash, show_error, show_stopped
+from ramify.app.cli.failing import give_out, mendable, show_crash, show_error, show_stopped
 from ramify.app.cli.watching import watch_verbs
 from ramify.core.errors import UserError
 
@@ -87,10 +87,15 @@ def main() -> None:
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             show_stopped()
-        raise
+        refused = give_out()
+        if refused is None:
+            raise
+        show_error(refused)
+        sys.exit(refused.exit_code)
     except Exception as error:
         refused = mendable(error, sys.argv[1:]) if isinstance(error, OSError) else None
         if refused is not None:
+            give_out()
             show_error(refused)
             sys.exit(refused.exit_code)
         if show_crash(error):

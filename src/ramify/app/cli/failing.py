@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +41,8 @@ _ANYWHERE: Final = {
     errno.EACCES: "name another one, or let this user read and write it",
     errno.EPERM: "name another one, or let this user read and write it",
 }
+#: What it refuses of an open file, standard output among them, whose name it does not say.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: What it refuses of a name, which is the user's where it was typed.
 _OF_A_NAME: Final = {
     errno.ENOENT: "is it spelt right?",
@@ -52,6 +56,10 @@ _OF_A_NAME: Final = {
 
 def mendable(error: OSError, typed: Sequence[str]) -> UserError | None:
     """What the system refused as the user's error; None where it is none: a file nobody named is ours."""
+    if error.errno in _FULL and error.filename is None:
+        return CannotDo(
+            f"the system refuses: {error.strerror}", where="what is written", hint="make room for it"
+        )
     if error.errno is None or not isinstance(error.filename, str):
         return None
     hint = _ANYWHERE.get(error.errno)
@@ -74,6 +82,19 @@ def _named(file: str, typed: Sequence[str]) -> bool:
         one in near or one.parent == where.parent or (here in where.parents and where in one.parents)
         for one in named
     )
+
+
+def give_out() -> UserError | None:
+    """Write what standard output still holds; why it could not be written, if it could not."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return None
+    except OSError as error:
+        # Python would try again at its end, and fail without a message.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it lasts to the end
+        return mendable(error, ())
+    return None
 
 
 def show_stopped() -> None:

@@ -166,7 +166,7 @@ class SpreadPart:
             return
         if self._light(shape, shape.key):
             stores, count = self._stores(self.stack.keys[layer]), len(self.column)
-            parts = query[:count].unflatten(1, (shape.heads, shape.group))
+            parts = query[:count].reshape(count, shape.heads, shape.group, -1)
             mine[:count].add_(score_each(parts.unbind(0), stores).flatten(1, 2))
             return
         for numbers, rows, tokens in self.table.turns():
@@ -184,8 +184,8 @@ class SpreadPart:
             return
         if self._light(shape, shape.value):
             stores, count = self._stores(self.stack.values[layer]), len(self.column)
-            parts = out[:count].unflatten(1, (shape.heads, shape.group))
-            weighed = mine[:count].unflatten(1, (shape.heads, shape.group))
+            parts = out[:count].view(count, shape.heads, shape.group, -1)
+            weighed = mine[:count].view(count, shape.heads, shape.group, -1)
             mix_each(parts.unbind(0), weighed, stores)
             return
         for numbers, rows, tokens in self.table.turns():
