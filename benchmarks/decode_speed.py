@@ -55,7 +55,7 @@ TRIED = {
     "generate": [{"attention": a, "cache": c} for a in ("sdpa", "eager") for c in (None, "static")],
     "assisted": [
         {"tokens": n, "schedule": s, "confidence": c}
-        for n in (3, 5, 7)
+        for n in (3, 5, 7, 11)
         for s, c in (("constant", 0.0), ("constant", 0.4), ("heuristic", 0.0))
     ],
     "lookup": [{"tokens": n, "ngram": k} for n in (3, 5, 10) for k in (2, 3)],
@@ -318,8 +318,8 @@ def by_batch(
     """
     found = {}
     for size in BATCHES[:: 2 if quick else 1]:
-        # A batch that is handed over to the plain decoder is the same call at any length.
-        length = longest if not quick or size < 16 else max(longest * 8 // size, 8)
+        # Long enough that the prompts are not most of the work.
+        length = longest if not quick or size < 16 else 2 * longest // 3
         work = bench.of(asked[:size], length)
         sides = {
             "plain": work.plain(size),

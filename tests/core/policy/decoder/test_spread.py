@@ -5,6 +5,7 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
+from ramify.core.policy.decoder import alone
 from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.loop import BranchDecoder, Wanted
 from ramify.core.policy.decoder.spread import STEADY
@@ -43,8 +44,10 @@ def one_by_one(backbone, prefixes, words):
 
 # Several groups of query heads, sliding windows, soft caps, none of these.
 @pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "qwen2"])
-def test_ragged_passes_give_the_same_bits(built, name):
+@pytest.mark.parametrize("copies", [False, True])
+def test_ragged_passes_give_the_same_bits(built, name, copies, monkeypatch):
     _, backbone = built(name)
+    monkeypatch.setattr(alone, "copies", lambda device: copies)
     rng = np.random.default_rng(0)
     prefixes = [PREFIXES[i] for i in (0, 4, 5, 6, 6, 7, 9, 12)]
     words = rng.integers(0, models.VOCABULARY, (len(prefixes), LENGTH))
@@ -69,8 +72,10 @@ def test_ragged_passes_give_the_same_bits(built, name):
 
 @pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "gemma3", "qwen2", "gpt_neox"])
 @pytest.mark.parametrize("prefix", [0, 6, 12])
-def test_one_branch_alone_gives_the_same_bits(built, name, prefix):
+@pytest.mark.parametrize("copies", [False, True])
+def test_one_branch_alone_gives_the_same_bits(built, name, prefix, copies, monkeypatch):
     _, backbone = built(name)
+    monkeypatch.setattr(alone, "copies", lambda device: copies)
     rng = np.random.default_rng(prefix)
     words = rng.integers(0, models.VOCABULARY, (2, LENGTH))
     with torch.inference_mode():

@@ -6,7 +6,7 @@ every product. Where all tokens belong to one branch nothing needs to be copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -25,35 +25,41 @@ def softmax(scores: Tensor) -> Tensor:
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
 
 
+def copies(device: torch.device) -> bool:
+    """Whether there one product over copies of what each token reads costs less than one for each token."""
+    return device.type != "cpu"
+
+
 def score_each(queries: Sequence[Tensor], stores: Sequence[Tensor]) -> Tensor:
     """Products [T, heads, group, columns] of each token's queries [heads, group, d] with keys of its own.
 
     ``stores`` [heads, columns, d] are views. Products of few rows, token by token, have the bits of a plain
-    step, and need no copy of the keys for each token, as one product of all tokens would.
+    step.
     """
     heads, group, _ = queries[0].shape
+    if copies(queries[0].device):
+        return torch.stack(list(queries)) @ torch.stack(list(stores)).transpose(-1, -2)
     found = queries[0].new_empty(len(stores), heads, group, stores[0].shape[1])
-    turned: dict[int, Tensor] = {}
+    turned = {name: keys.transpose(1, 2) for name, keys in _distinct(stores)}
     for query, keys, out in zip(queries, stores, found.unbind(0), strict=True):
-        across = turned.get(id(keys))
-        if across is None:
-            across = turned[id(keys)] = keys.transpose(1, 2)
-        torch.bmm(query, across, out=out)
+        torch.bmm(query, turned[id(keys)], out=out)
     return found
 
 
-def mix_each(out: Sequence[Tensor], weights: Tensor, stores: Sequence[Tensor]) -> None:
-    """Add weighted values to each token's ``out`` [heads, group, d], block after block.
+def mix_each(out: Tensor, weights: Tensor, stores: Sequence[Tensor]) -> None:
+    """Add weighted values to ``out`` [T, heads, group, d], block after block.
 
-    ``weights`` [T, heads, group, columns]; ``stores`` [heads, columns, d] are views.
+    ``weights`` [T, heads, group, columns]; ``stores`` [heads, columns, d], a token's each, are views.
     """
+    whole = torch.stack(list(stores)).flatten(0, 1) if copies(out.device) else None
     for at in range(0, weights.shape[-1], BLOCK):
-        parts: dict[int, Tensor] = {}
-        for total, mine, values in zip(out, weights[..., at : at + BLOCK].unbind(0), stores, strict=True):
-            part = parts.get(id(values))
-            if part is None:
-                part = parts[id(values)] = values[:, at : at + BLOCK]
-            total.baddbmm_(mine, part)
+        block = slice(at, at + BLOCK)
+        if whole is not None:
+            out.view(-1, *out.shape[2:]).baddbmm_(weights[..., block].flatten(0, 1), whole[:, block])
+            continue
+        parts = {name: values[:, block] for name, values in _distinct(stores)}
+        for total, mine, values in zip(out.unbind(0), weights[..., block].unbind(0), stores, strict=True):
+            total.baddbmm_(mine, parts[id(values)])
 
 
 @final
@@ -97,9 +103,7 @@ class Alone:
         parts = out.view(heads, group, tall, -1).permute(2, 0, 1, 3).contiguous()
         mine = weights.view(heads, group, tall, -1)[..., weights.shape[-1] - self.columns :]
         values = self.own.values[layer][self.row, :, : self.columns]
-        mix_each(
-            parts[: self.count].unbind(0), mine[:, :, : self.count].permute(2, 0, 1, 3), [values] * self.count
-        )
+        mix_each(parts[: self.count], mine[:, :, : self.count].permute(2, 0, 1, 3), [values] * self.count)
         return parts[:rows].flatten(1, 2)
 
     def _scores(self, layer: int, query: Tensor, width: int) -> Tensor:
@@ -117,6 +121,10 @@ class Alone:
         there = scores.view(heads, group, tall, width)[:, :, : self.count, width - self.columns :]
         there.copy_(own)
         return scores
+
+
+def _distinct(stores: Sequence[Tensor]) -> Iterable[tuple[int, Tensor]]:
+    return {id(store): store for store in stores}.items()
 
 
 def _tall(query: Tensor, unit: int) -> Tensor:

@@ -186,7 +186,7 @@ class SpreadPart:
             stores, count = self._stores(self.stack.values[layer]), len(self.column)
             parts = out[:count].view(count, shape.heads, shape.group, -1)
             weighed = mine[:count].view(count, shape.heads, shape.group, -1)
-            mix_each(parts.unbind(0), weighed, stores)
+            mix_each(parts, weighed, stores)
             return
         for numbers, rows, tokens in self.table.turns():
             flat = (values.shape[0], shape.group, -1)
