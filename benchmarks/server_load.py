@@ -44,6 +44,8 @@ from ramify.operate.speculate.profile import profile
 from ramify.operate.speculate.speculator import ModelSpeculator
 
 CLIENTS = (1, 8, 32, 128)
+#: Tokens of an answer by clients in the quick form; 64 in the full one.
+QUICK = {1: 32, 8: 32, 32: 16, 128: 8}
 WIDTH = 64
 PATIENCE = 600.0
 BIN = Path(sys.executable).parent
@@ -220,7 +222,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path, name: str) 
 
 
 def measure(
-    found: Sequence[Server], asked: Sequence[str], count: int, rounds: int, quick: bool
+    found: Sequence[Server], asked: Sequence[str], lengths: dict[int, int], rounds: int, quick: bool
 ) -> dict[tuple[str, int], list[Round]]:
     """Rounds of every server at every number of clients, servers in turns."""
     measured: dict[tuple[str, int], list[Round]] = {}
@@ -230,11 +232,11 @@ def measure(
         for turn in range(rounds):
             for server in found[:: 1 if turn % 2 == 0 else -1]:
                 # One after another: beyond this it measures only its queue.
-                if server.name == "transformers serve" and clients > (8 if quick else 32):
+                if server.name == "transformers serve" and clients > (1 if quick else 32):
                     continue
                 if quick and turn and not server.ours:
                     continue
-                seen = crowd(server, asked[:clients], count)
+                seen = crowd(server, asked[:clients], lengths[clients])
                 measured.setdefault((server.name, clients), []).append(seen)
     return measured
 
@@ -244,7 +246,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter answers, fewer rounds; under 50 s")
     options = parser.parse_args()
     quick = options.quick
-    count = 16 if quick else 64
+    lengths = QUICK if quick else dict.fromkeys(CLIENTS, 64)
     with threads(2), tempfile.TemporaryDirectory() as scratch:
         policy = target()
         draft = drafter(policy, "dspark")
@@ -253,21 +255,23 @@ def main() -> None:
         cost = Path(scratch) / "cost.json"
         profile(
             policy, ModelSpeculator(draft), tokens=[2**k for k in range(9 if quick else 10)],
-            requests=(1, 2, 4, 8, 16, 32, 64), repeats=3 if quick else 9, context=96,
+            requests=(1, 2, 4, 8, 16, 32, 64), repeats=2 if quick else 9, context=96,
         ).save(cost)  # fmt: skip
         with servers(path(TARGET), drafter_folder(policy, "dspark"), cost, quick) as found:
             print(f"servers: {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
-            measured = measure(found, asked, count, 1 if quick else 5, quick)
-            drawn = {s.name: crowd(s, asked[:32], count, seeded=True) for s in found if s.ours}
-        greedy = expected(policy, asked, count, seeded=False)
-        seeded = expected(policy, asked[:32], count, seeded=True)
+            measured = measure(found, asked, lengths, 1 if quick else 5, quick)
+            drawn = {s.name: crowd(s, asked[:32], lengths[32], seeded=True) for s in found if s.ours}
+        most = {count: max(n for n in CLIENTS if lengths[n] == count) for count in lengths.values()}
+        known = {count: expected(policy, asked[:n], count, seeded=False) for count, n in most.items()}
+        greedy = {clients: known[count] for clients, count in lengths.items()}
+        seeded = expected(policy, asked[:32], lengths[32], seeded=True)
     report(measured, drawn, greedy, seeded, time.perf_counter() - began)
 
 
 def report(
     measured: dict[tuple[str, int], list[Round]],
     drawn: dict[str, Round],
-    greedy: Sequence[tuple[str, int]],
+    greedy: dict[int, list[tuple[str, int]]],
     seeded: Sequence[tuple[str, int]],
     seconds: float,
 ) -> None:
@@ -284,14 +288,14 @@ def report(
     waits: dict[str, float] = {}
     bad = {"ours": [0, 0], "theirs": [0, 0]}
     for (name, clients), rounds in measured.items():
-        tokens = sum(greedy[i][1] for i in range(clients))
+        tokens = sum(greedy[clients][i][1] for i in range(clients))
         speed[name, clients] = float(np.median([tokens / item.seconds for item in rounds]))
         first = np.array([a.first for item in rounds for a in item.answers if a.error is None] or [np.nan])
         gaps = np.array([a.gap for item in rounds for a in item.answers if a.error is None] or [np.nan])
         figures = [
             f"{np.quantile(v, 0.5) * 1e3:.1f}, {np.quantile(v, 0.99) * 1e3:.1f}" for v in (first, gaps)
         ]
-        counts = np.sum([checked(item, greedy) for item in rounds], axis=0).tolist()
+        counts = np.sum([checked(item, greedy[clients]) for item in rounds], axis=0).tolist()
         whose = "ours" if name.startswith("ramify") else "theirs"
         bad[whose] = [a + b for a, b in zip(bad[whose], counts, strict=True)]
         if name == "ramify + dspark":
