@@ -335,7 +335,7 @@ def by_batch(
         seconds: dict[str, list[float]] = {rival: [], "dspark": []}
         # Small batches are quick, so more rounds of them fit.
         several = max(rounds, min(5 * rounds, round(rounds / first[rival])))
-        for turn in range((3 if size >= 16 else rounds) if quick else several):
+        for turn in range((rounds + size // 64) if quick else several):
             runs = {rival: sides[rival], "dspark": work.drafted(size, work.dspark)}
             for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
                 seconds[name] += rounds_of({name: runs[name]}, 1)[0][name]

@@ -109,13 +109,13 @@ class SpeculativeDecoder:
         Raises:
             BadInput: as :meth:`LocalPolicy.sample`.
         """
-        asks = [self._ask(request, settings) for request in requests]
         owner: dict[int, int] = {}
         speculator = self._speculator.fresh(self._listen(owner, requests))
-        width = min(self.width, max(len(asks), 1))
-        if asks and not speculator.pays(width):
+        width = min(self.width, max(len(requests), 1))
+        if requests and not speculator.pays(width):
             yield from self.target.sample(requests, settings)
             return
+        asks = [self._ask(request, settings) for request in requests]
         live = LiveDecoder(self.target.decoder, width=width, speculator=speculator)
         for index, ask in enumerate(asks):
             owner[live.submit(ask)] = index

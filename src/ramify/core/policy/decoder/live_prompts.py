@@ -144,14 +144,14 @@ class Prompts:
         """Put what was read on the shelves."""
         runs: dict[int, int] = {}
         states = torch.cat(reading.states) if reading.states else None
+        for owner in dict.fromkeys(reading.owner.tolist()):
+            runs[owner] = self._next
+            self._users[self._next] = 0
+            self._next += 1
+        forest = reading.forest
+        self.shelves.put_all((run, forest.seats[owner], forest.tokens[owner]) for owner, run in runs.items())
         found = []
-        for tokens, owner, pairs in zip(reading.tokens, reading.owner, reading.pairs, strict=True):
-            if owner not in runs:
-                runs[owner] = self._next
-                self._users[self._next] = 0
-                whole = reading.forest.tokens[owner]
-                self.shelves.put(self._next, reading.forest.seats[owner], whole)
-                self._next += 1
+        for tokens, owner, pairs in zip(reading.tokens, reading.owner.tolist(), reading.pairs, strict=True):
             opening = reading.logits[int(pairs[-1])]
             none = opening.new_zeros((0, 0, 0))
             kept = none if states is None else states[torch.from_numpy(pairs).to(states.device)]

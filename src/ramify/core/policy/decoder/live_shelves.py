@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -28,6 +29,16 @@ class _Shelf:
     view: Stack | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a run comes to lie: ``filled`` positions of its old place, behind those ``skipped`` there."""
+
+    shelf: _Shelf
+    item: int
+    skipped: int
+    filled: int
+
+
 @final
 class Shelves:
     """Runs by number. A stack has room for twice what it holds, so that requests may come one by one.
@@ -51,6 +62,21 @@ class Shelves:
 
     def put(self, number: int, seat: Seat, tokens: IntArray) -> None:
         """Copy a run of a filled stack; ``tokens`` are those that it and its trunk hold."""
+        self.put_all([(number, seat, tokens)])
+
+    def put_all(self, runs: Iterable[tuple[int, Seat, IntArray]]) -> None:
+        """Copy runs, each as :meth:`put` does; a stack grows once for all that come to it."""
+        placed = [(self._place(*run), run[1]) for run in runs]
+        for place, seat in placed:
+            shelf, item = place.shelf, place.item
+            if len(shelf.owners) > shelf.stack.count:
+                self._resize(shelf, max(2 * shelf.stack.count, len(shelf.owners)))
+            shelf.stack.copy_block(item, 0, seat.leaf, seat.item, place.skipped, place.filled)
+            # What lay here before may not be finite, and 0 * NaN is NaN.
+            shelf.stack.clear(item, place.filled)
+
+    def _place(self, number: int, seat: Seat, tokens: IntArray) -> _Place:
+        """Give a run its place, which may not be there yet."""
         trunk, start = self._trunk(seat, tokens)
         skipped = start - seat.leaf.start
         filled = min(align(max(len(tokens) - start, 0)), seat.leaf.length - skipped)
@@ -58,8 +84,8 @@ class Shelves:
         name = (0 if trunk is None else id(trunk), start, room)
         shelf = self._shelves.get(name)
         if shelf is None:
-            fresh = Stack(self.shape, 1, start, room)
-            shelf = self._shelves[name] = _Shelf(fresh, trunk, tokens[:start])
+            nothing = Stack(self.shape, 0, start, room)
+            shelf = self._shelves[name] = _Shelf(nothing, trunk, tokens[:start])
         if None in shelf.owners:
             item = shelf.owners.index(None)
             shelf.owners[item] = number
@@ -67,13 +93,9 @@ class Shelves:
             item = len(shelf.owners)
             shelf.owners.append(number)
             shelf.view = None
-            if item >= shelf.stack.count:
-                self._resize(shelf, 2 * shelf.stack.count)
-        shelf.stack.copy_block(item, 0, seat.leaf, seat.item, skipped, filled)
-        # What lay here before may not be finite, and 0 * NaN is NaN.
-        shelf.stack.clear(item, filled)
         self._where[number] = name
         self._tokens[number] = tokens
+        return _Place(shelf, item, skipped, filled)
 
     def _trunk(self, seat: Seat, tokens: IntArray) -> tuple[Stack | None, int]:
         """The trunk that a run continues, and its length: its own, one that is here, or a new one."""
@@ -130,6 +152,9 @@ class Shelves:
     def _resize(self, shelf: _Shelf, count: int) -> None:
         old = shelf.stack
         shelf.stack = Stack(self.shape, count, old.start, old.length)
-        for item in range(min(count, old.count)):
-            shelf.stack.copy_block(item, 0, old, item, 0, old.length)
+        kept = min(count, old.count)
+        for mine, theirs in zip(
+            (*shelf.stack.keys, *shelf.stack.values), (*old.keys, *old.values), strict=True
+        ):
+            mine[:kept] = theirs[:kept]
         shelf.view = None
