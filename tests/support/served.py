@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
+from ramify.core.errors import ServerError
+from ramify.core.grow.rollouts import grow
 from ramify.core.policy.base import Continuation, Request, Sampling
 from ramify.core.policy.remote import RemotePolicy
+from ramify.core.tree import Tree
+from ramify.core.world.open import open_world
+from support.exported import exported, unordered
 
 
 def free_port() -> int:
@@ -75,3 +82,17 @@ class KilledUnderWay:
             if self._left == 0:
                 self._server.kill()
             yield one
+
+
+def killed_and_resumed(server: Server, policy: RemotePolicy, settings: Sampling) -> None:
+    """No draw is lost to a server's death, none is doubled, and all are what they would have been."""
+    world = open_world("lock")
+    tasks = world.tasks("train", 2)
+    with Tree.memory() as whole, Tree.memory() as tree:
+        grow(whole, policy, world, tasks, draws=4, settings=settings)
+        fragile: Any = KilledUnderWay(policy, server, after=5)
+        with pytest.raises(ServerError, match="no connection at each of 2 tries"):
+            grow(tree, fragile, world, tasks, draws=4, settings=settings)
+        server.start()
+        grow(tree, policy, world, tasks, draws=4, settings=settings)
+        assert unordered(exported(tree)) == unordered(exported(whole))

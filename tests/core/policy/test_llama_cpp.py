@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +22,9 @@ from ramify.core.tree import Tree
 from ramify.core.types import IntArray, token_array
 from ramify.core.world.open import open_world
 from ramify.learn.organism import build
-from support.exported import exported, unordered
+from support.exported import exported
 from support.gguf_file import write_gguf
-from support.served import KilledUnderWay, Server, free_port
+from support.served import Server, free_port, killed_and_resumed
 
 BINARY = os.environ.get("RAMIFY_LLAMA_SERVER") or shutil.which("llama-server")
 pytestmark = [
@@ -175,13 +174,4 @@ def test_another_models_name_is_refused_though_this_server_answers_to_any(server
 
 
 def test_a_killed_server_ends_the_run_and_the_same_run_goes_on(server: Server, policy: RemotePolicy) -> None:
-    world = open_world("lock")
-    tasks = world.tasks("train", 2)
-    with Tree.memory() as whole, Tree.memory() as tree:
-        grow(whole, policy, world, tasks, draws=4, settings=HOT)
-        fragile: Any = KilledUnderWay(policy, server, after=5)
-        with pytest.raises(ServerError, match="no connection at each of 2 tries"):
-            grow(tree, fragile, world, tasks, draws=4, settings=HOT)
-        server.start()
-        grow(tree, policy, world, tasks, draws=4, settings=HOT)
-        assert unordered(exported(tree)) == unordered(exported(whole))
+    killed_and_resumed(server, policy, HOT)

@@ -11,13 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ramify.core.errors import ServerError
-from ramify.core.grow.rollouts import grow
 from ramify.core.policy.base import Request, Sampling, sample_all
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
@@ -27,11 +25,10 @@ from ramify.core.policy.remote_endpoint import Endpoint
 from ramify.core.policy.remote_wire import Expected, first_choice, read_completion
 from ramify.core.tree import Tree
 from ramify.core.types import token_array
-from ramify.core.world.open import open_world
 from ramify.learn.organism import build
-from support.exported import exported, unordered
+from support.exported import exported
 from support.gguf_file import write_gguf
-from support.served import KilledUnderWay, Server, free_port
+from support.served import Server, free_port, killed_and_resumed
 
 pytestmark = pytest.mark.slow
 
@@ -205,14 +202,4 @@ def test_a_prompt_that_is_too_long_is_an_error_of_its_own(policy: RemotePolicy) 
 
 
 def test_a_killed_server_ends_the_run_and_the_same_run_goes_on(server: Server, policy: RemotePolicy) -> None:
-    world = open_world("lock")
-    tasks = world.tasks("train", 2)
-    with Tree.memory() as whole, Tree.memory() as tree:
-        grow(whole, policy, world, tasks, draws=4, settings=HOT)
-        fragile: Any = KilledUnderWay(policy, server, after=5)
-        with pytest.raises(ServerError, match="no connection at each of 2 tries"):
-            grow(tree, fragile, world, tasks, draws=4, settings=HOT)
-        server.start()
-        grow(tree, policy, world, tasks, draws=4, settings=HOT)
-        # No draw is lost to the server's death, none is doubled, and all are what they would have been.
-        assert unordered(exported(tree)) == unordered(exported(whole))
+    killed_and_resumed(server, policy, HOT)

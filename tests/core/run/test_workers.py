@@ -114,8 +114,12 @@ def test_the_record_of_a_run_shows_workers_and_their_sums(tmp_path, monkeypatch)
     assert records()[-1].workers_together is None
 
 
-def test_without_a_run_on_record_a_roster_only_keeps():
-    roster().open()
+def test_without_a_run_on_record_a_roster_only_keeps(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    made = roster()
+    made.open()
+    assert len(made.to_json()) == 3
+    assert records() == []
 
 
 def test_workers_of_a_killed_run_are_gone_with_it(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.core.errors import BadInput, CannotDo, MissingExtra
+from ramify.core.errors import BadInput, CannotDo, InternalError, MissingExtra
 from ramify.core.policy.grammar import Grammar
 from ramify.core.types import IntArray
 
@@ -246,7 +246,7 @@ class _Vocabulary:
 
     def __call__(self, text: str | bytes) -> list[int]:
         """No text is made into tokens: all splits count, so none is asked for."""
-        raise NotImplementedError
+        raise InternalError("a grammar asked how a text is cut into tokens")
 
 
 def _first(error: str) -> str:
