@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -68,7 +68,7 @@ class Server:
 
 
 class KilledUnderWay:
-    """A policy whose server is killed when it has given some answers."""
+    """A policy whose server is killed when it has given so many answers, and before it gives another."""
 
     def __init__(self, inner: RemotePolicy, server: Server, after: int) -> None:
         self._inner, self._server, self._left = inner, server, after
@@ -77,11 +77,13 @@ class KilledUnderWay:
         return getattr(self._inner, name)
 
     def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
-        for one in self._inner.sample(requests, settings):
-            self._left -= 1
-            if self._left == 0:
-                self._server.kill()
-            yield one
+        count = min(self._left, len(requests))
+        self._left -= count
+        yield from self._inner.sample(requests[:count], settings)
+        if count < len(requests):
+            self._server.kill()
+            for one in self._inner.sample(requests[count:], settings):
+                yield replace(one, index=one.index + count)
 
 
 def killed_and_resumed(server: Server, policy: RemotePolicy, settings: Sampling) -> None:

@@ -86,18 +86,25 @@ function Progress({ job, onStop }) {
 // A panel under a token or a step; the focus goes there and comes back.
 function Panel({ name, onClose, children }) {
   const box = useRef(null);
+  const before = useRef(null);
+  const back = () => before.current?.focus?.();
   useEffect(() => {
-    const before = document.activeElement;
+    before.current = document.activeElement;
     box.current.focus();
-    return () => before?.focus?.();
+    return back;
   }, []);
+  // At once, or a key pressed before the panel has gone would be nobody's.
+  const close = () => {
+    back();
+    onClose();
+  };
   const keys = (event) => {
     if (event.key !== "Escape") return;
     event.stopPropagation();
-    onClose();
+    close();
   };
   return html`<section class="panel" ref=${box} tabindex="-1" aria-label=${name} onKeyDown=${keys}>
-    <header><h3>${name}</h3><button type="button" class="plain" aria-label="Close" onClick=${onClose}>✕</button></header>
+    <header><h3>${name}</h3><button type="button" class="plain" aria-label="Close" onClick=${close}>✕</button></header>
     ${children}
   </section>`;
 }
