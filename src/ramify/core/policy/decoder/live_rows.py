@@ -120,6 +120,9 @@ class LiveRows:
             count = 2 * rows
         if length > max(_LEAST, 4 * used):
             length = align(max(_LEAST, 2 * used))
+        if count != store.count:
+            # Made anew in any case, and clearing what nobody will say costs as much as a layer's pass.
+            length = min(length, max(batch.limit, align(used, self.decoder.backbone.shape.own_unit)))
         if (count, length) != (store.count, store.length):
             batch.suffix.fit(count, length, min(used, length))
 

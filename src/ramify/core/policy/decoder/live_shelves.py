@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import TypeAlias, final
+
+import torch
 
 from ramify.core.policy.decoder.plan import BLOCK, align, shared
 from ramify.core.policy.decoder.prefill import Seat
@@ -14,18 +16,22 @@ from ramify.core.types import IntArray
 _WORTH = 2 * BLOCK
 """Tokens that two prompts must share at least, to be held once for both."""
 
+Run: TypeAlias = tuple[int, Seat, IntArray]
+"""A number, where it was filled, and the tokens that it and its trunk hold."""
+
 
 @dataclass(slots=True)
 class _Shelf:
     """Runs of about equal length that continue one trunk; ``owners`` names them, None is a gap.
 
-    ``head`` are the trunk's tokens.
+    ``head`` are the trunk's tokens. A ``lent`` stack may be read by others, and is copied before it changes.
     """
 
     stack: Stack
     trunk: Stack | None
     head: IntArray
     owners: list[int | None] = field(default_factory=list)
+    lent: bool = False
     view: Stack | None = None
 
 
@@ -61,27 +67,58 @@ class Shelves:
         return sum(s.stack.bytes for s in self._shelves.values()) + sum(trunks.values())
 
     def put(self, number: int, seat: Seat, tokens: IntArray) -> None:
-        """Copy a run of a filled stack; ``tokens`` are those that it and its trunk hold."""
+        """Hold a run of a filled stack; ``tokens`` are those that it and its trunk hold."""
         self.put_all([(number, seat, tokens)])
 
-    def put_all(self, runs: Iterable[tuple[int, Seat, IntArray]]) -> None:
-        """Copy runs, each as :meth:`put` does; a stack grows once for all that come to it."""
-        placed = [(self._place(*run), run[1]) for run in runs]
+    def put_all(self, runs: Iterable[Run]) -> None:
+        """Hold runs of filled stacks, which nobody may write to any more.
+
+        A stack of which all runs come is taken as it is, others are copied run by run.
+        """
+        stacks: dict[int, list[Run]] = {}
+        for run in runs:
+            stacks.setdefault(id(run[1].leaf), []).append(run)
+        placed = [
+            (self._place(*run), run[1])
+            for group in stacks.values()
+            if not self._adopted(group)
+            for run in group
+        ]
         for place, seat in placed:
             shelf, item = place.shelf, place.item
-            if len(shelf.owners) > shelf.stack.count:
+            if shelf.lent or len(shelf.owners) > shelf.stack.count:
                 self._resize(shelf, max(2 * shelf.stack.count, len(shelf.owners)))
             shelf.stack.copy_block(item, 0, seat.leaf, seat.item, place.skipped, place.filled)
             # What lay here before may not be finite, and 0 * NaN is NaN.
             shelf.stack.clear(item, place.filled)
+
+    def _adopted(self, runs: Sequence[Run]) -> bool:
+        """Take the whole stack of some runs, unless they belong to others that are here."""
+        _, seat, _ = runs[0]
+        leaf, trunk = seat.leaf, seat.trunk
+        name = _name(trunk, leaf.start, leaf.length)
+        whole = len(runs) == leaf.count and leaf.length == _roomy(leaf.length)
+        if not whole or name in self._shelves or any(self._akin(s, tokens) for _, s, tokens in runs):
+            return False
+        shelf = _Shelf(leaf, trunk, runs[0][2][: leaf.start], [None] * leaf.count, lent=True)
+        for number, place, tokens in runs:
+            shelf.owners[place.item] = number
+            self._where[number], self._tokens[number] = name, tokens
+        self._shelves[name] = shelf
+        return True
+
+    def _akin(self, seat: Seat, tokens: IntArray) -> bool:
+        """Whether a run would continue another trunk than its own."""
+        trunk, length = self._known(seat, tokens)
+        return trunk is not seat.trunk or self._alike(tokens, length) > 0
 
     def _place(self, number: int, seat: Seat, tokens: IntArray) -> _Place:
         """Give a run its place, which may not be there yet."""
         trunk, start = self._trunk(seat, tokens)
         skipped = start - seat.leaf.start
         filled = min(align(max(len(tokens) - start, 0)), seat.leaf.length - skipped)
-        room = 1 << (max(filled, BLOCK) - 1).bit_length()
-        name = (0 if trunk is None else id(trunk), start, room)
+        room = _roomy(filled)
+        name = _name(trunk, start, room)
         shelf = self._shelves.get(name)
         if shelf is None:
             nothing = Stack(self.shape, 0, start, room)
@@ -99,17 +136,9 @@ class Shelves:
 
     def _trunk(self, seat: Seat, tokens: IntArray) -> tuple[Stack | None, int]:
         """The trunk that a run continues, and its length: its own, one that is here, or a new one."""
-        best, length = seat.trunk, seat.leaf.start
-        if not self.share:
-            return best, length
-        for shelf in self._shelves.values():
-            size = len(shelf.head)
-            if length <= size < len(tokens) and size and shared(shelf.head, tokens) == size:
-                best, length = shelf.trunk, size
-        # The last token is the run's own, so that no run is empty.
-        alike = max((shared(other, tokens) for other in self._tokens.values()), default=0)
-        alike = min(alike, len(tokens) - 1) // BLOCK * BLOCK
-        if alike < max(_WORTH, 2 * length):
+        best, length = self._known(seat, tokens)
+        alike = self._alike(tokens, length)
+        if not alike:
             return best, length
         trunk = Stack(self.shape, 1, 0, alike)
         own = seat.leaf.start
@@ -117,6 +146,24 @@ class Shelves:
             trunk.copy_block(0, 0, seat.trunk, 0, 0, own)
         trunk.copy_block(0, own, seat.leaf, seat.item, 0, alike - own)
         return trunk, alike
+
+    def _known(self, seat: Seat, tokens: IntArray) -> tuple[Stack | None, int]:
+        """The longest trunk that there is for a run, its own or one that is here."""
+        best, length = seat.trunk, seat.leaf.start
+        for shelf in self._shelves.values() if self.share else ():
+            size = len(shelf.head)
+            if length <= size < len(tokens) and size and shared(shelf.head, tokens) == size:
+                best, length = shelf.trunk, size
+        return best, length
+
+    def _alike(self, tokens: IntArray, length: int) -> int:
+        """How long a new trunk for a run and one that is here would be; 0: the one of ``length`` will do."""
+        if not self.share:
+            return 0
+        alike = max((shared(other, tokens) for other in self._tokens.values()), default=0)
+        # The last token is the run's own, so that no run is empty.
+        alike = min(alike, len(tokens) - 1) // BLOCK * BLOCK
+        return alike if alike >= max(_WORTH, 2 * length) else 0
 
     def drop(self, number: int) -> None:
         """Nobody needs this run any more; its memory is used again or given back by :meth:`tidy`."""
@@ -134,13 +181,9 @@ class Shelves:
             if 2 * used > len(shelf.owners):
                 continue
             living = [item for item, owner in enumerate(shelf.owners) if owner is not None]
-            for item, source in enumerate(living):
-                if item != source:
-                    shelf.stack.copy_block(item, 0, shelf.stack, source, 0, shelf.stack.length)
-            shelf.owners = [shelf.owners[source] for source in living]
-            shelf.view = None
-            if shelf.stack.count > 2 * used:
-                self._resize(shelf, 2 * used)
+            shelf.stack = shelf.stack.take(torch.tensor(living, device=self.shape.device))
+            shelf.owners = [shelf.owners[item] for item in living]
+            shelf.lent, shelf.view = False, None
 
     def seat(self, number: int) -> Seat:
         """Where a run lies now."""
@@ -157,4 +200,13 @@ class Shelves:
             (*shelf.stack.keys, *shelf.stack.values), (*old.keys, *old.values), strict=True
         ):
             mine[:kept] = theirs[:kept]
-        shelf.view = None
+        shelf.lent, shelf.view = False, None
+
+
+def _name(trunk: Stack | None, start: int, room: int) -> tuple[int, int, int]:
+    return 0 if trunk is None else id(trunk), start, room
+
+
+def _roomy(length: int) -> int:
+    """Positions of the runs that one of this length is shelved with: a power of two."""
+    return 1 << (max(length, BLOCK) - 1).bit_length()

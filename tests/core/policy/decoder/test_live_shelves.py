@@ -1,0 +1,123 @@
+"""Where the prompts of running requests are held: taken whole, copied, moved together, given back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ramify.core.policy.decoder.live_shelves import Shelves
+from ramify.core.policy.decoder.plan import BLOCK
+from ramify.core.policy.decoder.prefill import Seat
+from ramify.core.policy.decoder.stack import KvShape, LayerShape, Stack
+from ramify.core.types import IntArray
+
+SHAPE = KvShape((LayerShape(2, 2, 4, 3), LayerShape(1, 4, 4, 3)), torch.float32, torch.device("cpu"))
+
+
+def filled(count: int, length: int, seed: int, start: int = 0) -> Stack:
+    stack = Stack(SHAPE, count, start, length)
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in (*stack.keys, *stack.values):
+        tensor.copy_(torch.randn(tensor.shape, generator=generator))
+    return stack
+
+
+def words(seed: int, length: int) -> IntArray:
+    return np.random.default_rng(seed).integers(0, 1 << 20, length, dtype=np.int32)
+
+
+def held(shelves: Shelves, number: int) -> list[torch.Tensor]:
+    """Keys and values of a run, layer by layer."""
+    seat = shelves.seat(number)
+    return [t[seat.item].clone() for t in (*seat.leaf.keys, *seat.leaf.values)]
+
+
+def own(stack: Stack, item: int) -> list[torch.Tensor]:
+    return [t[item].clone() for t in (*stack.keys, *stack.values)]
+
+
+def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.fixture
+def three() -> tuple[Shelves, Stack]:
+    """Runs 0, 1 and 2, which are all of one stack."""
+    shelves, stack = Shelves(SHAPE, share=True), filled(3, BLOCK, 0)
+    shelves.put_all((i, Seat(stack, i, None, i), words(i, 40)) for i in range(3))
+    return shelves, stack
+
+
+def test_a_stack_of_which_all_runs_come_is_not_copied(three: tuple[Shelves, Stack]) -> None:
+    shelves, stack = three
+    assert [shelves.seat(i).leaf.keys[0].data_ptr() for i in range(3)] == [stack.keys[0].data_ptr()] * 3
+    assert all(same(held(shelves, i), own(stack, i)) for i in range(3))
+    assert shelves.bytes == stack.bytes
+
+
+def test_others_who_read_a_taken_stack_see_no_change(three: tuple[Shelves, Stack]) -> None:
+    shelves, stack = three
+    before = [own(stack, i) for i in range(3)]
+    shelves.drop(1)
+    newcomer = filled(2, BLOCK, 1)
+    shelves.put(7, Seat(newcomer, 1, None, 7), words(7, 50))
+    assert all(same(own(stack, i), before[i]) for i in range(3))
+    assert same(held(shelves, 7), own(newcomer, 1))
+    assert all(same(held(shelves, i), before[i]) for i in (0, 2))
+    # The gap was used: nobody has a shelf of their own.
+    assert len({shelves.seat(i).leaf.keys[0].data_ptr() for i in (0, 2, 7)}) == 1
+
+
+def test_runs_join_those_that_are_there_although_they_could_be_taken(three: tuple[Shelves, Stack]) -> None:
+    shelves, stack = three
+    other = filled(2, BLOCK, 2)
+    shelves.put_all((i, Seat(other, i - 5, None, i), words(i, 60)) for i in (5, 6))
+    assert len({shelves.seat(i).leaf.keys[0].data_ptr() for i in (0, 1, 2, 5, 6)}) == 1
+    assert same(held(shelves, 6), own(other, 1))
+    assert same(held(shelves, 2), own(stack, 2))
+
+
+def test_a_stack_with_runs_of_nobody_is_copied() -> None:
+    shelves, stack = Shelves(SHAPE), filled(3, BLOCK, 0)
+    shelves.put_all((i, Seat(stack, i, None, i), words(i, 64)) for i in (0, 2))
+    assert shelves.seat(2).leaf.keys[0].data_ptr() != stack.keys[0].data_ptr()
+    assert same(held(shelves, 2), own(stack, 2))
+
+
+def test_an_odd_length_is_shelved_with_longer_runs() -> None:
+    shelves, stack = Shelves(SHAPE), filled(1, 3 * BLOCK, 0)
+    shelves.put(0, Seat(stack, 0, None, 0), words(0, 150))
+    assert shelves.seat(0).leaf.length == 4 * BLOCK
+    assert all(
+        torch.equal(a[:, : 3 * BLOCK], b) for a, b in zip(held(shelves, 0), own(stack, 0), strict=True)
+    )
+    assert all(not a[:, 3 * BLOCK :].any() for a in held(shelves, 0))
+
+
+def test_runs_that_share_with_one_that_is_here_get_its_trunk_and_are_copied() -> None:
+    shelves = Shelves(SHAPE, share=True)
+    head, stacks = words(9, 3 * BLOCK), [filled(1, 4 * BLOCK, seed) for seed in (0, 0)]
+    for i, stack in enumerate(stacks):
+        tokens = np.concatenate([head, words(i, 20)]).astype(np.int32)
+        shelves.put(i, Seat(stack, 0, None, i), tokens)
+    second = shelves.seat(1)
+    assert shelves.seat(0).trunk is None
+    assert second.trunk is not None
+    assert second.trunk.length == second.leaf.start == 3 * BLOCK
+    assert torch.equal(second.trunk.keys[0][0], stacks[1].keys[0][0][:, : 3 * BLOCK])
+    assert torch.equal(second.leaf.keys[0][0], stacks[1].keys[0][0][:, 3 * BLOCK :])
+
+
+def test_gaps_are_closed_when_half_is_gone_and_values_stay(three: tuple[Shelves, Stack]) -> None:
+    shelves, stack = three
+    shelves.drop(0)
+    shelves.tidy()
+    assert shelves.bytes == stack.bytes
+    shelves.drop(1)
+    shelves.tidy()
+    assert shelves.bytes == stack.bytes // 3
+    assert same(held(shelves, 2), own(stack, 2))
+    shelves.drop(2)
+    shelves.tidy()
+    assert shelves.bytes == 0
