@@ -21,6 +21,9 @@ from ramify.core.policy.decoder.stack import KvShape, LayerShape
 _SPLIT = 32768
 """Elements from which on PyTorch's element-wise kernels share the work among threads."""
 
+_FEW = 16
+"""Rows below which products of a model's own unit were found to be steady (PackedLinears.unit)."""
+
 
 @final
 class Backbone:
@@ -65,7 +68,7 @@ class Backbone:
         """
         vector = 32 // math.gcd(32, self._common)
         few = align(count, math.lcm(self.linears.unit, vector))
-        return few if few < 8 and few * self.widest < _SPLIT else align(count, self.granule)
+        return few if few < _FEW and few * self.widest < _SPLIT else align(count, self.granule)
 
     @property
     def _text_config(self) -> Any:
