@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from ramify.core.errors import BadInput
+from ramify.core.policy.local import LocalPolicy
 from ramify.operate.speculate.config import draft_config
 from ramify.operate.speculate.model import as_draft_model, build_draft
-from ramify.operate.speculate.profile import measure, profile
+from ramify.operate.speculate.profile import measure, of_rounds, profile
 from ramify.operate.speculate.schedule import PrefixScheduler
 from ramify.operate.speculate.speculator import ModelSpeculator
 from ramify.operate.speculate.step_cost import StepCost, shapes
@@ -86,9 +87,11 @@ def test_a_real_model_and_drafter_are_measured(target):
     assert cost.tokens.tolist() == [1, 2, 4, 7]
     assert cost.seconds == pytest.approx([0.001, 0.002, 0.003, 0.004])
     assert cost.requests.tolist() == [1, 2]
-    # One context for two took 5 ms, no less than two. Proposing took 6 and 7 ms. A round of one took 8 ms, of
-    # which a step of its 4 tokens is 3; a round of two has more tokens than the table knows.
-    assert cost.draft_seconds == pytest.approx([0.006, 0.007])
+    # One context for two took 5 ms, no less than two. Proposing took 6 and 7 ms, rounds that verify one draft
+    # 8 and 9, rounds that verify all 10 and 11. A step of one's 4 tokens is 3 ms of these 10; a whole round
+    # of two has more tokens than the table knows.
+    assert cost.draft_seconds == pytest.approx([0.007, 0.007])
+    assert cost.shares == pytest.approx([1.0, 1.0])
     assert cost.about["model"] == "tiny"
     assert cost.about["weights"] == target.card.weights
     again = StepCost.from_json(cost.to_json())
@@ -116,12 +119,36 @@ def test_what_cannot_be_profiled(target):
         profile(target, silent, tokens=[1], requests=[1], repeats=1, context=8)
 
 
-def test_a_round_costs_what_it_takes_beyond_a_step_of_its_tokens(target):
-    slow = [0.001, 0.002, 0.003, 0.001, 0.050]
+def test_what_drafting_takes_and_what_a_drafts_token_does_are_told_apart():
+    """Drafting 5, a request's token 1, and a draft's a quarter of it: found again from two rounds."""
+    table = StepCost.of({n: 10.0 + n for n in range(1, 33)})
+    short, whole = 5 + 12 + 0.25 * 2, 5 + 12 + 0.25 * 14
+    assert of_rounds(table, 2, 7, 4.0, short, whole) == pytest.approx((5.0, 0.25))
+    # Proposing alone took longer: that is what drafting takes at least.
+    assert of_rounds(table, 2, 7, 6.0, short, whole) == pytest.approx((6.0, 0.25))
+    # A whole round of 8 has 64 tokens, which the table does not know; one of 17 has too many in any case.
+    assert of_rounds(table, 8, 7, 4.0, 5 + 18 + 0.25 * 8, 99.0) == pytest.approx((4.0, 1.0))
+    assert of_rounds(table, 8, 7, 4.0, 40.0, 99.0) == pytest.approx((14.0, 1.0))
+    assert of_rounds(table, 17, 7, 4.0, 40.0, 99.0) == (4.0, 1.0)
+
+
+def test_noise_gives_no_share_outside_its_range():
+    table = StepCost.of({n: 10.0 + n for n in range(1, 33)})
+    drafting, share = of_rounds(table, 2, 7, 1.0, 20.0, 19.0)
+    assert (drafting, share) == pytest.approx((8.0, 0.0))
+    drafting, share = of_rounds(table, 2, 7, 1.0, 20.0, 90.0)
+    assert (drafting, share) == pytest.approx((90.0 - 26.0, 1.0))
+
+
+def test_shapes_that_memory_does_not_hold_are_left_out_and_counted(target):
+    each = 64 * target.decoder.backbone.shape.bytes_per_token  # a context of up to 64 tokens
+    small = LocalPolicy(target.model, target.codec, memory=2 * 3 * each)
     cost = profile(
-        target, drafter(target), tokens=[1, 2, 4], requests=[1], repeats=1, context=8, clock=Ticking(slow)
+        small, drafter(small), tokens=[1, 2, 4, 8, 1 << 14], requests=[1, 2, 4], repeats=1, context=8
     )
-    assert cost.draft_seconds == pytest.approx([0.050 - 0.003])
+    assert cost.tokens.tolist() == [1, 2, 4, 8]
+    assert cost.requests.tolist() == [1, 2]
+    assert cost.about["left_out"] == 2
 
 
 def test_one_slow_moment_does_not_spoil_larger_shapes(target):

@@ -138,6 +138,17 @@ def test_a_stale_budget_follows_the_number_of_requests():
     assert scheduler.plan(survival_of(np.full((1, 3), 0.9))).sum() == 3
 
 
+def test_a_past_with_less_left_to_say_than_now_sets_no_budget():
+    """The last step of an answer of which two tokens were left says nothing of eleven places."""
+    cost = smooth(64, 1000.0)
+    scheduler = PrefixScheduler(cost, "stale_topk")
+    scheduler.plan(survival_of(np.full((1, 2), 0.9)))
+    fresh = survival_of(np.full((4, 11), 0.9))
+    assert scheduler.plan(fresh).tolist() == early_stop(fresh, cost).tolist()
+    # The other way round it does: of what is left, the budget of before.
+    assert scheduler.plan(survival_of(np.full((4, 2), 0.9))).tolist() == [2] * 4
+
+
 def test_limits_are_kept():
     survival = np.ones((3, 4))
     limits = np.array([0, 2, 9])

@@ -21,6 +21,31 @@ def test_between_shapes_it_is_linear_and_nothing_is_guessed_outside():
         cost.draft(3)
 
 
+def test_a_drafts_token_may_cost_a_share_of_a_requests():
+    cost = StepCost.of({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, {1: 0.5, 2: 0.5}, shares={1: 0.25})
+    assert cost.share(1) == 0.25
+    assert cost.share(2) == 1.0
+    assert cost.step(np.array([1, 5]), 1) == pytest.approx([1.5, 2.5])
+    # Those beside the drafted one are requests: 3 tokens cost 3 s, two drafts a quarter of 2 s.
+    assert cost.step(np.array([5]), 1, others=2) == pytest.approx([4.0])
+    assert cost.sps(np.array([5]), 1, others=2) == pytest.approx([0.25])
+    assert cost.step(np.array([6]), 2) == pytest.approx([6.5])
+    assert cost.step(np.array([6])) == pytest.approx([6.0])
+    with pytest.raises(BadInput, match="no draft of them"):
+        StepCost.of({1: 1.0}, {1: 0.5}, shares={3: 0.25})
+    with pytest.raises(BadInput, match=r"share in \[0, 1\]"):
+        StepCost.of({1: 1.0}, {1: 0.5}, shares={1: 1.25})
+
+
+def test_tables_of_the_first_format_have_no_shares(tmp_path):
+    file = tmp_path / "cost.json"
+    file.write_text(json.dumps({"format": "ramify step cost 1", "verify": [[1, 1.0]], "draft": [[1, 0.5]]}))
+    cost = StepCost.load(file)
+    assert cost.shares is None
+    assert cost.share(1) == 1.0
+    assert cost.to_json()["format"] == "ramify step cost 2"
+
+
 def test_no_profiled_draft_costs_nothing():
     assert StepCost.of({1: 1.0}).draft(7) == 0.0
 
@@ -70,7 +95,7 @@ def test_a_table_built_by_hand_must_be_in_order():
 
 
 def test_it_comes_back_from_its_file(tmp_path):
-    cost = StepCost.of({1: 1.0, 2: 1.25}, {1: 0.5}, about={"model": "tiny"})
+    cost = StepCost.of({1: 1.0, 2: 1.25}, {1: 0.5}, shares={1: 0.75}, about={"model": "tiny"})
     file = tmp_path / "cost.json"
     cost.save(file)
     again = StepCost.load(file)

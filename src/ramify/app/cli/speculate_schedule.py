@@ -91,13 +91,19 @@ def profile(
             "schedule: measure again while nothing else runs, with more --repeats",
             err=True,
         )
+    if cost.about["left_out"]:
+        typer.echo(
+            f"{cost.about['left_out']} shapes were left out: the decoder's memory does not hold so many",
+            err=True,
+        )
     if as_json:
         print_json(cost.to_json())
         return
     for size, seconds in zip(cost.tokens, cost.seconds, strict=True):
         typer.echo(f"pass of {size:5d} tokens    {1e3 * seconds:9.3f} ms")
     for size, seconds in zip(cost.requests, cost.draft_seconds, strict=True):
-        typer.echo(f"drafts for {size:4d} requests {1e3 * seconds:8.3f} ms")
+        share = f"   a draft's token costs {cost.share(int(size)):.2f} of a request's"
+        typer.echo(f"drafts for {size:4d} requests {1e3 * seconds:8.3f} ms{share}")
 
 
 def check_lossless(

@@ -13,11 +13,13 @@ from ramify.core.errors import BadInput
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.live import Ask, LiveDecoder
 from ramify.core.policy.decoder.loop import BranchDecoder
+from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.speculator import Branches, Drafts, Speculator
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.run.progress import Progress, silent
 from ramify.core.types import IntArray, token_array
+from ramify.operate.speculate.schedule import PrefixScheduler
 from ramify.operate.speculate.speculator import ModelSpeculator
 from ramify.operate.speculate.step_cost import StepCost, shapes
 
@@ -80,22 +82,28 @@ def profile(
     A step of B tokens is a plain one of B branches after ``context`` tokens, drawing included. Each request
     has a context of its own, or all have one (``shared``: forks of a point). In larger passes than there are
     requests a request feeds several tokens: they are timed with one context, and what so many contexts
-    cost beyond one is added. What drafting for R costs is what a whole round at full length takes beyond a
-    step of as many tokens (proposing, settling, what surrounds them), and never less than proposing alone.
-    Medians, made monotone by isotonic regression (ours: a running maximum lets one slow moment spoil all
-    larger shapes).
+    cost beyond one is added. What a draft's token costs, and what drafting does, are told apart by rounds
+    that verify one draft each and such that verify all.
+    Shapes that the decoder's memory does not hold at once are left out. Medians, made monotone by isotonic
+    regression (ours: a running maximum lets one slow moment spoil all larger shapes).
 
     Raises:
-        BadInput: no shape, a context that the model has no room for, a speculator that would not draft.
+        BadInput: no shape that memory holds, a context that the model has no room for, a speculator that
+            would not draft.
     """
     backbone = policy.decoder.backbone
     block = 0 if speculator is None else speculator.block
-    room = (block + 1) * (repeats + WARM + 2)
+    steps = repeats + WARM + 2
+    room = (block + 1) * steps
     if backbone.context is not None and context + room > backbone.context:
         raise BadInput(
             f"a context of {context} tokens and {room} new ones do not fit the model's {backbone.context}",
             hint="a smaller context, or fewer repeats",
         )
+    wanted = len(tokens) + len(requests)
+    contexts = policy.decoder.memory // (2 * align(context) * backbone.shape.bytes_per_token)
+    tokens = _held(policy, tokens, context, steps)
+    requests = [size for size in _held(policy, requests, context, room) if size <= contexts]
     rng = np.random.default_rng(0)
     limit = min(policy.codec.vocabulary, backbone.vocabulary)
     count = 1 if shared or not requests else max(requests)
@@ -104,25 +112,28 @@ def profile(
     def timed(ready: Ready, sizes: Sequence[int], stage: str) -> dict[int, float]:
         return measure(ready, sizes, repeats=repeats, clock=clock, progress=progress, stage=stage)
 
-    plain = timed(_steps(policy, prompts, room, None), tokens, "profiling steps")
+    plain = timed(_steps(policy, prompts, steps, None), tokens, "profiling steps")
     beyond_own = [size for size in plain if size > count]
     if beyond_own and count > 1 and count in plain:
-        one = timed(_steps(policy, prompts[:1], room, None), [count], "profiling contexts")
+        one = timed(_steps(policy, prompts[:1], steps, None), [count], "profiling contexts")
         apart = max(0.0, plain[count] - one[count])
         plain |= {size: plain[size] + apart for size in beyond_own}
     table = StepCost.of(isotonic(plain))
     drafting: dict[int, float] = {}
+    shares: dict[int, float] = {}
     if speculator is not None:
-        drafting = timed(_drafts(policy, speculator, prompts[0]), requests, "profiling drafts")
-        whole = timed(_steps(policy, prompts, room, speculator), requests, "profiling rounds")
-        for asked, seconds in whole.items():
-            size = asked * (1 + block)
-            if table.range[0] <= size <= table.range[1]:
-                beyond = seconds - float(table.verify(np.array([size]))[0])
-                drafting[asked] = max(drafting[asked], beyond)
+        alone = timed(_drafts(policy, speculator, prompts[0]), requests, "profiling drafts")
+        rounds = [
+            timed(_steps(policy, prompts, room, _verifying(speculator, length)), requests, "profiling rounds")
+            for length in (1, block)
+        ]
+        for asked, proposing in alone.items():
+            short, whole = rounds[0][asked], rounds[1][asked]
+            drafting[asked], shares[asked] = of_rounds(table, asked, block, proposing, short, whole)
     about = _about(policy, context, repeats, shared)
+    about["left_out"] = wanted - len(tokens) - len(requests)
     about["raised"] = max(_raised(plain), _raised(drafting))
-    return StepCost.of(isotonic(plain), isotonic(drafting), about=about)
+    return StepCost.of(isotonic(plain), isotonic(drafting), shares=shares, about=about)
 
 
 def isotonic(found: Mapping[int, float]) -> dict[int, float]:
@@ -153,10 +164,49 @@ def _about(policy: LocalPolicy, context: int, repeats: int, shared: bool) -> dic
     }  # fmt: skip
 
 
+def _held(policy: LocalPolicy, sizes: Sequence[int], context: int, own: int) -> list[int]:
+    """Those numbers of branches, with so many tokens before and of their own, that memory holds."""
+    decoder = policy.decoder
+    # Its own limit of branches is for batches that are cut well, and does not bind a live decoder.
+    most = BranchDecoder(decoder.backbone, decoder.memory, max(sizes, default=1)).rows_within(context, own)
+    return [size for size in sizes if size <= most]
+
+
+def of_rounds(
+    table: StepCost, requests: int, block: int, proposing: float, short: float, whole: float
+) -> tuple[float, float]:
+    """Seconds of drafting for so many requests, and the share of a request's token that a draft's costs.
+
+    ``proposing``, and rounds that verify one draft of each (``short``) and all of them (``whole``), are
+    seconds. Drafting is what a round takes besides its pass (proposing, settling, what surrounds them), and
+    never less than proposing alone. Where the table does not know passes of a whole round the share is 1.
+    """
+    low, high = table.range
+    if requests < low or 2 * requests > high:
+        return proposing, 1.0
+    bare, two = table.verify(np.array([requests, 2 * requests])).tolist()
+    if requests * (1 + block) > high:
+        return max(proposing, short - two), 1.0
+    full = float(table.verify(np.array([requests * (1 + block)]))[0])
+    share = min(max((whole - short) / (full - two), 0.0), 1.0) if full > two else 1.0
+    beyond = (short - bare - share * (two - bare), whole - bare - share * (full - bare))
+    return max(proposing, *beyond), share
+
+
+def _verifying(speculator: ModelSpeculator, length: int) -> ModelSpeculator:
+    """The same drafter, which drafts all and has so many of them verified."""
+    return ModelSpeculator(
+        speculator.draft_model,
+        rule=speculator.rule,
+        scheduler=PrefixScheduler(None, "fixed", length=length),
+        max_draft_tokens=speculator.block,
+    )
+
+
 def _steps(
     policy: LocalPolicy, prompts: Sequence[IntArray], room: int, speculator: ModelSpeculator | None
 ) -> Ready:
-    """Steps of a live decoder in which so many branches run: plain ones, or rounds at full length."""
+    """Steps of a live decoder in which so many branches run: plain ones, or a speculator's rounds."""
     law = Sampling(max_tokens=room, ignore_eos=True)
     own = policy.decoder
 
@@ -169,6 +219,11 @@ def _steps(
             live.submit(Ask(prompts[draw if branches <= len(prompts) else 0], NoiseKey(0, 0, draw), law))
         while live.waiting:
             live.step()
+        if live.running < branches:
+            raise BadInput(
+                f"memory holds {live.running} of {branches} branches at once",
+                hint="profile smaller shapes (ramify speculate profile --tokens, --requests)",
+            )
         return live.step
 
     return ready

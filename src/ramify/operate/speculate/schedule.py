@@ -9,6 +9,7 @@ Source: arXiv 2607.05147, Algorithm 1.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal, Protocol, TypeAlias, final, get_args
 
@@ -84,7 +85,7 @@ def path(
 ) -> Float[np.ndarray, "n+1"]:
     """Theta after 0, 1, ... n candidates were admitted in their order; ``others`` say one token each."""
     tau = requests + others + np.concatenate([[0.0], np.cumsum(values)])
-    return np.asarray(tau * cost.sps(requests + others + np.arange(len(tau)), requests))
+    return np.asarray(tau * cost.sps(requests + others + np.arange(len(tau)), requests, others))
 
 
 def early_stop(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -> Lengths:
@@ -133,13 +134,32 @@ def _admit(who: Array, count: int, requests: int) -> Lengths:
     return np.bincount(who[:count], minlength=requests).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """Ranked survivals of an earlier step of ``requests`` with up to ``block`` drafts each."""
+
+    requests: int
+    block: int
+    values: Array
+
+    def scaled(self, requests: int) -> Array:
+        """As those of a batch with so many requests."""
+        values, before = self.values, self.requests
+        if before == requests or not len(values):
+            return values
+        count = round(len(values) * requests / before)
+        places = (np.arange(count) + 0.5) * before / requests - 0.5
+        return np.interp(places, np.arange(len(values)), values)
+
+
 @final
 class PrefixScheduler:
     """A scheduler with one of seven rules.
 
     - ``early_stop``: Algorithm 1 on the current step.
     - ``stale_topk``: how many drafts is decided by a global search on confidences of ``staleness`` steps
-      ago (1 is enough for exactness; the paper's engine uses 2), which drafts by the current ones.
+      ago (1 is enough for exactness; the paper's engine uses 2), which drafts by the current ones. Where
+      there was no such step, or all had less left to say than now, by ``early_stop``.
     - ``context_only``: a global search on the current step, for confidence heads that read no drafted token.
     - ``static_threshold``: drafts whose survival is at least ``threshold``; ``fixed``: ``length`` of every
       request; ``top_k``: the ``budget`` likeliest drafts of the batch.
@@ -148,8 +168,8 @@ class PrefixScheduler:
     ``beyond`` says what happens where the table ends: ``refuse``, or ``cap`` what is verified (and drafted
     for). ``retry``: after so many rounds in a row without drafts one is drafted, to see whether times have
     changed. ``margin``: drafting must promise so many times what plain steps give. Of a table measured on
-    steady batches take MEASURED: where branches join and end, and a batch waits for its slowest, a promised
-    quarter was found to be a loss.
+    steady batches take MEASURED: where drafts make some branches end early, and a batch waits for its
+    slowest, a promised quarter was found to be a loss.
 
     Raises:
         BadInput: an unknown mode, or a rule without its number.
@@ -184,7 +204,7 @@ class PrefixScheduler:
         self.cost, self.mode, self.threshold, self.length = step_cost, mode, threshold, length
         self.beyond, self.retry, self.budget, self.margin = beyond, retry, budget, margin
         self.staleness = 1 if mode == "vllm" else staleness
-        self._past: deque[tuple[int, Array]] = deque(maxlen=self.staleness)
+        self._past: deque[_Past] = deque(maxlen=self.staleness)
         self._plain = 0
 
     def on(self, step_cost: StepCost) -> PrefixScheduler:
@@ -230,7 +250,7 @@ class PrefixScheduler:
         if recent is not None:
             values = np.repeat(_survivals(np.asarray(recent)[None])[0], requests)
         elif self._past:
-            values = self._scaled(*self._past[-1], requests)
+            values = self._past[-1].scaled(requests)
         else:
             return True
         values = values[: self.cost.range[1] - requests]
@@ -278,7 +298,9 @@ class PrefixScheduler:
             kept = top_k(survival, most)
             survival = np.where(np.arange(block) < kept[:, None], survival, 0.0)
         values = ranked(survival)[1]
-        full = len(self._past) == self.staleness
+        # What was seen where less was left to say knows nothing of the places behind.
+        short = self.mode == "stale_topk" and any(past.block < block for past in self._past)
+        full = len(self._past) == self.staleness and not short
         if self.mode == "context_only":
             lengths = global_search(survival, cost, others)
         elif self.mode == "early_stop" or (self.mode == "stale_topk" and not full):
@@ -286,9 +308,9 @@ class PrefixScheduler:
         elif not full:
             lengths = (survival > 0).sum(axis=1)
         else:
-            stale = self._scaled(*self._past[0], requests)[:most]
+            stale = self._past[0].scaled(requests)[:most]
             lengths = top_k(survival, int(path(stale, requests, cost, others).argmax()))
-        self._past.append((requests, values))
+        self._past.append(_Past(requests, block, values))
         return lengths
 
     def _table(self) -> StepCost:
@@ -315,15 +337,6 @@ class PrefixScheduler:
                 hint="profile larger shapes (ramify speculate profile --tokens, --requests), or beyond='cap'",
             )
         return max(0, high - fewest) if self._room(requests, others) else 0
-
-    @staticmethod
-    def _scaled(before: int, values: Array, requests: int) -> Array:
-        """Ranked survivals of an earlier batch as those of one with so many requests."""
-        if before == requests or not len(values):
-            return values
-        count = round(len(values) * requests / before)
-        places = (np.arange(count) + 0.5) * before / requests - 0.5
-        return np.interp(places, np.arange(len(values)), values)
 
 
 def _chances(values: Array, what: str) -> NDArray[np.float64]:

@@ -16,7 +16,8 @@ from ramify.core.stats.results import Array
 from ramify.core.types import Json
 from ramify.operate.speculate.files import read_json, write_json
 
-_FORMAT = "ramify step cost 1"
+_FORMAT = "ramify step cost 2"
+_FORMATS = ("ramify step cost 1", _FORMAT)
 MAX_RATIO = 2.0
 """Neighbouring shapes further apart than this factor leave a gap (ours)."""
 
@@ -27,13 +28,15 @@ class StepCost:
     """Seconds of a pass over B tokens, and of drafting for R requests; linear between profiled shapes.
 
     ``tokens`` [n] rise and ``seconds`` [n] never fall; so with ``requests`` [m] and ``draft_seconds`` [m],
-    which are empty where the draft's cost is not known (it then counts as nothing). ``about`` says where it
-    is from.
+    which are empty where the draft's cost is not known (it then counts as nothing). ``shares`` [m] in [0, 1]
+    say what a draft's token costs as a share of what one more request's costs, which has a context of its
+    own; 1 where that is not known. ``about`` says where the table is from.
 
     Raises:
-        BadInput: nothing profiled, times that are not positive or fall, or a gap between shapes.
+        BadInput: nothing profiled, times that are not positive or fall, a gap between shapes, shares outside
+            [0, 1].
     Source: arXiv 2607.05147 (steps per second over batch tokens); the draft's cost is added as
-        in vLLM's adaptive verification.
+        in vLLM's adaptive verification. The shares are ours.
     """
 
     tokens: Shaped[Array, "n"]
@@ -42,6 +45,7 @@ class StepCost:
     draft_seconds: Float[Array, "m"] = field(default_factory=lambda: np.zeros(0))
     about: Json = field(default_factory=dict)
     max_ratio: float = MAX_RATIO
+    shares: Float[Array, "m"] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.tokens):
@@ -49,6 +53,10 @@ class StepCost:
         _check(self.tokens, self.seconds, self.max_ratio, "verify", "tokens")
         if len(self.requests):
             _check(self.requests, self.draft_seconds, self.max_ratio, "draft", "requests")
+        if self.shares is not None:
+            inside = (self.shares >= 0) & (self.shares <= 1)
+            if len(self.shares) != len(self.requests) or not inside.all():
+                raise BadInput("every profiled number of requests needs a share in [0, 1]", where="shares")
 
     @classmethod
     def of(
@@ -56,17 +64,24 @@ class StepCost:
         verify: Mapping[int, float],
         draft: Mapping[int, float] | None = None,
         *,
+        shares: Mapping[int, float] | None = None,
         about: Json | None = None,
         max_ratio: float = MAX_RATIO,
     ) -> StepCost:
         """A table of measured seconds, sorted and forced monotone (each at least what smaller shapes took).
+
+        ``shares`` are those of numbers of requests in ``draft``; of others 1.
 
         Raises:
             BadInput: as the class, and for missing (None, NaN) or non-positive seconds.
         """
         tokens, seconds = _sorted(verify, "verify")
         requests, drafting = _sorted(draft or {}, "draft")
-        return cls(tokens, seconds, requests, drafting, about or {}, max_ratio)
+        alien = set(shares or {}) - set(requests.tolist())
+        if alien:
+            raise BadInput(f"there is a share of {min(alien)} requests and no draft of them", where="shares")
+        known = np.array([shares.get(int(r), 1.0) for r in requests]) if shares else None
+        return cls(tokens, seconds, requests, drafting, about or {}, max_ratio, known)
 
     @property
     def range(self) -> tuple[int, int]:
@@ -93,13 +108,36 @@ class StepCost:
             _read(np.array([requests]), self.requests, self.draft_seconds, "requests to draft for")[0]
         )
 
-    def step(self, tokens: Shaped[Array, "k"], requests: int | None = None) -> Float[np.ndarray, "k"]:
-        """Seconds of whole steps: the passes, and a draft for ``requests`` where they are given."""
-        return self.verify(tokens) + (0.0 if requests is None else self.draft(requests))
+    def share(self, requests: int) -> float:
+        """What a draft's token costs as a share of one more request's, for so many requests."""
+        if self.shares is None:
+            return 1.0
+        return float(np.interp(requests, self.requests, self.shares))
 
-    def sps(self, tokens: Shaped[Array, "k"], requests: int | None = None) -> Float[np.ndarray, "k"]:
-        """Steps per second."""
-        return np.asarray(1.0 / self.step(tokens, requests))
+    def step(
+        self, tokens: Shaped[Array, "k"], requests: int | None = None, others: int = 0
+    ) -> Float[np.ndarray, "k"]:
+        """Seconds of whole steps: the passes, and a draft for ``requests`` where they are given.
+
+        Of the tokens so many as there are requests, and ``others`` beside them, are not drafted.
+
+        Raises:
+            BadInput: tokens or requests outside the profiled range.
+        """
+        passes = self.verify(tokens)
+        if requests is None:
+            return passes
+        share = self.share(requests)
+        if share < 1.0:
+            bare = self.verify(np.array([requests + others]))
+            passes = bare + share * (passes - bare)
+        return np.asarray(passes + self.draft(requests))
+
+    def sps(
+        self, tokens: Shaped[Array, "k"], requests: int | None = None, others: int = 0
+    ) -> Float[np.ndarray, "k"]:
+        """Steps per second; arguments as of :meth:`step`."""
+        return np.asarray(1.0 / self.step(tokens, requests, others))
 
     def covers(self, requests: int, block: int, others: int = 0) -> bool:
         """Whether every step of so many requests with 0 to ``block`` drafts each can be looked up.
@@ -121,27 +159,32 @@ class StepCost:
             "format": _FORMAT,
             "verify": [[int(b), float(s)] for b, s in zip(self.tokens, self.seconds, strict=True)],
             "draft": [[int(r), float(s)] for r, s in zip(self.requests, self.draft_seconds, strict=True)],
+            "shares": []
+            if self.shares is None
+            else [[int(r), float(s)] for r, s in zip(self.requests, self.shares, strict=True)],
             "max_ratio": self.max_ratio,
             "about": self.about,
         }
 
     @classmethod
     def from_json(cls, data: Json) -> StepCost:
-        """Inverse of :meth:`to_json`; tables written by hand are forced monotone.
+        """Inverse of :meth:`to_json`; tables written by hand are forced monotone, older ones have no shares.
 
         Raises:
             BadInput: what is no such table, or holds a shape twice.
         """
-        if data.get("format", _FORMAT) != _FORMAT:
+        if data.get("format", _FORMAT) not in _FORMATS:
             raise BadInput(f"unknown step-cost format {data['format']!r}", hint=_FORMAT)
         try:
-            verify, draft = (_pairs(data.get(key) or [], key) for key in ("verify", "draft"))
+            verify, draft, shares = (
+                _pairs(data.get(key) or [], key) for key in ("verify", "draft", "shares")
+            )
             about, ratio = dict(data.get("about") or {}), float(data.get("max_ratio", MAX_RATIO))
         except (TypeError, ValueError) as error:
             raise BadInput(
                 f"this is no step-cost table: {error}", hint='{"verify": [[tokens, seconds], ...]}'
             ) from error
-        return cls.of(verify, draft, about=about, max_ratio=ratio)
+        return cls.of(verify, draft, shares=shares, about=about, max_ratio=ratio)
 
     def save(self, path: Path) -> None:
         """Write the table, whole or not at all."""
