@@ -26,6 +26,8 @@ from ramify.operate.speculate.step_cost import StepCost, shapes
 Clock = Callable[[], float]
 #: What is timed at a size; made ready outside the clock.
 Ready = Callable[[int], Callable[[], object]]
+#: Seconds by size, of what is made ready for it; the text names the stage.
+Timed = Callable[[Ready, Sequence[int], str], dict[int, float]]
 REPEATS = 5
 WARM = 1
 
@@ -83,9 +85,9 @@ def profile(
     has a context of its own, or all have one (``shared``: forks of a point). In larger passes than there are
     requests a request feeds several tokens: they are timed with one context, and what so many contexts
     cost beyond one is added. What a draft's token costs, and what drafting does, are told apart by rounds
-    that verify one draft each and such that verify all.
-    Shapes that the decoder's memory does not hold at once are left out. Medians, made monotone by isotonic
-    regression (ours: a running maximum lets one slow moment spoil all larger shapes).
+    that verify one draft each and such that verify all. Shapes that the decoder's memory does not hold at
+    once are left out. Medians, made monotone by isotonic regression (ours: a running maximum lets one slow
+    moment spoil all larger shapes).
 
     Raises:
         BadInput: no shape that memory holds, a context that the model has no room for, a speculator that
@@ -101,9 +103,12 @@ def profile(
             hint="a smaller context, or fewer repeats",
         )
     wanted = len(tokens) + len(requests)
-    contexts = policy.decoder.memory // (2 * align(context) * backbone.shape.bytes_per_token)
-    tokens = _held(policy, tokens, context, steps)
-    requests = [size for size in _held(policy, requests, context, room) if size <= contexts]
+    own = policy.decoder
+    # A round feeds more tokens than a batch has branches, so as many branches must be let in to time it.
+    decoder = BranchDecoder(backbone, own.memory, max([*tokens, *requests], default=1), own.edits)
+    contexts = own.memory // (2 * align(context) * backbone.shape.bytes_per_token)
+    tokens = [size for size in tokens if size <= decoder.rows_within(context, steps)]
+    requests = [size for size in requests if size <= min(contexts, decoder.rows_within(context, room))]
     rng = np.random.default_rng(0)
     limit = min(policy.codec.vocabulary, backbone.vocabulary)
     count = 1 if shared or not requests else max(requests)
@@ -112,28 +117,56 @@ def profile(
     def timed(ready: Ready, sizes: Sequence[int], stage: str) -> dict[int, float]:
         return measure(ready, sizes, repeats=repeats, clock=clock, progress=progress, stage=stage)
 
-    plain = timed(_steps(policy, prompts, steps, None), tokens, "profiling steps")
-    beyond_own = [size for size in plain if size > count]
-    if beyond_own and count > 1 and count in plain:
-        one = timed(_steps(policy, prompts[:1], steps, None), [count], "profiling contexts")
-        apart = max(0.0, plain[count] - one[count])
-        plain |= {size: plain[size] + apart for size in beyond_own}
+    plain = _plain(decoder, prompts, steps, tokens, timed)
     table = StepCost.of(isotonic(plain))
-    drafting: dict[int, float] = {}
-    shares: dict[int, float] = {}
+    costs: dict[int, tuple[float, float]] = {}
     if speculator is not None:
-        alone = timed(_drafts(policy, speculator, prompts[0]), requests, "profiling drafts")
-        rounds = [
-            timed(_steps(policy, prompts, room, _verifying(speculator, length)), requests, "profiling rounds")
-            for length in (1, block)
-        ]
-        for asked, proposing in alone.items():
-            short, whole = rounds[0][asked], rounds[1][asked]
-            drafting[asked], shares[asked] = of_rounds(table, asked, block, proposing, short, whole)
+
+        def rounds(length: int) -> Ready:
+            return _steps(decoder, prompts, room, _verifying(speculator, length))
+
+        drafts = _drafts(policy, speculator, prompts[0])
+        costs = _drafting(drafts, rounds, block, requests, table, timed)
+    drafting = {size: seconds for size, (seconds, _) in costs.items()}
+    shares = {size: share for size, (_, share) in costs.items()}
     about = _about(policy, context, repeats, shared)
     about["left_out"] = wanted - len(tokens) - len(requests)
     about["raised"] = max(_raised(plain), _raised(drafting))
     return StepCost.of(isotonic(plain), isotonic(drafting), shares=shares, about=about)
+
+
+def _plain(
+    decoder: BranchDecoder, prompts: Sequence[IntArray], own: int, tokens: Sequence[int], timed: Timed
+) -> dict[int, float]:
+    """Seconds of plain steps, contexts of their own included."""
+    found, count = timed(_steps(decoder, prompts, own, None), tokens, "profiling steps"), len(prompts)
+    beyond_own = [size for size in found if size > count]
+    if beyond_own and count > 1 and count in found:
+        one = timed(_steps(decoder, prompts[:1], own, None), [count], "profiling contexts")
+        apart = max(0.0, found[count] - one[count])
+        found |= {size: found[size] + apart for size in beyond_own}
+    return found
+
+
+def _drafting(
+    drafts: Ready,
+    rounds: Callable[[int], Ready],
+    block: int,
+    requests: Sequence[int],
+    table: StepCost,
+    timed: Timed,
+) -> dict[int, tuple[float, float]]:
+    """By number of requests: seconds of drafting, and the share that a draft's token costs."""
+    alone = timed(drafts, requests, "profiling drafts")
+    found = []
+    for length in (1, block):
+        sizes = [size for size in requests if size * (1 + length) <= table.range[1]]
+        found.append(timed(rounds(length), sizes, "profiling rounds") if sizes else {})
+    short, whole = found
+    return {
+        size: of_rounds(table, size, block, proposing, short.get(size), whole.get(size))
+        for size, proposing in alone.items()
+    }
 
 
 def isotonic(found: Mapping[int, float]) -> dict[int, float]:
@@ -164,28 +197,19 @@ def _about(policy: LocalPolicy, context: int, repeats: int, shared: bool) -> dic
     }  # fmt: skip
 
 
-def _held(policy: LocalPolicy, sizes: Sequence[int], context: int, own: int) -> list[int]:
-    """Those numbers of branches, with so many tokens before and of their own, that memory holds."""
-    decoder = policy.decoder
-    # Its own limit of branches is for batches that are cut well, and does not bind a live decoder.
-    most = BranchDecoder(decoder.backbone, decoder.memory, max(sizes, default=1)).rows_within(context, own)
-    return [size for size in sizes if size <= most]
-
-
 def of_rounds(
-    table: StepCost, requests: int, block: int, proposing: float, short: float, whole: float
+    table: StepCost, requests: int, block: int, proposing: float, short: float | None, whole: float | None
 ) -> tuple[float, float]:
     """Seconds of drafting for so many requests, and the share of a request's token that a draft's costs.
 
     ``proposing``, and rounds that verify one draft of each (``short``) and all of them (``whole``), are
-    seconds. Drafting is what a round takes besides its pass (proposing, settling, what surrounds them), and
-    never less than proposing alone. Where the table does not know passes of a whole round the share is 1.
+    seconds; None for rounds larger than the table. Drafting is what a round takes besides its pass
+    (proposing, settling, what surrounds them), and never less than proposing alone.
     """
-    low, high = table.range
-    if requests < low or 2 * requests > high:
+    if short is None or requests < table.range[0]:
         return proposing, 1.0
     bare, two = table.verify(np.array([requests, 2 * requests])).tolist()
-    if requests * (1 + block) > high:
+    if whole is None:
         return max(proposing, short - two), 1.0
     full = float(table.verify(np.array([requests * (1 + block)]))[0])
     share = min(max((whole - short) / (full - two), 0.0), 1.0) if full > two else 1.0
@@ -204,16 +228,13 @@ def _verifying(speculator: ModelSpeculator, length: int) -> ModelSpeculator:
 
 
 def _steps(
-    policy: LocalPolicy, prompts: Sequence[IntArray], room: int, speculator: ModelSpeculator | None
+    decoder: BranchDecoder, prompts: Sequence[IntArray], room: int, speculator: ModelSpeculator | None
 ) -> Ready:
     """Steps of a live decoder in which so many branches run: plain ones, or a speculator's rounds."""
     law = Sampling(max_tokens=room, ignore_eos=True)
-    own = policy.decoder
 
     def ready(branches: int) -> Callable[[], object]:
         drafter = None if speculator is None else speculator.fresh()
-        # A round feeds more tokens than a batch has branches, so as many branches must be let in to time it.
-        decoder = BranchDecoder(own.backbone, own.memory, branches, own.edits)
         live = LiveDecoder(decoder, width=branches, speculator=drafter)
         for draw in range(branches):
             live.submit(Ask(prompts[draw if branches <= len(prompts) else 0], NoiseKey(0, 0, draw), law))
