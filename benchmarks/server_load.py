@@ -255,7 +255,7 @@ def main() -> None:
         cost = Path(scratch) / "cost.json"
         profile(
             policy, ModelSpeculator(draft), tokens=[2**k for k in range(9 if quick else 10)],
-            requests=(1, 2, 4, 8, 16, 32, 64), repeats=2 if quick else 9, context=96,
+            requests=(1, 2, 4, 8, 16, 32, 64), repeats=2 if quick else 9, context=48 if quick else 64,
         ).save(cost)  # fmt: skip
         with servers(path(TARGET), drafter_folder(policy, "dspark"), cost, quick) as found:
             print(f"servers: {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
