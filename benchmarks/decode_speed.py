@@ -46,9 +46,9 @@ CONSOLE = Console(width=110)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 #: What the quick form takes: the fastest of TRIED on this model, as the full form finds them.
 BEST = {
-    "generate": {"attention": "sdpa", "cache": "static"},
-    "assisted": {"tokens": 11, "schedule": "constant", "confidence": 0.0},
-    "lookup": {"tokens": 5, "ngram": 2},
+    "generate": {"attention": "sdpa", "cache": None},
+    "assisted": {"tokens": 7, "schedule": "heuristic", "confidence": 0.0},
+    "lookup": {"tokens": 5, "ngram": 3},
     "continuous": {"num_blocks": 64, "page_size": 32, "max_batch_tokens": 512},
 }
 TRIED = {

@@ -27,7 +27,7 @@ Mode: TypeAlias = Literal[
 Lengths: TypeAlias = NDArray[np.int64]
 _MOST_EXHAUSTIVE = 1_000_000
 #: Margins for tables that were measured on a machine: of batches that end, and of those that others join.
-MEASURED, STEADY = 1.3, 1.1
+MEASURED, STEADY = 1.2, 1.1
 
 
 class Scheduler(Protocol):
@@ -169,7 +169,7 @@ class PrefixScheduler:
     for). ``retry``: after so many rounds in a row without drafts one is drafted, to see whether times have
     changed. ``margin``: drafting must promise so many times what plain steps give. Of a measured table take
     MEASURED: drafts make some branches end early, and where the batch waits for its slowest a promised
-    quarter was found to be a loss. Where others join in their places, take STEADY.
+    tenth was found to be a loss. Where others join in their places, take STEADY.
 
     Raises:
         BadInput: an unknown mode, or a rule without its number.
