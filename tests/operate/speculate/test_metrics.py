@@ -7,6 +7,7 @@ from ramify.operate.speculate.metrics import (
     DraftMetrics,
     accept_rates,
     confidence_cumprod_bias,
+    kept_rates,
     tau_prob,
 )
 
@@ -43,6 +44,23 @@ def test_tau_is_one_plus_survivals(seed):
     assert tau_prob(accept, np.ones((5, 6), dtype=bool)) == pytest.approx(wanted)
 
 
+def test_kept_rates_are_those_of_blocks_that_get_there():
+    agree = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=float)
+    learned = np.ones((4, 3), dtype=bool)
+    assert kept_rates(agree, learned) == (0.75, pytest.approx(2 / 3), 0.5)
+    # A block that is cut says nothing of what would have come; nobody gets behind a sure refusal.
+    learned[0, 2] = False
+    assert kept_rates(agree, learned) == (0.75, pytest.approx(2 / 3), 0.0)
+    assert kept_rates(agree[2:3], learned[2:3]) == (0.0, None, None)
+
+
+@given(st.integers(0, 10_000))
+def test_kept_rates_multiply_to_the_mean_survival(seed):
+    chances = np.random.default_rng(seed).random((5, 6))
+    rates = kept_rates(chances, np.ones((5, 6), dtype=bool))
+    assert np.cumprod(rates) == pytest.approx(np.cumprod(chances, axis=1).mean(axis=0))
+
+
 def test_bias_has_a_sign():
     accept = np.full((3, 4), 0.5)
     assert confidence_cumprod_bias(accept, accept, ALL) == 0.0
@@ -60,3 +78,6 @@ def test_log_names():
     told = DraftMetrics(2, 1.0, 0.5, None, 0.55, 2.0, (0.5, None), None).to_json()
     assert told["conf"] is None
     assert told["accept_rate"] == [0.5, None]
+    assert told["kept_drawn"] is None
+    told = DraftMetrics(2, 1.0, 0.5, None, 0.55, 2.0, (0.5, None), None, (0.5, None), (1.0, 0.5)).to_json()
+    assert (told["kept_drawn"], told["kept_greedy"]) == ([0.5, None], [1.0, 0.5])

@@ -6,6 +6,7 @@ import pytest
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.speculator import Branches, Drafts
 from ramify.core.policy.noise import NoiseKey
+from ramify.operate.speculate.held_out import HeldOut
 from ramify.operate.speculate.outcome import Outcome
 from ramify.operate.speculate.tally import DECAY, Tally
 
@@ -85,8 +86,26 @@ def test_credit_stands_before_the_first_round_and_fades():
 
 def test_a_prior_of_known_rates_stands_before_the_first_round_and_fades():
     fresh = Tally(3)
-    assert fresh.recent(4.0, [0.8, 0.5, 0.25]).tolist() == pytest.approx([0.8, 0.4, 0.1])
+    assert fresh.recent(4.0, HeldOut((0.8, 0.5, 0.25))).tolist() == pytest.approx([0.8, 0.4, 0.1])
     seen = counted([2] * 200, [2] * 200)
     for _ in range(300):
         seen.round(2, np.array([2]), np.array([2]), np.array([False]))
-    assert seen.recent(4.0, [0.1, 0.1, 0.1])[0] > 0.99
+    assert seen.recent(4.0, HeldOut((0.1, 0.1, 0.1)))[0] > 0.99
+
+
+def test_laws_are_counted_apart_and_mixed_by_their_share():
+    tally, held = Tally(2), HeldOut((0.5, 0.5), (0.9, 0.9))
+    assert tally.recent(4.0, held, greedy=1.0).tolist() == pytest.approx([0.9, 0.81])
+    assert tally.recent(4.0, held, greedy=0.25).tolist() == pytest.approx([0.6, 0.25 * 0.81 + 0.75 * 0.25])
+    for _ in range(300):
+        tally.round(4, np.array([2, 2]), np.array([2, 0]), np.zeros(2, dtype=bool), np.array([True, False]))
+    assert tally.recent(4.0, held, greedy=1.0)[1] > 0.99
+    assert tally.recent(4.0, held)[0] < 0.01
+    assert tally.recent(greedy=0.5)[1] == pytest.approx(0.5)
+    assert tally.stats.accept_rate == [0.5, 1.0]
+
+
+def test_a_law_that_was_not_seen_yet_fares_as_the_other_where_nothing_is_credited():
+    seen = counted([2, 2], [1, 1])
+    assert seen.recent(greedy=1.0).tolist() == seen.recent().tolist()
+    assert seen.recent(4.0, HeldOut((0.5,) * 3, (0.9,) * 3), greedy=1.0)[0] == pytest.approx(0.9)

@@ -64,6 +64,23 @@ def test_it_learns_and_says_how(target, straight):
     assert straight.to_json()["steps"] == 8
 
 
+def test_answers_of_both_laws_are_measured_apart_and_kept_with_the_drafter(
+    target, data, config, straight, tmp_path
+):
+    asked = [Prompt(text=f"cd{i}") for i in range(16)]
+    cold = answers(target, asked, Sampling(max_tokens=20, ignore_eos=True, temperature=0.0)).examples
+    assert all(example.greedy for example in cold)
+    assert not any(example.greedy for example in data)
+    assert straight.held_out.kept_greedy is None
+    assert straight.draft.held_out.greedy is None
+
+    made = train_draft(target, [*data, *cold], config, dataclasses.replace(PLAN, held_out=0.5), out=tmp_path)
+    held = made.held_out
+    assert made.draft.held_out.greedy[0] == held.kept_greedy[0]
+    assert made.draft.held_out.drawn == held.kept_drawn
+    assert load_draft(tmp_path, target).held_out == made.draft.held_out
+
+
 def test_the_target_is_not_touched(target, straight):
     fresh = tiny_policy()
     assert weights_digest(target.model) == weights_digest(fresh.model)

@@ -15,7 +15,7 @@ from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.weights import weights_digest
 from ramify.core.types import Json
 from ramify.operate.speculate.config import DraftConfig
-from ramify.operate.speculate.metrics import known_rates
+from ramify.operate.speculate.held_out import HeldOut
 from ramify.operate.speculate.model import Drafter, build_draft
 
 TENSORS: Final = "draft.safetensors"
@@ -76,16 +76,10 @@ def load_draft(folder: Path | str, target: LocalPolicy) -> Drafter:
     model.load_state_dict(tensors)
     if body["digest"] != weights_digest(_module(model)):
         raise Mismatch("the drafter's tensors are not those its config was written with", where=str(place))
-    model.held_out = _held_out(body.get("about"), config.block)
+    about = body.get("about")
+    model.held_out = HeldOut.read(about.get("held_out") if isinstance(about, dict) else None, config.block)
     model.eval()
     return model
-
-
-def _held_out(about: Any, block: int) -> tuple[float, ...] | None:
-    """Acceptance at each position on held-out answers, where the training kept it for all of them."""
-    told = about.get("held_out") if isinstance(about, dict) else None
-    rates = told.get("accept_rate") if isinstance(told, dict) else None
-    return known_rates(rates, block)
 
 
 def read_config(folder: Path) -> Json:

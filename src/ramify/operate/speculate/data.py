@@ -35,10 +35,14 @@ _CHUNK: Final = 64
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """A token sequence and which of its tokens the target said itself: those are learned."""
+    """A token sequence and which of its tokens the target said itself: those are learned.
+
+    ``greedy``: they were said at temperature 0.
+    """
 
     tokens: IntArray
     supervised: NDArray[np.bool_]
+    greedy: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.supervised.shape or self.tokens.ndim != 1:
@@ -193,7 +197,8 @@ def answers(
         lines += new
         said += sum(_said(line) for line in new)
         progress("answering prompts", len(lines), total, tokens=said)
-    examples = [_example(part) for line in lines for part in line["parts"]]
+    greedy = law.temperature == 0.0
+    examples = [_example(part, greedy) for line in lines for part in line["parts"]]
     return Answered(tuple(examples), sum(bool(line.get("too_long")) for line in lines))
 
 
@@ -283,12 +288,12 @@ def _spans(mask: NDArray[np.bool_]) -> list[list[int]]:
     return [[int(a), int(b)] for a, b in edges.reshape(-1, 2)]
 
 
-def _example(part: Json) -> Example:
+def _example(part: Json, greedy: bool) -> Example:
     tokens = token_array(part["tokens"])
     mask = np.zeros(len(tokens), dtype=bool)
     for low, high in part["supervised"]:
         mask[low:high] = True
-    return Example(tokens, mask)
+    return Example(tokens, mask, greedy)
 
 
 def _said(line: Json) -> int:

@@ -112,7 +112,7 @@ class SpeculativeDecoder:
         owner: dict[int, int] = {}
         speculator = self._speculator.fresh(self._listen(owner, requests))
         width = min(self.width, max(len(requests), 1))
-        if requests and not speculator.pays(width):
+        if requests and not speculator.pays(width, float(settings.temperature == 0.0)):
             yield from self.target.sample(requests, settings)
             return
         asks = [self._ask(request, settings) for request in requests]

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from ramify.core.errors import BadInput, CannotDo
 from ramify.operate.speculate.attention import rotate
 from ramify.operate.speculate.config import DraftConfig
+from ramify.operate.speculate.held_out import HeldOut
 from ramify.operate.speculate.model import KeysValues, Lesson, Mlp, Taught
 from ramify.operate.speculate.target import TargetEnds
 
@@ -105,7 +106,7 @@ class EagleDraft(nn.Module):
         super().__init__()
         check_eagle(config)
         self.config, self.ends = config, ends
-        self.held_out: tuple[float, ...] | None = None
+        self.held_out = HeldOut()
         self.fc = nn.Linear((len(config.target_layers) - 1) * config.hidden, config.hidden, bias=False)
         self.layers = nn.ModuleList([_Layer(config)])
         self.norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)

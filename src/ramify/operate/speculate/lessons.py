@@ -21,6 +21,7 @@ from ramify.operate.speculate.metrics import (
     DraftMetrics,
     accept_rates,
     confidence_cumprod_bias,
+    kept_rates,
     tau_prob,
 )
 from ramify.operate.speculate.model import Drafter, Lesson
@@ -44,20 +45,29 @@ class Chosen:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Goals:
-    """At the learned positions [k]: tokens, the target's last state before each, the place in the block."""
+    """At the learned positions [k]: tokens, the target's last state before each, the place in the block.
+
+    ``greedy`` [n]: whether the examples were said at temperature 0.
+    """
 
     tokens: Tensor
     states: Tensor
     places: Tensor
+    greedy: np.ndarray
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """A lesson's loss, c* and confidence (chances) over its blocks [blocks, g], and which positions count."""
+    """A lesson's loss, c* and confidence (chances) over its blocks [blocks, g], and which positions count.
+
+    ``agree`` [blocks, g]: the likeliest tokens are the same; ``greedy`` [blocks]: of examples that are.
+    """
 
     loss: DraftLoss
     accept: np.ndarray
+    agree: np.ndarray
+    greedy: np.ndarray
     confidence: np.ndarray | None
     learned: np.ndarray
     weight: float
@@ -99,6 +109,7 @@ def make_lesson(
         lesson.tokens[..., 1:][lesson.learned],
         torch.from_numpy(np.concatenate(goals)).to(device),
         lesson.learned.nonzero()[:, 2],
+        np.array([examples[item.number].greedy for item in chosen]),
     )
 
 
@@ -123,8 +134,15 @@ def study(
     sure = None
     if taught.confidence is not None:
         sure = _spread(torch.sigmoid(taught.confidence.detach()), learned)[rows]
-    weight = float(weights[goals.places].sum())
-    return Outcome(loss, _spread(loss.accept, learned)[rows], sure, learned.cpu().numpy()[rows], weight)
+    return Outcome(
+        loss,
+        _spread(loss.accept, learned)[rows],
+        _spread(loss.agree, learned)[rows],
+        goals.greedy.repeat(lesson.anchors.shape[1])[rows],
+        sure,
+        learned.cpu().numpy()[rows],
+        float(weights[goals.places].sum()),
+    )
 
 
 def _precision(device: torch.device, number: Number) -> AbstractContextManager[object]:
@@ -149,6 +167,8 @@ def summarise(outcomes: Sequence[Outcome]) -> DraftMetrics:
 
     accept = np.concatenate([o.accept for o in outcomes])
     learned = np.concatenate([o.learned for o in outcomes])
+    agree = np.concatenate([o.agree for o in outcomes])
+    greedy = np.concatenate([o.greedy for o in outcomes])
     sure = [o.confidence for o in outcomes if o.confidence is not None]
     losses = [o.loss.confidence for o in outcomes if o.loss.confidence is not None]
     return DraftMetrics(
@@ -162,6 +182,8 @@ def summarise(outcomes: Sequence[Outcome]) -> DraftMetrics:
         confidence_cumprod_bias=(
             confidence_cumprod_bias(np.concatenate(sure), accept, learned) if sure else None
         ),
+        kept_drawn=None if greedy.all() else kept_rates(accept[~greedy], learned[~greedy]),
+        kept_greedy=kept_rates(agree[greedy], learned[greedy]) if greedy.any() else None,
     )
 
 

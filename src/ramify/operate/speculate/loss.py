@@ -42,7 +42,8 @@ class LossWeights:
 class DraftLoss:
     """Weighted means over positions: ``ce`` and ``confidence`` in nats, ``tv`` is the L1 distance (0 .. 2).
 
-    ``accept`` [n] is c* = 1 - TV of each position, without gradient; ``confidence`` None: no such head.
+    ``accept`` [n] is c* = 1 - TV of each position, without gradient, ``agree`` [n] whether the likeliest
+    token is the target's; ``confidence`` None: no such head.
     """
 
     ce: Tensor
@@ -50,6 +51,7 @@ class DraftLoss:
     confidence: Tensor | None
     total: Tensor
     accept: Tensor
+    agree: Tensor
 
 
 def position_weights(block: int, decay: float | None = None) -> Float[Tensor, "g"]:
@@ -111,4 +113,4 @@ def draft_loss(
     if confidence is not None:
         sure = mean(confidence_loss(confidence, accept))
         total = total + part.confidence * sure
-    return DraftLoss(ce, tv, sure, total, accept)
+    return DraftLoss(ce, tv, sure, total, accept, logits.argmax(-1) == target.argmax(-1))

@@ -6,9 +6,8 @@ positions of a block that count; after the first that does not, a block drafts n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -38,13 +37,15 @@ def accept_rates(
     return tuple(float(s / c) if c else None for s, c in zip(sums, counts, strict=True))
 
 
-def known_rates(rates: Any, block: int) -> tuple[float, ...] | None:
-    """Rates of a block of ``block`` drafts, if they are known at every position; None where one is not."""
-    if not isinstance(rates, Sequence) or len(rates) != block:
-        return None
-    if not all(isinstance(rate, float | int) and 0 <= rate <= 1 for rate in rates):
-        return None
-    return tuple(float(rate) for rate in rates)
+def kept_rates(kept: Float[np.ndarray, "n g"], learned: Bool[np.ndarray, "n g"]) -> tuple[float | None, ...]:
+    """How often position j is kept where all before it were, from chances (or 0 and 1) of each [n, g].
+
+    Over the blocks that learn position j; None where no block gets there.
+    """
+    after = _survival(kept, learned)
+    before = np.concatenate([np.ones((len(kept), 1)), after[:, :-1]], axis=1)
+    some, all_ = (np.where(learned, part, 0.0).sum(axis=0) for part in (after, before))
+    return tuple(float(s / c) if c else None for s, c in zip(some, all_, strict=True))
 
 
 def confidence_cumprod_bias(
@@ -62,7 +63,11 @@ def confidence_cumprod_bias(
 @final
 @dataclass(frozen=True, slots=True)
 class DraftMetrics:
-    """Figures over some blocks. None: not computed (no such head, no block)."""
+    """Figures over some blocks. None: not computed (no such head, no block).
+
+    ``kept_drawn`` and ``kept_greedy`` [g]: how often a draft is kept after all before it, where the text was
+    drawn (chances under rejection) and where it is greedy (the likeliest token of both is the same).
+    """
 
     blocks: int
     ce: float
@@ -72,6 +77,8 @@ class DraftMetrics:
     tau_prob: float | None
     accept_rate: tuple[float | None, ...]
     confidence_cumprod_bias: float | None
+    kept_drawn: tuple[float | None, ...] | None = None
+    kept_greedy: tuple[float | None, ...] | None = None
 
     def to_json(self) -> Json:
         """Plain fields, the log's names; ``tv`` is the L1 distance of the two laws, 0 .. 2."""
@@ -84,8 +91,14 @@ class DraftMetrics:
             "tau_prob": self.tau_prob,
             "accept_rate": list(self.accept_rate),
             "confidence_cumprod_bias": self.confidence_cumprod_bias,
+            "kept_drawn": _listed(self.kept_drawn),
+            "kept_greedy": _listed(self.kept_greedy),
         }
 
 
 def _survival(chance: Float[np.ndarray, "n g"], learned: Bool[np.ndarray, "n g"]) -> Float[np.ndarray, "n g"]:
     return np.cumprod(np.where(learned, chance, 0.0).astype(np.float64), axis=1)
+
+
+def _listed(rates: tuple[float | None, ...] | None) -> list[float | None] | None:
+    return None if rates is None else list(rates)

@@ -23,6 +23,7 @@ from ramify.core.policy.noise import stream_of
 from ramify.operate.speculate.attention import attend_cached, attend_packed, rotate, visible
 from ramify.operate.speculate.config import DraftConfig
 from ramify.operate.speculate.heads import make_confidence, make_head
+from ramify.operate.speculate.held_out import HeldOut
 from ramify.operate.speculate.target import TargetEnds
 
 KeysValues = tuple[Tensor, Tensor]
@@ -61,13 +62,12 @@ class Taught:
 class Drafter(Protocol):
     """What training and checkpoints need of a drafter of any kind: a torch module that can be taught.
 
-    ``held_out`` [g]: how often the draft at each position was accepted after all before it, on answers held
-    out of its training; None where that was never measured.
+    ``held_out``: how its drafts fared on answers held out of its training.
     """
 
     config: DraftConfig
     ends: TargetEnds
-    held_out: tuple[float, ...] | None
+    held_out: HeldOut
 
     def teach(self, lesson: Lesson) -> Taught:
         """Logits of the learned positions of a lesson."""
@@ -201,7 +201,7 @@ class DraftModel(nn.Module):
     def __init__(self, config: DraftConfig, ends: TargetEnds) -> None:
         super().__init__()
         self.config, self.ends = config, ends
-        self.held_out: tuple[float, ...] | None = None
+        self.held_out = HeldOut()
         self.fc = nn.Linear(len(config.target_layers) * config.hidden, config.hidden, bias=False)
         self.hidden_norm = Norm(config.hidden, eps=config.norm_eps)
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.layers))

@@ -179,11 +179,12 @@ class ModelSpeculator:
         limits = np.minimum(branches.room - 1, self.block)
         if not len(branches) or int(limits.max()) < 1:
             return None
-        if not self.pays(len(branches)):
+        cold = _greedy(branches.settings)
+        if not self.pays(len(branches), float(cold.mean())):
             self._refused = True
             return None
         rows = None
-        known = self.tally.seen or self.draft_model.held_out is not None
+        known = self.tally.seen or self.draft_model.held_out.known
         unknown = self.scheduler is not None and not known
         if (self._refused or unknown) and len(branches) > PROBE:
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
@@ -230,15 +231,16 @@ class ModelSpeculator:
         self._settled = None
         self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept - 1), self.eos))
 
-    def pays(self, requests: int) -> bool:
+    def pays(self, requests: int, greedy: float) -> bool:
         """Whether the schedule would draft for so many, by the past alone; ask once a round.
 
-        Before the first rounds drafts are believed to fare as they did on the answers that were held out of
-        the drafter's training; where that is not known, all are believed to be kept.
+        ``greedy`` is the share of them that are. Before the first rounds of a law drafts are believed to fare
+        as they did on such answers held out of the drafter's training; where that is not known, all are
+        believed to be kept.
         """
         if self.scheduler is None:
             return True
-        return self.scheduler.drafts(requests, self.tally.recent(CREDIT, self.draft_model.held_out))
+        return self.scheduler.drafts(requests, self.tally.recent(CREDIT, self.draft_model.held_out, greedy))
 
     # -- one round -------------------------------------------------------------------------------
 
@@ -359,7 +361,9 @@ class ModelSpeculator:
         if self.scheduler is None:
             return limits
         others = len(branches) - len(rows)
-        survival = self._survival(confidence, len(rows), int(limits.max()))
+        survival = self._survival(
+            confidence, _greedy([branches.settings[r] for r in rows]), int(limits.max())
+        )
         for place, row in enumerate(rows.tolist()):
             sure = len(branches.settings[row].forced) - int(branches.said[row])
             if sure > 0:
@@ -368,11 +372,14 @@ class ModelSpeculator:
         # Without a confidence head a probe that verifies nothing could never learn that times have changed.
         return limits if others and confidence is None and not lengths.any() else lengths
 
-    def _survival(self, confidence: NDArray[np.float64] | None, rows: int, count: int) -> NDArray[np.float64]:
+    def _survival(
+        self, confidence: NDArray[np.float64] | None, greedy: NDArray[np.bool_], count: int
+    ) -> NDArray[np.float64]:
         """Chances [rows, count] that the first j drafts are all kept: the head's, or those of late."""
         if confidence is None:
-            recent = self.tally.recent()
-            return np.tile(np.ones(count) if recent is None else recent[:count], (rows, 1))
+            found = [self.tally.recent(greedy=float(cold)) for cold in (False, True)]
+            rates = [np.ones(count) if recent is None else recent[:count] for recent in found]
+            return np.asarray(np.stack(rates)[greedy.astype(int)], dtype=np.float64)
         known = () if self.calibration is None else self.calibration.temperatures
         return SequentialTemperatureScaling(known[:count]).apply(confidence)
 
@@ -383,7 +390,8 @@ class ModelSpeculator:
         drafts = outcome.drafts
         proposal: Proposal = drafts.law
         drafted = len(proposal.rows) * drafts.tokens.shape[1]
-        self.tally.round(drafted, drafts.lengths, outcome.accepted, outcome.ended)
+        cold = _greedy(outcome.branches.settings)
+        self.tally.round(drafted, drafts.lengths, outcome.accepted, outcome.ended, cold)
         if self.on_rejected is not None:
             self.on_rejected(outcome.rejected())
         confidence = proposal.confidence
@@ -391,6 +399,11 @@ class ModelSpeculator:
         if self.on_rounds is not None and confidence is not None and confidence.shape[1] == self.block:
             mode = None if self.scheduler is None else str(getattr(self.scheduler, "mode", "scheduler"))
             self.on_rounds(outcome.rounds(proposal.rows, confidence, mode, self._step, proposal.began))
+
+
+def _greedy(settings: Sequence[Sampling]) -> NDArray[np.bool_]:
+    """Which of these laws leave nothing to chance."""
+    return np.array([law.temperature == 0.0 for law in settings], dtype=np.bool_)
 
 
 def _check(rule: str, most: int | None, calibration: SequentialTemperatureScaling | None, block: int) -> None:

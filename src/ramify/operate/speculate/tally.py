@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -11,6 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from ramify.core.types import Json
+from ramify.operate.speculate.held_out import HeldOut
 
 Ints = NDArray[np.int64]
 
@@ -68,8 +68,9 @@ class Tally:
 
     def __init__(self, g: int) -> None:
         self.g = g
-        self._lately = np.zeros((2, g))
-        self._passes = 0
+        # By law: of branches that are drawn with chance, and of greedy ones.
+        self._lately = np.zeros((2, 2, g))
+        self._passes = [0, 0]
         self.reset()
 
     def reset(self) -> None:
@@ -81,16 +82,24 @@ class Tally:
     @property
     def seen(self) -> bool:
         """Whether any round was counted yet, before a reset too."""
-        return self._passes > 0
+        return any(self._passes)
 
     def plain(self) -> None:
         """A step without drafts."""
         self._counts["plain"] += 1
 
-    def round(self, drafted: int, lengths: Ints, accepted: Ints, ended: NDArray[np.bool_]) -> None:
+    def round(
+        self,
+        drafted: int,
+        lengths: Ints,
+        accepted: Ints,
+        ended: NDArray[np.bool_],
+        greedy: NDArray[np.bool_] | None = None,
+    ) -> None:
         """A round of branches [n]: how many drafts were verified and kept, and which branches ended in it.
 
-        What was drafted beyond an end was neither kept nor refused, so it does not count.
+        ``greedy``: which of them are (None: none). What was drafted beyond an end was neither kept nor
+        refused, so it does not count.
         """
         place = np.arange(self.g)
         reached = (place <= accepted[:, None]) & (place < lengths[:, None])
@@ -99,27 +108,45 @@ class Tally:
         counts = self._counts
         counts["rounds"] += len(lengths)
         counts["passes"] += 1
-        self._passes += 1
         counts["drafted"] += drafted
         counts["verified"] += int(lengths.sum())
         counts["accepted"] += int(accepted.sum())
-        seen = np.stack([reached.sum(axis=0), kept.sum(axis=0)])
-        self._reached += seen[0]
-        self._kept += seen[1]
-        self._lately = DECAY * self._lately + seen
+        self._reached += reached.sum(axis=0)
+        self._kept += kept.sum(axis=0)
+        cold = np.zeros(len(lengths), dtype=np.bool_) if greedy is None else greedy
+        for law, mine in enumerate((~cold, cold)):
+            if mine.any():
+                self._passes[law] += 1
+                seen = np.stack([reached[mine].sum(axis=0), kept[mine].sum(axis=0)])
+                self._lately[law] = DECAY * self._lately[law] + seen
 
     def recent(
-        self, credit: float = 0.0, rates: Sequence[float] | None = None
+        self, credit: float = 0.0, held: HeldOut | None = None, greedy: float = 0.0
     ) -> Float[np.ndarray, "g"] | None:
         """How often the first j drafts survived lately; None before the first round.
 
-        A position that was not reached lately is taken to be as good as the one before it. ``credit``: so
-        many rounds stand before the first, in which the draft at position j survived in ``rates[j]`` of the
-        cases where it was reached (None: always); they fade as all rounds do.
+        ``greedy`` is the share of such branches: they are counted apart. A position that was not reached
+        lately is taken to be as good as the one before it. ``credit``: so many rounds stand before the first,
+        in which drafts fared as those that were ``held`` out (unknown: all kept); they fade as all rounds do.
         """
+        found = [
+            (share, self._survival(law, credit, held))
+            for law, share in enumerate((1.0 - greedy, greedy))
+            if share > 0
+        ]
+        known = [(share, values) for share, values in found if values is not None]
+        if not known:
+            return None
+        mixed = np.sum([share * values for share, values in known], axis=0)
+        return np.asarray(mixed / sum(share for share, _ in known))
+
+    def _survival(self, law: int, credit: float, held: HeldOut | None) -> Float[np.ndarray, "g"] | None:
+        """That of one law; what was never seen of it is taken from the other where nothing is credited."""
+        rates = None if held is None else held.of(bool(law))
         before = np.ones(self.g) if rates is None else np.asarray(rates[: self.g], dtype=np.float64)
-        weight = credit * DECAY**self._passes
-        reached, kept = self._lately[0] + weight, self._lately[1] + weight * before
+        seen = self._lately[law if credit or self._passes[law] else 1 - law]
+        weight = credit * DECAY ** self._passes[law]
+        reached, kept = seen[0] + weight, seen[1] + weight * before
         if reached[0] < 1e-6:
             return None
         known = reached > 1e-6

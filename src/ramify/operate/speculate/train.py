@@ -23,6 +23,7 @@ from ramify.operate.speculate.checkpoint import put, save_draft
 from ramify.operate.speculate.config import DraftConfig, DraftKind, draft_config
 from ramify.operate.speculate.data import Example, data_digest
 from ramify.operate.speculate.features import Features, Precision, Recomputed, cache_features
+from ramify.operate.speculate.held_out import HeldOut
 from ramify.operate.speculate.lessons import (
     Chosen,
     Number,
@@ -35,7 +36,7 @@ from ramify.operate.speculate.lessons import (
     summarise,
 )
 from ramify.operate.speculate.loss import LossWeights, position_weights
-from ramify.operate.speculate.metrics import DraftMetrics, known_rates
+from ramify.operate.speculate.metrics import DraftMetrics
 from ramify.operate.speculate.model import Drafter, build_draft
 from ramify.operate.speculate.resume import restore_state, save_state
 
@@ -335,7 +336,7 @@ class _Run:
     def _finish(self, steps: int, held: DraftMetrics | None) -> TrainedDraft:
         history = tuple(self.log.lines)
         last = next((line for line in reversed(history) if "held_out" not in line), None)
-        self.draft.held_out = known_rates(held and held.accept_rate, self.config.block)
+        self.draft.held_out = HeldOut.read(held and held.to_json(), self.config.block)
         made = TrainedDraft(self.draft, self.config, steps, last, held, history, self.out)
         if self.out is not None:
             told: Any = {k: v for k, v in made.to_json().items() if k != "folder"}
