@@ -11,13 +11,12 @@ import torch
 
 from ramify.app.conducting import (
     ConductRecipe,
-    policy_spec,
     pool_named,
     queries_named,
     run_conduct,
     world_of,
 )
-from ramify.core.errors import BadInput, Mismatch
+from ramify.core.errors import Mismatch
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.coins import SeededCoins
@@ -110,6 +109,3 @@ def test_names_stand_for_things(tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text('{"query": "a", "answer": "b"}\n')
     assert queries_named(str(file)).name == "q"
-    assert policy_spec("hf:somewhere") == "hf:somewhere"
-    with pytest.raises(BadInput):
-        policy_spec("organism:none")

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ramify.core.policy.base import Sampling
+from ramify.core.policy.open import spell
 from ramify.core.run.progress import Progress, silent
 from ramify.core.run.recipe import Part, digest, open_folder
 from ramify.core.types import Json
@@ -68,14 +69,6 @@ def queries_named(name: str) -> Queries:
     return Expressions() if name == BUILT_IN else FileQueries.read(name)
 
 
-def policy_spec(name: str, progress: Progress = silent) -> str:
-    """A policy's specification; ``organism:NAME`` stands for that organism, built where it is not."""
-    from ramify.learn.organism.build import build
-
-    kind, _, rest = name.partition(":")
-    return f"hf:{build(rest, progress=progress)}" if kind == "organism" else name
-
-
 def world_of(recipe: ConductRecipe, coins: Coins | None = None) -> ConductWorld:
     """The world that a recipe trains in."""
     return ConductWorld(
@@ -100,7 +93,7 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
     from ramify.learn.train.schedule import Schedule
 
     world, law = world_of(recipe), Sampling(max_tokens=recipe.max_tokens)
-    policy = local_policy(policy_spec(recipe.conductor, progress))
+    policy = local_policy(spell(recipe.conductor, progress))
     tasks = world.tasks("train", recipe.updates * recipe.per_update, recipe.seed)
     plan = TreeTraining(
         updates=recipe.updates, tasks=recipe.per_update, leaves=recipe.plans, seed=recipe.seed,

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ramify.app.conducting import policy_spec
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
+from ramify.core.policy.open import open_policy, spell
 from ramify.core.run.progress import Progress, silent, waits
 from ramify.core.tree.tree import Tree
 from ramify.core.world.environment import Environment, EnvTrajectory
@@ -44,7 +43,7 @@ def open_simulator(
         name = _model_in(chosen)
         folder_of: Path | None = folder
     else:
-        name = policy_spec(spec, progress)
+        name = spell(spec, progress)
         folder_of = None if not name.startswith("hf:") else Path(name.removeprefix("hf:"))
     model = open_policy(name, on_wait=waits(progress))
     return WorldModel(model, settings=settings or GREEDY, think=think), folder_of
@@ -152,7 +151,7 @@ def run_eval(plan: EvalPlan, progress: Progress = silent) -> EvalResult:
 
     Raises: BadInput, as :func:`evaluate` and the openers.
     """
-    judge = None if plan.judge is None else open_judge(policy_spec(plan.judge, progress), progress)
+    judge = None if plan.judge is None else open_judge(spell(plan.judge, progress), progress)
     rivals = [baseline(name, plan.train) for name in plan.baselines]
     with ExitStack() as stack:
         unread: list[str] = []

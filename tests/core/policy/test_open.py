@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from ramify.app.cli.policy import app
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy, Request, Sampling, sample_all
 from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.open import open_policy, parse_spec, scripted, walker_law
+from ramify.core.policy.open import open_policy, parse_spec, scripted, spell, walker_law
 from ramify.core.policy.probe import probe_policy
 from ramify.core.policy.remote import RemotePolicy
 from ramify.core.policy.scripted import ScriptedPolicy
@@ -35,6 +36,26 @@ from support.openai_server import CODEC, Script
 )
 def test_the_grammar(spec, parts):
     assert parse_spec(spec) == parts
+
+
+def test_a_package_can_add_names(monkeypatch):
+    point = SimpleNamespace(load=lambda: lambda rest, progress: f"scripted:{rest}")
+    asked = []
+
+    def points(**wanted):
+        asked.append(wanted)
+        return [point] if wanted["name"] == "mine" else []
+
+    monkeypatch.setattr("ramify.core.policy.open.entry_points", points)
+    assert open_policy("mine:coin").card.name == "scripted:coin"
+    assert [spell(spec) for spec in ("other:x", "hf:x", "x", "mine:", ":x")] == [
+        "other:x",
+        "hf:x",
+        "x",
+        "mine:",
+        ":x",
+    ]
+    assert asked == [{"group": "ramify.policy_names", "name": name} for name in ("mine", "other")]
 
 
 @pytest.mark.parametrize("spec", ["", "coin", "hf:", "gpt:4", ":x", "HF:dir"])

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from ramify.core.errors import BadInput, Mismatch
+from ramify.core.policy.grammar import Grammar
 from ramify.core.run.grow import plan_grow, run_grow
-from ramify.core.run.recipe import GrowRecipe, digest, open_folder, resolve
+from ramify.core.run.recipe import GrowRecipe, Law, digest, open_folder, resolve
 
 TEXT = """
 world = "household:1"
@@ -93,3 +94,34 @@ def test_a_run_writes_tree_recipe_and_summary_and_resumes(tmp_path, file):
     assert again["tokens"] == 0
     assert again["resumed"]
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["digest"] == digest(recipe)
+
+
+def test_a_recipe_may_hold_turns_to_a_form(file):
+    read_ = read(file, "sampling.grammar.regex=go [a-z]+")
+    assert read_.sampling.sampling().grammar == Grammar.regex("go [a-z]+")
+    schema = read(file, 'sampling.grammar={json_schema={type="object"}}').sampling
+    assert schema.sampling().grammar == Grammar.json_schema({"type": "object"})
+    assert GrowRecipe.model_validate(read_.model_dump(mode="json")) == read_
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("sampling.grammar=5", "dictionary"),
+        ("sampling.grammar.regx=a", "no grammar of kind 'regx'"),
+        ('sampling.grammar.regex=""', "must be a text"),
+        ("sampling.grammar={regex='a', lark='b'}", "one kind"),
+        ("sampling.grammar.json_schema=[]", "must be an object"),
+    ],
+)
+def test_a_form_that_is_none_is_named(file, override, message):
+    with pytest.raises(BadInput, match=message):
+        read(file, override)
+
+
+def test_recipes_without_a_form_keep_the_digest_they_had(file):
+    plain = read(file)
+    assert "grammar" not in plain.model_dump(mode="json")["sampling"]
+    assert plain.sampling.sampling() == Law(temperature=0.5).sampling()
+    assert digest(plain) == "a366b69abc24d248"
+    assert digest(read(file, "sampling.grammar.regex=a")) != digest(plain)

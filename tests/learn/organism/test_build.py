@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from ramify.app.cli.organism import app
 from ramify.core.errors import BadInput
+from ramify.core.policy.local import LocalPolicy
+from ramify.core.policy.open import open_policy, spell
 from ramify.learn.organism import build, describe, find, names, organism_for, path, registry
 from ramify.learn.organism.registry import recipe_digest
 
@@ -69,7 +71,12 @@ def test_a_second_call_returns_at_once(home):
     assert told == [("training test-tiny", i, steps) for i in range(steps + 1)]
     told.clear()
     assert build("test-tiny", progress=progress) == first
+    assert spell("organism:test-tiny", progress) == f"hf:{first}"
+    assert spell("organism:test-tiny+dtype=float64", progress) == f"hf:{first}+dtype=float64"
     assert told == []
+    assert open_policy("organism:test-tiny").card.weights == LocalPolicy.load(str(first)).card.weights
+    with pytest.raises(BadInput, match="no organism 'none'"):
+        open_policy("organism:none")
 
 
 def test_an_interrupted_build_leaves_nothing(home):

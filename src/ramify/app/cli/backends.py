@@ -36,10 +36,10 @@ def backend_for(spec: str | None) -> Iterator[Backend | None]:
 def policies_for(live: Progress, backend: Backend | None) -> Callable[[str], Policy]:
     """What opens policies by name, so that a backend's workers can open them too."""
     from ramify.app.cli.common import policy_for
-    from ramify.app.conducting import policy_spec
+    from ramify.core.policy.open import spell
 
     def opened(spec: str) -> Policy:
-        name = policy_spec(spec, live)
+        name = spell(spec, live)
         policy = policy_for(name, live)
         if backend is not None:
             backend.know(policy, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import absolute, existing, print_json
+from ramify.app.cli.common import absolute, existing, print_json, spelled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +42,9 @@ def _opened(out: Path) -> Iterator[CliffRun]:
 @app.command()
 def scan(
     tree: Annotated[Path, typer.Option("--tree", help="The tree file.")],
-    policy: Annotated[str, typer.Option("--policy", help="The policy that made the traces, hf:DIR or such.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="The policy that made the traces: hf:DIR, organism:NAME.")
+    ],
     out: Out,
     world: Annotated[str | None, typer.Option("--world", help="Default: the recorded one.")] = None,
     success_regex: Annotated[
@@ -70,6 +72,7 @@ def scan(
             CliffRecipe, None, settings, tree=absolute(tree), policy=policy, world=world,
             success_regex=success_regex, traces=traces,
         )  # fmt: skip
+        recipe = spelled(recipe, live)
         run = open_run(out, recipe, store)
         open_folder(out, recipe)
         told = run_scan(run, limit, budget, live)

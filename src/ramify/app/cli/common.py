@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from ramify.core.judge import Judge
     from ramify.core.policy.base import Policy, Sampling
     from ramify.core.run.progress import Progress
+    from ramify.core.run.recipe import Part
     from ramify.core.tree.node import Trajectory
     from ramify.core.world.base import World
     from ramify.learn.simulate.simulator import LearnedSimulator
+
+R = TypeVar("R", bound="Part")
 
 
 def print_json(data: Any) -> None:
@@ -62,11 +65,17 @@ def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) ->
 
 def policy_for(spec: str, live: Progress) -> Policy:
     """The policy of a specification; ``organism:NAME`` is built where it is not."""
-    from ramify.app.conducting import policy_spec
-    from ramify.core.policy.open import open_policy
+    from ramify.core.policy.open import open_policy, spell
     from ramify.core.run.progress import waits
 
-    return open_policy(policy_spec(spec, live), on_wait=waits(live))
+    return open_policy(spell(spec, live), on_wait=waits(live))
+
+
+def spelled(recipe: R, live: Progress) -> R:
+    """The recipe with the name that its policy's name stands for, as its folder will keep it."""
+    from ramify.core.policy.open import spell
+
+    return recipe.model_copy(update={"policy": spell(getattr(recipe, "policy"), live)})  # noqa: B009
 
 
 def simulator_for(spec: str | None, control: str | None, live: Progress) -> LearnedSimulator | None:
@@ -93,10 +102,12 @@ def judge_for(pattern: str | None) -> Judge | None:
 def settings_for(base: Sampling, items: list[str]) -> Sampling | None:
     """Settings with ``name=value`` items changed; None where there are none, so the record's stand."""
     from ramify.core.policy.base import Sampling
-    from ramify.core.run.recipe import Law, resolve
+    from ramify.core.run.recipe import TurnLaw, resolve
 
     if not items:
         return None
-    law = base.to_json() | {k: v for k, v in resolve(Law, overrides=items, environment={}) if v is not None}
-    given = {item.partition("=")[0] for item in items}
+    law = base.to_json() | {
+        k: v for k, v in resolve(TurnLaw, overrides=items, environment={}) if v is not None
+    }
+    given = {item.partition("=")[0].partition(".")[0] for item in items}
     return Sampling.from_json(base.to_json() | {k: v for k, v in law.items() if k in given})

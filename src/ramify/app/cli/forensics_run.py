@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 PolicyName = Annotated[
-    str, typer.Option("--policy", help="The model of the case: hf:DIR, openai:URL#MODEL, scripted:NAME.")
+    str,
+    typer.Option(
+        "--policy", help="The model of the case: hf:DIR, organism:NAME, openai:URL#MODEL, scripted:NAME."
+    ),
 ]
 WorldName = Annotated[
     str | None, typer.Option("--world", help="Default: the motive scene; none: rollouts are single turns.")

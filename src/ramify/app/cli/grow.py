@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ramify.app.cli.backends import BackendSpec, backend_for
-from ramify.app.cli.common import print_json, shown
+from ramify.app.cli.common import print_json, shown, spelled
 from ramify.core.types import Json
 
 
@@ -16,7 +16,9 @@ def grow_command(
     out: Annotated[Path, typer.Option("--out", help="Folder of the run: tree, recipe, summary.")],
     recipe: Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")] = None,
     world: Annotated[str | None, typer.Option("--world", help="e.g. household:2")] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="hf:DIR, openai:URL#MODEL, ...")] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.")
+    ] = None,
     draws: Annotated[int | None, typer.Option("--draws", help="Rollouts per task.")] = None,
     selector: Annotated[
         str | None, typer.Option("--selector", help="independent, random, surprisal or uucb: grow trees.")
@@ -65,7 +67,7 @@ def grow_command(
                 typer.echo(f"{name:12s} {value}")
         return
     with LiveProgress() as live, backend_for(backend) as crew:
-        summary = run_grow(chosen, out, live, crew, place=tree)
+        summary = run_grow(spelled(chosen, live), out, live, crew, place=tree)
     if as_json:
         print_json(summary)
         return

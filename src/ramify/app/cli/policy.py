@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at policies: local models, servers and scripts.", no_args_is_help=True)
 
-Spec = Annotated[str, typer.Argument(help="hf:DIR, openai:URL#MODEL or scripted:NAME.")]
+Spec = Annotated[str, typer.Argument(help="hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _MEANING = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import absolute, existing, print_json
+from ramify.app.cli.common import absolute, existing, print_json, spelled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +27,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command()
 def fit(
     tree: TreeFile,
-    policy: Annotated[str, typer.Option("--policy", help="The local model that made the rollouts, hf:DIR.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="The local model that made the rollouts: hf:DIR, organism:NAME.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The run's folder.")],
     prompts: Prompts = None,
     score: Annotated[str, typer.Option("--score", help="The score that says refused (above one half).")] = (
@@ -65,7 +67,8 @@ def fit(
         sweep=sweep or None,
     )  # fmt: skip
     with Tree.open(tree if draws else existing(tree)) as store, LiveProgress() as live:
-        opened = open_policy(policy)
+        recipe = spelled(recipe, live)
+        opened = open_policy(recipe.policy)
         open_folder(out, recipe)
         told = run_fit(out, recipe, store, opened, live)
     page = write_page(out, told)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import absolute, existing, print_json
+from ramify.app.cli.common import absolute, existing, print_json, spelled
 from ramify.app.cli.probe import app
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-Policy = Annotated[str, typer.Option("--policy", help="The policy that thinks, hf:DIR or such.")]
+Policy = Annotated[str, typer.Option("--policy", help="The policy that thinks: hf:DIR, organism:NAME.")]
 Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
 TreeFile = Annotated[Path | None, typer.Option("--tree", help="The tree file; default: tree.db in --out.")]
 Prompts = Annotated[
@@ -244,6 +244,7 @@ def _run(kind: Any, measure: Any, out: Path, given: dict[str, Any], settings: li
     recipe = resolve(kind, None, settings, files=digests(*names), **given)
     out.mkdir(parents=True, exist_ok=True)
     with Tree.open(Path(recipe.tree)) as store, LiveProgress() as live:
+        recipe = spelled(recipe, live)
         told: dict[str, Any] = measure(open_run(out, recipe, store, progress=live), recipe, live)
     return told
 

@@ -111,11 +111,10 @@ def _written(
     draw: int,
 ) -> Conducted:
     from ramify.app.cli.live import LiveProgress
-    from ramify.app.conducting import policy_spec
     from ramify.core.chat import PolicyChat
     from ramify.core.errors import BadInput
     from ramify.core.policy.base import Sampling
-    from ramify.core.policy.open import open_policy
+    from ramify.core.policy.open import open_policy, spell
     from ramify.operate.route.conduct.conductor import Conductor
 
     if query is None or conductor is None:
@@ -123,7 +122,7 @@ def _written(
             "there is nothing to run", hint="give a query and --conductor, --plan FILE, or --train"
         )
     with LiveProgress() as live:
-        policy = open_policy(policy_spec(conductor, live))
+        policy = open_policy(spell(conductor, live))
     writer = PolicyChat(policy, Sampling(temperature=temperature))
     return Conductor(writer, pool, rounds=rounds, most=most).run(query, draw=draw)
 

@@ -80,14 +80,13 @@ def serve_command(
 def conductor_for(pool: WorkerPool, spec: str) -> ChatModel:
     """Who writes a workflow for every call."""
     from ramify.app.cli.live import LiveProgress
-    from ramify.app.conducting import policy_spec
     from ramify.core.chat import PolicyChat
     from ramify.core.policy.base import Sampling
-    from ramify.core.policy.open import open_policy
+    from ramify.core.policy.open import open_policy, spell
     from ramify.operate.route.conduct.conductor import Conductor
 
     with LiveProgress() as live:
-        policy = open_policy(policy_spec(spec, live))
+        policy = open_policy(spell(spec, live))
     return Conductor(PolicyChat(policy, Sampling(temperature=0.0)), pool)
 
 

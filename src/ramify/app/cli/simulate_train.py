@@ -47,15 +47,15 @@ def train(
     Example: ramify simulate train --stage cpt --data data --policy hf:DIR --set steps=500 --out runs/cpt
     """
     from ramify.app.cli.live import LiveProgress
-    from ramify.app.conducting import policy_spec
+    from ramify.core.policy.open import spell
     from ramify.core.run.recipe import resolve
     from ramify.learn.simulate.recipes import recipe_class
     from ramify.learn.simulate.run import plan_stage, run_stage
 
     changes = [*(settings or []), *(["lora={}"] if lora and not _sets_lora(settings or []) else [])]
     chosen = resolve(
-        recipe_class(stage.value), recipe, changes, policy=None if policy is None else policy_spec(policy),
-        judge=None if judge is None else policy_spec(judge),
+        recipe_class(stage.value), recipe, changes, policy=None if policy is None else spell(policy),
+        judge=None if judge is None else spell(judge),
         data=None if data is None else str(data),
     )  # fmt: skip
     if dry_run:

@@ -141,16 +141,15 @@ def train(
 
 def open_target(name: str, progress: Progress) -> LocalPolicy:
     """The local model of a folder, an organism or a policy's specification."""
-    from ramify.app.conducting import policy_spec
     from ramify.core.errors import BadInput, CannotDo
     from ramify.core.policy.local import LocalPolicy
-    from ramify.core.policy.open import open_policy
+    from ramify.core.policy.open import open_policy, spell
 
     if ":" not in name and not Path(name).is_dir():
         raise BadInput(
             "there is no such folder", where=name, hint="a model's folder, hf:DIR or organism:NAME"
         )
-    policy = open_policy(f"hf:{name}" if Path(name).is_dir() else policy_spec(name, progress))
+    policy = open_policy(f"hf:{name}" if Path(name).is_dir() else spell(name, progress))
     if not isinstance(policy, LocalPolicy):
         raise CannotDo(
             f"{name!r} does not run in this process",

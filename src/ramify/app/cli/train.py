@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import existing, print_json, spelled
 
 app = typer.Typer(
     help="Train policies on what was recorded, check the trainer, export to other trainers.",
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the run: policy, curve, checkpoints, recipe.")]
 RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")]
-PolicySpec = Annotated[str | None, typer.Option("--policy", help="hf:DIR; a local model.")]
+PolicySpec = Annotated[str | None, typer.Option("--policy", help="hf:DIR or organism:NAME; a local model.")]
 TreeFile = Annotated[Path | None, typer.Option("--tree", help="Take the data from this tree.")]
 DataFile = Annotated[Path | None, typer.Option("--data", help="Take the data from this JSON-lines file.")]
 Settings = Annotated[list[str], typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4.")]
@@ -63,7 +63,7 @@ def _fine_tune(
         _print(chosen.model_dump(mode="json"), as_json)
         return
     with LiveProgress() as live:
-        summary = run(chosen, out, live)
+        summary = run(spelled(chosen, live), out, live)
     _print(summary, as_json)
 
 
@@ -147,7 +147,7 @@ def train_policy(
         _print(plan_policy(chosen), as_json)
         return
     with LiveProgress() as live:
-        summary = run_policy(chosen, out, live)
+        summary = run_policy(spelled(chosen, live), out, live)
     _print(summary, as_json)
 
 

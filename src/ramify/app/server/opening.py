@@ -63,13 +63,12 @@ def open_model(
         BadInput: no such model or drafter.
         CannotDo: a drafter for a model that does not run here.
     """
-    from ramify.app.conducting import policy_spec
     from ramify.core.chat import PolicyChat
     from ramify.core.policy.local import LocalPolicy
-    from ramify.core.policy.open import open_policy
+    from ramify.core.policy.open import open_policy, spell
 
     name, spec = named(item)
-    full = f"hf:{spec}" if Path(spec).is_dir() else policy_spec(spec, progress)
+    full = f"hf:{spec}" if Path(spec).is_dir() else spell(spec, progress)
     policy = open_policy(full, on_wait=lambda why: None)
     called = name or (spec.partition(":")[2] if spec.startswith("organism:") else policy.card.name)
     if isinstance(policy, LocalPolicy):

@@ -5,12 +5,16 @@
 ``hf:DIR+adapter=DIR2+device=cuda``    with a PEFT adapter; ``reference``, ``dtype`` and ``device`` alike
 ``openai:URL#MODEL``                   a model on an OpenAI-compatible server
 ``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
+``organism:NAME``                      a tiny model with a recipe in this package, built where it is not
 ``scripted:NAME``                      a shipped fake: coin, greeter, lock, miniapps, refuser-p, ..., walker
 ``scripted:motive-NAME[@SCENE]``       an agent with a known motive (tedium, malign-twin, ...)
 ``scripted:specialist@I``              worker I (0 to 3) of the specialists world
 ``scripted:rule-agent[@ERROR]``        obeys the house rules that it sees, but for a share of errors
 ``scripted:babyai-bot[@ERROR]``        BabyAI's own expert, but for a share of errors
 =====================================  ==============================================================
+
+``organism`` is no kind of its own but a name that stands for another. Packages add such names as entry points
+of the group ``ramify.policy_names``: functions of what follows the colon and of a progress.
 """
 
 from __future__ import annotations
@@ -18,13 +22,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from importlib.metadata import entry_points
+from typing import Any, Final, Literal
 
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
 from ramify.core.policy.scripted import Law, ScriptedPolicy
+from ramify.core.run.progress import Progress, silent
 
-GRAMMAR = "hf:DIR[+adapter=DIR], openai:URL#MODEL[+tokenizer=DIR] or scripted:NAME"
+GRAMMAR = "hf:DIR[+adapter=DIR], organism:NAME, openai:URL#MODEL[+tokenizer=DIR] or scripted:NAME"
+NAMES: Final = "ramify.policy_names"
 
 _OPTIONS = {
     "hf": ("adapter", "reference", "dtype", "device", "name"),
@@ -48,7 +55,7 @@ def open_policy(spec: str, *, on_wait: Callable[[str], None] | None = None, **op
     Raises:
         BadInput: the name does not follow the grammar, or an option is not known for its kind.
     """
-    kind, rest, inline = parse_spec(spec)
+    kind, rest, inline = parse_spec(spell(spec))
     unknown = sorted(set(options) - set(_OPTIONS[kind]))
     if unknown:
         known = ", ".join(_OPTIONS[kind]) or "none"
@@ -64,6 +71,20 @@ def open_policy(spec: str, *, on_wait: Callable[[str], None] | None = None, **op
     from ramify.core.policy.local import LocalPolicy
 
     return LocalPolicy.load(rest, **merged)
+
+
+def spell(spec: str, progress: Progress = silent) -> str:
+    """The name that a name stands for, itself where it stands for none.
+
+    ``organism:NAME`` becomes ``hf:DIR``, the folder of that very build, so that a recipe which keeps it is
+    resumed with the same weights. ``progress`` is told of what has to be made for it.
+    """
+    kind, colon, rest = spec.partition(":")
+    if not (kind and colon and rest) or kind in _OPTIONS:
+        return spec
+    for added in entry_points(group=NAMES, name=kind):
+        return str(added.load()(rest, progress))
+    return spec
 
 
 def parse_spec(spec: str) -> tuple[str, str, dict[str, Any]]:

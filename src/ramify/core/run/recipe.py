@@ -10,10 +10,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from ramify.core.errors import BadInput, Mismatch
 from ramify.core.policy.base import Sampling
+from ramify.core.policy.grammar import Grammar
 from ramify.core.types import Json
 
 
@@ -45,6 +54,34 @@ class Law(Part):
     def sampling(self) -> Sampling:
         """The value object that policies take."""
         return Sampling(**self.model_dump())
+
+
+class TurnLaw(Law):
+    """A law that may hold every turn to a form too: ``grammar`` is a kind and its text, as recorded.
+
+    Training takes a :class:`Law`: its gradients are of the model's own chances.
+    """
+
+    grammar: Json | None = None
+
+    @field_validator("grammar")
+    @classmethod
+    def _is_one(cls, value: Json | None) -> Json | None:
+        try:
+            return None if value is None else Grammar.from_json(value).to_json()
+        except BadInput as error:
+            raise ValueError(error.what) from error
+
+    @model_serializer(mode="wrap")
+    def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
+        # Recipes without a grammar keep the digests that they had before there were any.
+        told: Json = dump(self)
+        return {key: value for key, value in told.items() if key != "grammar" or value is not None}
+
+    def sampling(self) -> Sampling:
+        """The value object that policies take."""
+        grammar = None if self.grammar is None else Grammar.from_json(self.grammar)
+        return Sampling(**{**self.model_dump(), "grammar": grammar})
 
 
 class Selection(Part):
@@ -81,7 +118,7 @@ class GrowRecipe(Part):
     draws: int = Field(default=8, ge=1)
     seed: int = 0
     max_turns: int | None = Field(default=None, ge=1)
-    sampling: Law = Law()
+    sampling: TurnLaw = TurnLaw()
     selector: Selection | None = None
     leaves: int | None = Field(default=None, ge=1)
     budget_tokens: int | None = Field(default=None, ge=1)
