@@ -44,11 +44,13 @@ from ramify.operate.speculate.step_cost import StepCost
 
 CONSOLE = Console(width=110)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+#: Tokens of passes that the quick form profiles.
+QUICK = (1, 4, 16, 64, 128, 256)
 #: What the quick form takes: the fastest of TRIED on this model, as the full form finds them.
 BEST = {
     "generate": {"attention": "sdpa", "cache": None},
     "assisted": {"tokens": 7, "schedule": "heuristic", "confidence": 0.0},
-    "lookup": {"tokens": 5, "ngram": 3},
+    "lookup": {"tokens": 5, "ngram": 2},
     "continuous": {"num_blocks": 64, "page_size": 32, "max_batch_tokens": 512},
 }
 TRIED = {
@@ -335,7 +337,7 @@ def by_batch(
         seconds: dict[str, list[float]] = {rival: [], "dspark": []}
         # Small batches are quick, so more rounds of them fit.
         several = max(rounds, min(5 * rounds, round(rounds / first[rival])))
-        for turn in range((rounds + size // 64) if quick else several):
+        for turn in range(rounds if quick else several):
             runs = {rival: sides[rival], "dspark": work.drafted(size, work.dspark)}
             for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
                 seconds[name] += rounds_of({name: runs[name]}, 1)[0][name]
@@ -401,10 +403,11 @@ def main() -> None:
         began = time.perf_counter()
         asked = prompts(policy, openings(max(BATCHES)))
         cost = profile(
-            policy, ModelSpeculator(models[0]), tokens=[2**k for k in range(9 if quick else 10)],
-            requests=BATCHES, repeats=3 if quick else 9, context=48,
+            policy, ModelSpeculator(models[0]), tokens=QUICK if quick else [2**k for k in range(10)],
+            requests=BATCHES[:: 2 if quick else 1], repeats=1 if quick else 3, sweeps=3 if quick else 9,
+            max_ratio=4.0, context=48,
         )  # fmt: skip
-        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 48 if quick else 128)
+        bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 40 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))
         print(f"cost table: {time.perf_counter() - began:.0f} s", flush=True)
         seconds, wrong, stats = alone(bench, best, 3 if quick else 7, quick)

@@ -7,7 +7,7 @@ from ramify.core.errors import BadInput
 from ramify.core.policy.local import LocalPolicy
 from ramify.operate.speculate.config import draft_config
 from ramify.operate.speculate.model import as_draft_model, build_draft
-from ramify.operate.speculate.profile import measure, of_rounds, profile
+from ramify.operate.speculate.profile import measure, of_rounds, profile, swept
 from ramify.operate.speculate.schedule import PrefixScheduler
 from ramify.operate.speculate.speculator import ModelSpeculator
 from ramify.operate.speculate.step_cost import StepCost, shapes
@@ -62,6 +62,25 @@ def test_the_median_of_steps_after_the_warm_ones():
         measure(ready, [])
 
 
+def test_a_sweep_goes_over_all_stages_and_the_median_of_them_counts():
+    """A slow moment that lasts as long as a sweep leaves nothing behind."""
+    timed, told = [], []
+    stages = {
+        name: (lambda size, name=name: lambda: timed.append((name, size)), sizes)
+        for name, sizes in (("a", [1, 2]), ("none", []), ("b", [4]))
+    }
+    found = swept(
+        stages, repeats=1, sweeps=3, clock=Ticking([1.0, 2.0, 4.0, 3.0, 6.0, 9.0, 1.5, 1.0, 4.5]),
+        progress=lambda stage, done, total, **_: told.append(stage),
+    )  # fmt: skip
+    assert found == {"a": {1: 1.5, 2: 2.0}, "none": {}, "b": {4: 4.5}}
+    one_sweep = [("a", 1)] * 2 + [("a", 2)] * 2 + [("b", 4)] * 2  # a warm step each
+    assert timed == 3 * one_sweep
+    assert {"profiling a (1 of 3)", "profiling b (3 of 3)"} <= set(told)
+    with pytest.raises(BadInput, match="at least one sweep"):
+        swept(stages, sweeps=0)
+
+
 @pytest.fixture(scope="module")
 def target():
     return tiny_policy()
@@ -81,6 +100,7 @@ def test_a_real_model_and_drafter_are_measured(target):
         tokens=[1, 2, 4, 7],
         requests=[1, 2],
         repeats=1,
+        sweeps=1,
         context=12,
         clock=Ticking(times),
     )
@@ -101,7 +121,7 @@ def test_a_real_model_and_drafter_are_measured(target):
 def test_larger_passes_cost_what_their_requests_contexts_cost(target):
     """Steps of 1, 2 and 4 tokens, then two requests with one context: a millisecond less than with two."""
     clock = Ticking([0.001, 0.003, 0.004, 0.002])
-    cost = profile(target, tokens=[1, 2, 4], requests=[1, 2], repeats=1, context=8, clock=clock)
+    cost = profile(target, tokens=[1, 2, 4], requests=[1, 2], repeats=1, sweeps=1, context=8, clock=clock)
     assert cost.seconds == pytest.approx([0.001, 0.003, 0.005])
 
 
@@ -114,6 +134,8 @@ def test_without_a_drafter_there_is_no_draft_table(target):
 def test_what_cannot_be_profiled(target):
     with pytest.raises(BadInput, match="do not fit"):
         profile(target, tokens=[1], context=500)
+    with pytest.raises(BadInput, match="that memory holds"):
+        profile(target, tokens=[], context=8)
     silent = drafter(target, scheduler=PrefixScheduler(None, "fixed", length=0))
     with pytest.raises(BadInput, match="would not draft"):
         profile(target, silent, tokens=[1], requests=[1], repeats=1, context=8)
@@ -153,7 +175,12 @@ def test_shapes_that_memory_does_not_hold_are_left_out_and_counted(target):
 
 def test_one_slow_moment_does_not_spoil_larger_shapes(target):
     cost = profile(
-        target, tokens=[1, 2, 4, 8], repeats=1, context=8, clock=Ticking([0.001, 0.009, 0.003, 0.012])
+        target,
+        tokens=[1, 2, 4, 8],
+        repeats=1,
+        sweeps=1,
+        context=8,
+        clock=Ticking([0.001, 0.009, 0.003, 0.012]),
     )
     assert cost.seconds == pytest.approx([0.001, 0.006, 0.006, 0.012])
     assert cost.about["raised"] == pytest.approx(2.0)

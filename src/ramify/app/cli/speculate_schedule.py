@@ -62,7 +62,10 @@ def profile(
     requests: Annotated[int, typer.Option(min=1, help="The most requests to draft for.")] = 64,
     context: Annotated[int, typer.Option(min=1, help="Tokens before each request's own.")] = 64,
     shared: Annotated[bool, typer.Option("--shared", help="One prefix for all: forks of a point.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Dummy steps per shape; the median counts.")] = 5,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Dummy steps per shape and sweep; their median counts.")
+    ] = 3,
+    sweeps: Annotated[int, typer.Option(min=1, help="Sweeps over all shapes; their median counts.")] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Measure seconds of the model's passes over batch tokens, and of drafting over requests.
@@ -80,7 +83,7 @@ def profile(
         drafts = None if drafter is None else speculator_of(policy, existing(drafter))
         cost = measure(
             policy, drafts, tokens=shapes(tokens), requests=shapes(requests), context=context,
-            repeats=repeats, shared=shared, progress=progress,
+            repeats=repeats, sweeps=sweeps, shared=shared, progress=progress,
         )  # fmt: skip
     if out is not None:
         cost.save(out)
@@ -88,7 +91,7 @@ def profile(
     if raised > 1.5:
         typer.echo(
             f"smaller shapes took up to {raised:.1f} times as long as larger ones, so this table misleads a "
-            "schedule: measure again while nothing else runs, with more --repeats",
+            "schedule: measure again while nothing else runs, with more --sweeps",
             err=True,
         )
     if cost.about["left_out"]:

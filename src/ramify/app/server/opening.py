@@ -103,7 +103,7 @@ def open_drafter(drafting: Drafting, policy: LocalPolicy) -> ModelSpeculator:
     from ramify.operate.speculate.calibrate import SequentialTemperatureScaling
     from ramify.operate.speculate.checkpoint import load_draft
     from ramify.operate.speculate.model import DraftModel
-    from ramify.operate.speculate.schedule import STEADY, PrefixScheduler
+    from ramify.operate.speculate.schedule import MEASURED, PrefixScheduler
     from ramify.operate.speculate.speculator import ModelSpeculator
     from ramify.operate.speculate.step_cost import StepCost
 
@@ -119,7 +119,7 @@ def open_drafter(drafting: Drafting, policy: LocalPolicy) -> ModelSpeculator:
         rule=drafting.rule,
         scheduler=None
         if drafting.cost is None
-        else PrefixScheduler(StepCost.load(drafting.cost), beyond="cap", margin=STEADY),
+        else PrefixScheduler(StepCost.load(drafting.cost), beyond="cap", margin=MEASURED),
         calibration=(
             None if drafting.calibration is None else SequentialTemperatureScaling.load(drafting.calibration)
         ),

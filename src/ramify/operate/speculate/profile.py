@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -21,14 +22,13 @@ from ramify.core.run.progress import Progress, silent
 from ramify.core.types import IntArray, token_array
 from ramify.operate.speculate.schedule import PrefixScheduler
 from ramify.operate.speculate.speculator import ModelSpeculator
-from ramify.operate.speculate.step_cost import StepCost, shapes
+from ramify.operate.speculate.step_cost import MAX_RATIO, StepCost, shapes
 
 Clock = Callable[[], float]
 #: What is timed at a size; made ready outside the clock.
 Ready = Callable[[int], Callable[[], object]]
-#: Seconds by size, of what is made ready for it; the text names the stage.
-Timed = Callable[[Ready, Sequence[int], str], dict[int, float]]
-REPEATS = 5
+REPEATS = 3
+SWEEPS = 3
 WARM = 1
 
 
@@ -46,8 +46,7 @@ def measure(
 
     Raises:
         BadInput: nothing to measure.
-    Source: arXiv 2607.05147 (profiled steps per second); the median of five as in vLLM's adaptive
-        verification.
+    Source: arXiv 2607.05147 (profiled steps per second); a median as in vLLM's adaptive verification.
     """
     if not sizes or repeats < 1:
         raise BadInput("profiling needs at least one shape and one step")
@@ -67,6 +66,35 @@ def measure(
     return found
 
 
+def swept(
+    stages: Mapping[str, tuple[Ready, Sequence[int]]],
+    *,
+    repeats: int = REPEATS,
+    sweeps: int = SWEEPS,
+    clock: Clock = time.perf_counter,
+    progress: Progress = silent,
+) -> dict[str, dict[int, float]]:
+    """Seconds of every stage's sizes: the median over sweeps, each over all stages, of its median.
+
+    What disturbs a machine lasts for seconds, so it slows whatever shapes are timed just then, and how a
+    batch lies in memory makes it faster or slower for as long as it lives: in another sweep it is another
+    shape's turn. The sweeps are ours.
+
+    Raises: as :func:`measure`.
+    """
+    if sweeps < 1:
+        raise BadInput("profiling needs at least one sweep")
+    found: dict[str, dict[int, list[float]]] = {name: {} for name in stages}
+    for sweep in range(sweeps):
+        for name, (ready, sizes) in stages.items():
+            stage = f"profiling {name}" + (f" ({sweep + 1} of {sweeps})" if sweeps > 1 else "")
+            if sizes:
+                seen = measure(ready, sizes, repeats=repeats, clock=clock, progress=progress, stage=stage)
+                for size, took in seen.items():
+                    found[name].setdefault(size, []).append(took)
+    return {name: {size: float(np.median(t)) for size, t in times.items()} for name, times in found.items()}
+
+
 def profile(
     policy: LocalPolicy,
     speculator: ModelSpeculator | None = None,
@@ -75,7 +103,9 @@ def profile(
     requests: Sequence[int] = tuple(shapes(64)),
     context: int = 64,
     repeats: int = REPEATS,
+    sweeps: int = SWEEPS,
     shared: bool = False,
+    max_ratio: float = MAX_RATIO,
     clock: Clock = time.perf_counter,
     progress: Progress = silent,
 ) -> StepCost:
@@ -86,86 +116,113 @@ def profile(
     requests a request feeds several tokens: they are timed with one context, and what so many contexts
     cost beyond one is added. What a draft's token costs, and what drafting does, are told apart by rounds
     that verify one draft each and such that verify all. Shapes that the decoder's memory does not hold at
-    once are left out. Medians, made monotone by isotonic regression (ours: a running maximum lets one slow
-    moment spoil all larger shapes).
+    once are left out; neighbours may lie ``max_ratio`` times apart. Everything is timed in ``sweeps``
+    (:func:`swept`), and made monotone by isotonic regression (ours: a running maximum lets one slow moment
+    spoil all larger shapes).
 
     Raises:
         BadInput: no shape that memory holds, a context that the model has no room for, a speculator that
             would not draft.
     """
-    backbone = policy.decoder.backbone
     block = 0 if speculator is None else speculator.block
-    steps = repeats + WARM + 2
-    room = (block + 1) * steps
-    if backbone.context is not None and context + room > backbone.context:
-        raise BadInput(
-            f"a context of {context} tokens and {room} new ones do not fit the model's {backbone.context}",
-            hint="a smaller context, or fewer repeats",
-        )
-    wanted = len(tokens) + len(requests)
-    own = policy.decoder
-    # A round feeds more tokens than a batch has branches, so as many branches must be let in to time it.
-    decoder = BranchDecoder(backbone, own.memory, max([*tokens, *requests], default=1), own.edits)
-    contexts = own.memory // (2 * align(context) * backbone.shape.bytes_per_token)
-    tokens = [size for size in tokens if size <= decoder.rows_within(context, steps)]
-    requests = [size for size in requests if size <= min(contexts, decoder.rows_within(context, room))]
-    rng = np.random.default_rng(0)
-    limit = min(policy.codec.vocabulary, backbone.vocabulary)
-    count = 1 if shared or not requests else max(requests)
-    prompts = [token_array(row) for row in rng.integers(0, limit, (count, context))]
-
-    def timed(ready: Ready, sizes: Sequence[int], stage: str) -> dict[int, float]:
-        return measure(ready, sizes, repeats=repeats, clock=clock, progress=progress, stage=stage)
-
-    plain = _plain(decoder, prompts, steps, tokens, timed)
-    table = StepCost.of(isotonic(plain))
-    costs: dict[int, tuple[float, float]] = {}
-    if speculator is not None:
-
-        def rounds(length: int) -> Ready:
-            return _steps(decoder, prompts, room, _verifying(speculator, length))
-
-        drafts = _drafts(policy, speculator, prompts[0])
-        costs = _drafting(drafts, rounds, block, requests, table, timed)
+    bed = _Bed.of(policy, tokens, requests, context, repeats + WARM + 2, block, shared)
+    stages = _stages(policy, speculator, bed, block)
+    found = swept(stages, repeats=repeats, sweeps=sweeps, clock=clock, progress=progress)
+    plain = _with_contexts(found["steps"], found["contexts"], len(bed.prompts))
+    table = StepCost.of(isotonic(plain), max_ratio=max_ratio)
+    costs = {} if speculator is None else _drafting(found, table, block)
     drafting = {size: seconds for size, (seconds, _) in costs.items()}
+    about = _about(policy, context, shared) | {
+        "repeats": repeats, "sweeps": sweeps, "raised": max(_raised(plain), _raised(drafting)),
+        "left_out": len(tokens) + len(requests) - len(bed.tokens) - len(bed.requests),
+    }  # fmt: skip
     shares = {size: share for size, (_, share) in costs.items()}
-    about = _about(policy, context, repeats, shared)
-    about["left_out"] = wanted - len(tokens) - len(requests)
-    about["raised"] = max(_raised(plain), _raised(drafting))
-    return StepCost.of(isotonic(plain), isotonic(drafting), shares=shares, about=about)
+    return StepCost.of(isotonic(plain), isotonic(drafting), shares=shares, about=about, max_ratio=max_ratio)
 
 
-def _plain(
-    decoder: BranchDecoder, prompts: Sequence[IntArray], own: int, tokens: Sequence[int], timed: Timed
-) -> dict[int, float]:
-    """Seconds of plain steps, contexts of their own included."""
-    found, count = timed(_steps(decoder, prompts, own, None), tokens, "profiling steps"), len(prompts)
-    beyond_own = [size for size in found if size > count]
-    if beyond_own and count > 1 and count in found:
-        one = timed(_steps(decoder, prompts[:1], own, None), [count], "profiling contexts")
-        apart = max(0.0, found[count] - one[count])
-        found |= {size: found[size] + apart for size in beyond_own}
-    return found
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bed:
+    """What is timed on: a decoder, prompts, the shapes that its memory holds, how far branches may run.
+
+    ``steps`` is that of branches without drafts, ``room`` of such with drafts, in tokens.
+    """
+
+    decoder: BranchDecoder
+    prompts: Sequence[IntArray]
+    tokens: Sequence[int]
+    requests: Sequence[int]
+    steps: int
+    room: int
+
+    @classmethod
+    def of(
+        cls,
+        policy: LocalPolicy,
+        tokens: Sequence[int],
+        requests: Sequence[int],
+        context: int,
+        steps: int,
+        block: int,
+        shared: bool,
+    ) -> _Bed:
+        """That of a policy; raises BadInput where the context has no room or no shape fits."""
+        own, backbone, room = policy.decoder, policy.decoder.backbone, (block + 1) * steps
+        if backbone.context is not None and context + room > backbone.context:
+            raise BadInput(
+                f"a context of {context} and {room} new tokens do not fit the model's {backbone.context}",
+                hint="a smaller context, or fewer repeats",
+            )
+        # A round feeds more tokens than a batch has branches, so as many branches must be let in to time it.
+        decoder = BranchDecoder(backbone, own.memory, max([*tokens, *requests], default=1), own.edits)
+        contexts = own.memory // (2 * align(context) * backbone.shape.bytes_per_token)
+        passes = [size for size in tokens if size <= decoder.rows_within(context, steps)]
+        drafts = [size for size in requests if size <= min(contexts, decoder.rows_within(context, room))]
+        if not passes:
+            raise BadInput("profiling needs at least one shape that memory holds")
+        limit = min(policy.codec.vocabulary, backbone.vocabulary)
+        count = 1 if shared or not drafts else max(drafts)
+        rows = np.random.default_rng(0).integers(0, limit, (count, context))
+        return cls(decoder, [token_array(row) for row in rows], passes, drafts, steps, room)
+
+
+def _stages(
+    policy: LocalPolicy, speculator: ModelSpeculator | None, bed: _Bed, block: int
+) -> dict[str, tuple[Ready, Sequence[int]]]:
+    """What is timed, and at which sizes."""
+    decoder, prompts, largest, count = bed.decoder, bed.prompts, max(bed.tokens), len(bed.prompts)
+    apart = [count] if count > 1 and count in bed.tokens and largest > count else []
+    stages: dict[str, tuple[Ready, Sequence[int]]] = {
+        "steps": (_steps(decoder, prompts, bed.steps, None), bed.tokens),
+        "contexts": (_steps(decoder, prompts[:1], bed.steps, None), apart),
+    }
+    if speculator is not None:
+        stages["drafts"] = _drafts(policy, speculator, prompts[0]), bed.requests
+        for length in (1, block):
+            sizes = [size for size in bed.requests if size * (1 + length) <= largest]
+            rounds = _steps(decoder, prompts, bed.room, _verifying(speculator, length))
+            stages[_rounds(length)] = rounds, sizes
+    return stages
+
+
+def _rounds(length: int) -> str:
+    return f"rounds of {length}"
+
+
+def _with_contexts(plain: Mapping[int, float], shared: Mapping[int, float], count: int) -> dict[int, float]:
+    """Seconds of plain steps, the contexts of their own included that ``count`` branches had."""
+    apart = max(0.0, plain[count] - shared[count]) if shared else 0.0
+    return {size: seconds + (apart if size > count else 0.0) for size, seconds in plain.items()}
 
 
 def _drafting(
-    drafts: Ready,
-    rounds: Callable[[int], Ready],
-    block: int,
-    requests: Sequence[int],
-    table: StepCost,
-    timed: Timed,
+    found: Mapping[str, Mapping[int, float]], table: StepCost, block: int
 ) -> dict[int, tuple[float, float]]:
     """By number of requests: seconds of drafting, and the share that a draft's token costs."""
-    alone = timed(drafts, requests, "profiling drafts")
-    found = []
-    for length in (1, block):
-        sizes = [size for size in requests if size * (1 + length) <= table.range[1]]
-        found.append(timed(rounds(length), sizes, "profiling rounds") if sizes else {})
-    short, whole = found
+    short, whole = found[_rounds(1)], found[_rounds(block)]
     return {
         size: of_rounds(table, size, block, proposing, short.get(size), whole.get(size))
-        for size, proposing in alone.items()
+        for size, proposing in found["drafts"].items()
     }
 
 
@@ -186,14 +243,14 @@ def _raised(found: Mapping[int, float]) -> float:
     return max((fitted[size] / found[size] for size in found), default=1.0)
 
 
-def _about(policy: LocalPolicy, context: int, repeats: int, shared: bool) -> dict[str, Any]:
+def _about(policy: LocalPolicy, context: int, shared: bool) -> dict[str, Any]:
     import torch
 
     card = policy.card
     return {
         "model": card.name, "weights": card.weights, "device": card.extra["device"],
         "dtype": card.extra["dtype"], "threads": torch.get_num_threads(), "context": context,
-        "repeats": repeats, "shared": shared,
+        "shared": shared,
     }  # fmt: skip
 
 

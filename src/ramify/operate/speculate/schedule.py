@@ -26,8 +26,8 @@ Mode: TypeAlias = Literal[
 ]
 Lengths: TypeAlias = NDArray[np.int64]
 _MOST_EXHAUSTIVE = 1_000_000
-#: Margins for tables that were measured on a machine: of batches that end, and of those that others join.
-MEASURED, STEADY = 1.2, 1.1
+#: The margin for tables that were measured on a machine.
+MEASURED = 1.1
 
 
 class Scheduler(Protocol):
@@ -168,8 +168,8 @@ class PrefixScheduler:
     ``beyond`` says what happens where the table ends: ``refuse``, or ``cap`` what is verified (and drafted
     for). ``retry``: after so many rounds in a row without drafts one is drafted, to see whether times have
     changed. ``margin``: drafting must promise so many times what plain steps give. Of a measured table take
-    MEASURED: drafts make some branches end early, and where the batch waits for its slowest a promised
-    tenth was found to be a loss. Where others join in their places, take STEADY.
+    MEASURED: its times are not exact, and drafts make some branches end early, so that a batch that nobody
+    joins waits for its slowest.
 
     Raises:
         BadInput: an unknown mode, or a rule without its number.
