@@ -45,9 +45,9 @@ from ramify.operate.speculate.speculator import ModelSpeculator
 
 CLIENTS = (1, 8, 32, 128)
 #: Tokens of passes that the quick form profiles.
-QUICK = (1, 4, 16, 64, 128, 256)
+SHAPES = (1, 4, 16, 64, 128, 256)
 #: Tokens of an answer by clients in the quick form; 64 in the full one.
-QUICK = {1: 32, 8: 32, 32: 16, 128: 8}
+QUICK = {1: 32, 8: 24, 32: 12, 128: 5}
 WIDTH = 64
 PATIENCE = 600.0
 BIN = Path(sys.executable).parent
@@ -256,9 +256,9 @@ def main() -> None:
         asked = openings(max(CLIENTS))
         cost = Path(scratch) / "cost.json"
         profile(
-            policy, ModelSpeculator(draft), tokens=QUICK if quick else [2**k for k in range(10)],
+            policy, ModelSpeculator(draft), tokens=SHAPES if quick else [2**k for k in range(10)],
             requests=(1, 4, 16, 64) if quick else [2**k for k in range(7)], max_ratio=4.0,
-            repeats=1 if quick else 3, sweeps=2 if quick else 9, context=48 if quick else 64,
+            repeats=2 if quick else 3, sweeps=1 if quick else 9, context=48 if quick else 64,
         ).save(cost)  # fmt: skip
         with servers(path(TARGET), drafter_folder(policy, "dspark"), cost, quick) as found:
             print(f"servers: {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
