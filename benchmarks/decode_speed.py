@@ -337,7 +337,7 @@ def by_batch(
         seconds: dict[str, list[float]] = {rival: [], "dspark": []}
         # Small batches are quick, so more rounds of them fit.
         several = max(rounds, min(5 * rounds, round(rounds / first[rival])))
-        for turn in range(rounds if quick else several):
+        for turn in range(rounds - size // 64 if quick else several):
             runs = {rival: sides[rival], "dspark": work.drafted(size, work.dspark)}
             for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
                 seconds[name] += rounds_of({name: runs[name]}, 1)[0][name]
@@ -405,7 +405,7 @@ def main() -> None:
         cost = profile(
             policy, ModelSpeculator(models[0]), tokens=QUICK if quick else [2**k for k in range(10)],
             requests=BATCHES[:: 2 if quick else 1], repeats=1 if quick else 3, sweeps=3 if quick else 9,
-            max_ratio=4.0, context=48,
+            max_ratio=4.0, context=32 if quick else 48,
         )  # fmt: skip
         bench = Bench(policy, *models, cost, asked[: 2 if quick else 8], 40 if quick else 128)
         best = BEST if quick else tuned(bench.of(asked[:16], 96))

@@ -258,7 +258,7 @@ def main() -> None:
         profile(
             policy, ModelSpeculator(draft), tokens=SHAPES if quick else [2**k for k in range(10)],
             requests=(1, 4, 16, 64) if quick else [2**k for k in range(7)], max_ratio=4.0,
-            repeats=2 if quick else 3, sweeps=1 if quick else 9, context=48 if quick else 64,
+            repeats=2 if quick else 3, sweeps=1 if quick else 9, context=32 if quick else 64,
         ).save(cost)  # fmt: skip
         with servers(path(TARGET), drafter_folder(policy, "dspark"), cost, quick) as found:
             print(f"servers: {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)

@@ -9,7 +9,7 @@ import pytest
 
 from ramify.core.errors import BadInput
 from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.cpu import optinfo
+from ramify.discover.kernel.cpu import optinfo, static
 from ramify.discover.kernel.cpu.build import Built, check_flags, compile_object, for_profiling
 from ramify.discover.kernel.cpu.static import static_signals
 
@@ -112,3 +112,33 @@ def test_what_is_said_without_running(tmp_path: Path, monkeypatch: pytest.Monkey
         "mca": "no disassembly to model",
         "optinfo": "gcc's vectoriser does not run at these flags",
     }
+
+
+@pytest.mark.parametrize(
+    ("told", "maker", "chosen"),
+    [
+        ("  Host CPU: (unknown)\n", "vendor_id : AuthenticAMD", "znver3"),
+        ("  Host CPU: (unknown)\n", "vendor_id : GenuineIntel", "icelake-server"),
+        ("  Host CPU: (unknown)\n", "vendor_id : another", "native"),
+        ("  Host CPU: znver2\n", "vendor_id : AuthenticAMD", "native"),
+    ],
+)
+def test_a_processor_newer_than_the_model_is_modelled_as_its_makers_newest(
+    monkeypatch: pytest.MonkeyPatch, told: str, maker: str, chosen: str
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    report = (Path(__file__).parent / "data" / "dot.mca").read_text()
+
+    def said(command: tuple[str, ...], given: str = "") -> tuple[str, str]:
+        asked.append(command)
+        return (told if "--version" in command else report), ""
+
+    monkeypatch.setattr(static, "_said", said)
+    monkeypatch.setattr(static, "_cpu_info", lambda: maker)
+    monkeypatch.setattr(static.objdump, "loop_assembly", lambda text, entry: "addss %xmm0, %xmm1")
+    _, cites = static._modelled("", "f", "native")
+    assert asked[-1] == ("llvm-mca", f"-mcpu={chosen}")
+    assert any(f"modelled as {chosen}" in line for line in cites) == (chosen != "native")
+    asked.clear()
+    static._modelled("", "f", "znver1")
+    assert asked == [("llvm-mca", "-mcpu=znver1")]

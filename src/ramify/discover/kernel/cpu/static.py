@@ -15,6 +15,8 @@ from ramify.discover.kernel.cpu.build import Built
 from ramify.discover.kernel.signals import Signals, Source
 
 _SECONDS = 30.0
+#: The newest of each maker that LLVM 14 has a model of its own for.
+_NEAREST = {"AuthenticAMD": "znver3", "GenuineIntel": "icelake-server"}
 
 
 def static_signals(built: Built, entry: str, *, lines: range | None = None, cpu: str = "native") -> Signals:
@@ -54,15 +56,34 @@ def _modelled(text: str, entry: str, cpu: str) -> tuple[dict[str, float], tuple[
         raise BadInput("the function has no loop")
     if re.search("^call", loop, re.MULTILINE):
         raise BadInput("the loop calls a function, which the model does not follow")
-    report, why = _said(("llvm-mca", f"-mcpu={cpu}"), loop)
+    chosen = _stand_in() if cpu == "native" else None
+    report, why = _said(("llvm-mca", f"-mcpu={chosen or cpu}"), loop)
     if report is None:
         raise BadInput(why)
-    return mca.parse(report)
+    values, cites = mca.parse(report)
+    said = (f"modelled as {chosen}: this llvm-mca does not know the processor",) if chosen else ()
+    return values, (*cites, *said)
 
 
-def _cpu_flags(path: Path = Path("/proc/cpuinfo")) -> str:
+def _stand_in() -> str | None:
+    """Whom to model where llvm-mca is older than the processor; None where it knows it, or none is near.
+
+    It would take a processor of 2011 otherwise, whose divisions wait for no result but for each other.
+    """
+    known, _ = _said(("llvm-mca", "--version"))
+    if known is None or "Host CPU: (unknown)" not in known:
+        return None
+    return next((name for vendor, name in _NEAREST.items() if vendor in _cpu_info()), None)
+
+
+def _cpu_info(path: Path = Path("/proc/cpuinfo")) -> str:
+    """What the system tells of its processors; empty where it does not."""
+    return path.read_text() if path.exists() else ""
+
+
+def _cpu_flags() -> str:
     """The first processor's flags; empty where the system does not tell."""
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = _cpu_info().splitlines()
     return next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
 
 
