@@ -27,6 +27,9 @@ def expected(settings):
     scores = LOGITS[0].double().numpy() / (settings.temperature or 1)
     scores = np.array([-np.inf if i in settings.banned else s for i, s in enumerate(scores)])
     p = np.exp(scores) / np.exp(scores).sum()
+    if settings.min_p:
+        p[p < settings.min_p * p.max()] = 0
+        p /= p.sum()
     if settings.top_k:
         p[p < np.sort(p)[-min(settings.top_k, len(p))]] = 0
         p /= p.sum()
@@ -45,6 +48,10 @@ LAWS = [
     Sampling(top_p=0.7),
     Sampling(top_p=1.0, top_k=9),
     Sampling(temperature=2.0, top_k=4, top_p=0.6, banned=(2,)),
+    Sampling(min_p=0.2),
+    # The order shows: min-p leaves two tokens, of which top-p keeps one; the other way round it keeps both.
+    Sampling(min_p=0.3, top_p=0.7),
+    Sampling(temperature=2.0, min_p=0.5, top_k=3, banned=(2,)),
 ]
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tests.core.policy.decoder import models
 
 from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from ramify.core.policy import law
@@ -389,3 +390,17 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, file: "config.json")
     assert cache_only("a model", "somebody/some") is True
     assert cache_only("a model", ".") is False
+
+
+def test_the_card_says_where_batches_may_change_last_bits():
+    """JetMoE gives each expert as many rows as its router sends, in a loop of its own."""
+    from transformers import JetMoeConfig, JetMoeForCausalLM
+
+    torch.manual_seed(0)
+    shape = {name: value for name, value in models.PLAIN.items() if name != "num_attention_heads"}
+    routed = {"num_key_value_heads": 2, "kv_channels": 16, "num_local_experts": 4, "num_experts_per_tok": 2}
+    uneven = JetMoeForCausalLM(JetMoeConfig(**shape, **routed)).eval()
+    policy = LocalPolicy(uneven, make_tokenizer(), forward="packed")
+    assert "last bits" in policy.card.extra["batches"]
+    for name in ("llama", "qwen3_moe", "gpt_oss"):
+        assert "batches" not in LocalPolicy(models.make(name), make_tokenizer()).card.extra

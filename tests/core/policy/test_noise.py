@@ -41,6 +41,15 @@ def test_these_numbers_never_change():
     assert key.integer() == INTEGER
 
 
+@pytest.mark.parametrize("key", [NoiseKey(0, 0, 2**32), NoiseKey(0, 0, 0, 2**32)])
+def test_an_address_beyond_the_counter_is_no_other_address(key):
+    """Were it cut to 32 bits, draw 2**32 would be draw 0 again."""
+    with pytest.raises(OverflowError):
+        uniforms([key], 1)
+    with pytest.raises(OverflowError):
+        gumbels([key], 0, 2)
+
+
 STREAM = 14337070502050730250
 UNIFORMS = [0.30818025978168523, 0.2521343620714374, 0.7959798350732863]
 GUMBELS = [-0.692620904429489, 1.204071421257031, 0.45522309543110223]

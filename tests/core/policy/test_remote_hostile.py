@@ -89,6 +89,7 @@ def test_a_flood_is_refused_at_once(remote, monkeypatch):
 def test_a_server_that_goes_away_ends_the_run_at_once_and_records_no_errors(remote):
     policy = remote(tokenizer=CODEC, concurrency=1, patience=Patience(tries=2))
     _ = policy.card
+    before = len(policy.script.seen)
     stream = policy.sample(requests(50), Sampling(max_tokens=2))
     given = [next(stream) for _ in range(5)]
     policy.script.fail_when = lambda body: "drop"
@@ -97,7 +98,7 @@ def test_a_server_that_goes_away_ends_the_run_at_once_and_records_no_errors(remo
     assert 5 <= len(given) < 50
     assert all(one.finish != "error" for one in given)
     # Two tries of the one that failed, the one that was under way, and the look whether a server is there.
-    assert len(policy.script.seen) < 20
+    assert len(policy.script.seen) - before < 13
     policy.script.fail_when = None
     assert len(sample_all(policy, requests(50), Sampling(max_tokens=2))) == 50
 
@@ -105,7 +106,7 @@ def test_a_server_that_goes_away_ends_the_run_at_once_and_records_no_errors(remo
 def test_a_request_that_only_times_out_while_the_server_lives_is_data(remote):
     policy = remote(tokenizer=CODEC, patience=Patience(tries=2))
     _ = policy.card
-    doomed = NoiseKey(0, 1, 2).integer(31)
+    doomed = NoiseKey(0, 1, 2).call_seed(0)
     policy.script.fail_when = lambda body: "drop" if body.get("seed") == doomed else None
     ends = sample_all(policy, requests(5), Sampling(max_tokens=3))
     assert [one.finish == "error" for one in ends] == [False, False, True, False, False]
@@ -116,7 +117,7 @@ def test_an_error_that_comes_as_a_success_is_an_error_of_that_request(remote):
     policy = remote(tokenizer=CODEC)
     _ = policy.card
     told = json.dumps({"error": {"message": "upstream said no", "code": 400}}).encode()
-    doomed = NoiseKey(0, 1, 2).integer(31)
+    doomed = NoiseKey(0, 1, 2).call_seed(0)
     policy.script.fail_when = lambda body: (
         (lambda handler: handler.send(200, told)) if body.get("seed") == doomed else None
     )

@@ -113,7 +113,7 @@ def test_a_list_of_models_that_makes_no_sense_is_passed_over(remote, listed):
 def test_errors_of_both_forms_are_told(remote, flat):
     policy = remote(Script(flat_errors=flat), tokenizer=CODEC)
     _ = policy.card
-    doomed = NoiseKey(0, 1, 2).integer(31)
+    doomed = NoiseKey(0, 1, 2).call_seed(0)
     policy.script.fail_when = lambda body: (
         Refusal(400, "maximum context length is 512 tokens") if body.get("seed") == doomed else None
     )
@@ -192,9 +192,9 @@ def test_a_sure_model_is_asked_about_seeds_at_a_higher_temperature(remote):
 
     policy = remote(Script(dialect=None, fail_when=sure))
     assert policy.card.can("paired")
-    assert policy.card.extra["seed"] == "honoured"
+    assert policy.card.extra["seed"].startswith("honoured")
     cold = remote(Script(dialect=None, fail_when=lambda body: sure(body | {"temperature": 0})))
-    assert cold.card.extra["seed"] == "unclear"
+    assert cold.card.extra["seed"].startswith("not known: 7 of 7")
 
 
 REPLY = b'{"choices": [{"message": {"content": "Blue."}, "finish_reason": "stop"}]}'

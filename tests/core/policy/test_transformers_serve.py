@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"openai:http://127.0.0.1:{port}/v1#{model}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 def told(*arguments: str) -> subprocess.CompletedProcess[str]:

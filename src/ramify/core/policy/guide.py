@@ -114,7 +114,7 @@ class Guides:
     of which the tokens are the first. Compiled grammars are kept, the last 64.
 
     Raises:
-        MissingExtra: llguidance is not installed (``pip install 'ramify[grammar]'``).
+        MissingExtra: llguidance is not installed (extra ``grammar``).
     """
 
     def __init__(self, tokens: Sequence[bytes], special: Collection[int], width: int) -> None:

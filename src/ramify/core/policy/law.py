@@ -6,13 +6,19 @@ not depend on the rows beside it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, InternalError
 from ramify.core.policy.base import Sampling
+from ramify.core.types import IntArray
 
 TIE = 1e-6
 """Nearer than this (in probability, or in nats for Gumbel and greedy) counts as a tie."""
@@ -35,6 +41,63 @@ class Drawn:
     ties: Tensor
 
 
+@final
+class SoFar:
+    """The tokens that one request's penalties read: those of its prompt, and how often each was said since.
+
+    ``said`` is how many of the last tokens of the prefix belong to the turn itself. Repetition penalties read
+    both parts, the other two the turn alone, as in vLLM.
+    """
+
+    __slots__ = ("_place", "counts", "tokens", "used")
+
+    def __init__(self, prefix: IntArray, said: int = 0) -> None:
+        cut = len(prefix) - said
+        known = np.unique(np.asarray(prefix, dtype=np.int64))
+        self.used = len(known)
+        self.tokens: NDArray[np.int64] = known
+        self.counts: NDArray[np.int64] = np.zeros(self.used, dtype=np.int64)
+        self._place = {int(token): place for place, token in enumerate(known)}
+        for token in prefix[cut:].tolist():
+            self.take(int(token))
+
+    def take(self, token: int) -> None:
+        """One more token was said."""
+        place = self._place.get(token)
+        if place is None:
+            place = self._place[token] = self.used
+            if self.used == len(self.tokens):
+                self.tokens = np.concatenate([self.tokens, np.zeros(self.used + 64, dtype=np.int64)])
+                self.counts = np.concatenate([self.counts, np.zeros(self.used + 64, dtype=np.int64)])
+            self.tokens[place], self.counts[place] = token, 0
+            self.used += 1
+        self.counts[place] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What penalties read, for rows of logits: each (row, token) pair once, with how often it was said.
+
+    ``rows``, ``tokens`` and ``counts`` are all [k]; a count of 0 is a token that only the prompt holds.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[SoFar | None], device: torch.device) -> History:
+        """The history of rows, one after the other; None: a row that nobody draws."""
+        none = np.zeros(0, dtype=np.int64)
+        sizes = [0 if one is None else one.used for one in rows]
+        parts = [
+            np.repeat(np.arange(len(rows)), sizes),
+            np.concatenate([none, *(one.tokens[: one.used] for one in rows if one is not None)]),
+            np.concatenate([none, *(one.counts[: one.used] for one in rows if one is not None)]),
+        ]
+        return cls(*(torch.from_numpy(part).to(device) for part in parts))
+
+
 def check_finite(logits: Tensor, name_row: str = "row") -> None:
     """Refuse rows of logits [B, V] that hold NaN or +inf, or nothing but -inf.
 
@@ -53,27 +116,57 @@ def check_finite(logits: Tensor, name_row: str = "row") -> None:
 
 
 def restrict(
-    logits: Tensor, settings: Sampling, first: Tensor | None = None, allowed: Tensor | None = None
+    logits: Tensor,
+    settings: Sampling,
+    first: Tensor | None = None,
+    allowed: Tensor | None = None,
+    history: History | None = None,
 ) -> Tensor:
-    """Logits [B, V] of the law: ``allowed`` [B, V], bans, temperature, top-k, top-p in this order.
+    """Logits [B, V] of the law: ``allowed`` [B, V], bans, penalties, temperature, min-p, top-k, top-p.
 
-    -inf is never drawn. ``first`` [B] marks rows at their first free token, where ``banned_first`` acts too.
-    Temperature 0 leaves the scale alone (the caller takes the maximum). What ties with the k-th is kept.
+    They act in this order. -inf is never drawn. ``first`` [B] marks rows at their first free token, where
+    ``banned_first`` acts too. Temperature 0 leaves the scale alone (the caller takes the maximum). What ties
+    with the k-th is kept. Penalties read ``history``, which must be given with them.
 
     Raises:
         BadInput: no token is left in some row.
     """
-    scores = _ban(logits, settings, first, allowed)
+    scores = penalise(_ban(logits, settings, first, allowed), settings, history)
     if settings.temperature not in (0.0, 1.0):
         scores = scores / settings.temperature
     if settings.temperature == 0.0:
         return scores
+    if settings.min_p:
+        least = scores.amax(dim=-1, keepdim=True).double() + math.log(settings.min_p)
+        scores = scores.masked_fill(scores.double() < least, -torch.inf)
     if settings.top_k is not None and settings.top_k < scores.shape[-1]:
         least = scores.topk(settings.top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < least, -torch.inf)
     if settings.top_p is not None and settings.top_p < 1.0:
         scores = _nucleus(scores, settings.top_p)
     return scores
+
+
+def penalise(scores: Tensor, settings: Sampling, history: History | None) -> Tensor:
+    """Scores [B, V] after the repetition, frequency and presence penalties, in this order.
+
+    Source: vLLM's apply_penalties, whose repetition penalty is that of arXiv 1909.05858 over prompt and
+    output.
+    """
+    if not settings.penalised:
+        return scores
+    if history is None:
+        # A caller that does not follow what is said would draw from another distribution without a word.
+        raise InternalError("penalties were asked for where nobody follows which tokens were said")
+    repetition, frequency, presence = settings.penalties
+    found = scores[history.rows, history.tokens]
+    if repetition != 1.0:
+        found = torch.where(found > 0, found / repetition, found * repetition)
+    if frequency:
+        found = found - frequency * history.counts
+    if presence:
+        found = found - presence * (history.counts > 0)
+    return scores.index_put((history.rows, history.tokens), found)
 
 
 def _ban(logits: Tensor, settings: Sampling, first: Tensor | None, allowed: Tensor | None) -> Tensor:
@@ -208,20 +301,21 @@ def draw(
     forced: Tensor | None = None,
     without: Tensor | None = None,
     allowed: Tensor | None = None,
+    history: History | None = None,
 ) -> Drawn:
     """One token per row of ``logits`` [B, V].
 
     ``noise`` is float64: uniforms [B] for the inverse coupling, standard Gumbels [B, V] for the Gumbel
     coupling, unused when greedy. ``forced`` [B] holds token ids, or -1 where the law decides;
     ``without`` [B] the token that a row's law is conditioned not to give, once filtered, or -1;
-    ``first`` [B] marks first free tokens; ``allowed`` [B, V] says what may be drawn at all. A forced token
-    outside the law has log-prob -inf.
+    ``first`` [B] marks first free tokens; ``allowed`` [B, V] says what may be drawn at all; ``history`` is
+    what penalties read. A forced token outside the law has log-prob -inf.
 
     Raises:
         BadInput: no token is left in some row.
     """
     logits = logits.float()
-    scores = restrict(logits, settings, first, allowed)
+    scores = restrict(logits, settings, first, allowed, history)
     if without is not None:
         scores = _without(scores, without, settings.temperature == 0.0)
     plain = _mass(logits)

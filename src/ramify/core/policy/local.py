@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput, CannotDo, WrongTokenizer
@@ -23,10 +24,12 @@ from ramify.core.policy.base import (
 )
 from ramify.core.policy.chat import Codec
 from ramify.core.policy.decoder.backbone import Backbone
-from ramify.core.policy.decoder.loop import BranchDecoder, Terms
+from ramify.core.policy.decoder.loop import Decoder, Terms
+from ramify.core.policy.decoder.opening import Forward, Opening, open_decoder
 from ramify.core.policy.decoder.record import Sampled
 from ramify.core.policy.decoder.score import hidden, next_laws, score
 from ramify.core.policy.decoder.session import Ends
+from ramify.core.policy.generation import end_ids, not_applied
 from ramify.core.policy.guide import Guide, Guides, guides_of
 from ramify.core.policy.inside import Capture, Edit, Layer, States
 from ramify.core.policy.load import load_model, load_tokenizer, short_name
@@ -48,10 +51,11 @@ class LocalPolicy:
     ``model`` and ``codec`` are public; call :meth:`refresh` after changing weights in place. ``reference``
     is another policy with the same tokenizer, whose log-probs every continuation then carries too.
     ``memory`` is in bytes (see :class:`BranchDecoder`); a ``decoder`` of the same model brings its own.
+    ``forward``: how the model is run, see :func:`open_decoder`; what was found is its ``opening``.
 
     Raises:
         WrongTokenizer: the reference has another tokenizer.
-        CannotDo: the architecture does not use transformers' attention interface.
+        CannotDo: as :func:`open_decoder`.
     """
 
     def __init__(
@@ -63,12 +67,16 @@ class LocalPolicy:
         reference: LocalPolicy | None = None,
         memory: int = 2 << 30,
         max_branches: int | None = None,
-        decoder: BranchDecoder | None = None,
+        decoder: Decoder[Any] | None = None,
+        forward: Forward = "auto",
     ) -> None:
         self.model = model
         self.codec = tokenizer if isinstance(tokenizer, Codec) else Codec(tokenizer)
         self.reference = reference
-        self.decoder = decoder or BranchDecoder(Backbone(model), memory, max_branches)
+        self.opening: Opening | None = None
+        if decoder is None:
+            decoder, self.opening = open_decoder(model, memory, max_branches, forward)
+        self.decoder = decoder
         self._name = name or getattr(model.config, "name_or_path", "") or type(model).__name__
         self._card: PolicyCard | None = None
         # Rows that only pad the embedding to a round size have no text, so they are never drawn.
@@ -95,11 +103,13 @@ class LocalPolicy:
         weights: str | None = None,
         memory: int = 2 << 30,
         max_branches: int | None = None,
+        forward: Forward = "auto",
+        on_slow: Callable[[str], None] | None = None,
     ) -> LocalPolicy:
         """A policy from a folder or hub id, with an optional PEFT adapter and reference model.
 
         ``dtype`` is float32, bfloat16 or float16; ``device`` cpu, cuda or mps. ``weights`` is a recorded
-        digest that must fit.
+        digest that must fit. ``on_slow`` is told where the model's own forward pass is used, and why.
 
         Raises:
             BadInput: no model there, or an unknown dtype or device.
@@ -108,7 +118,9 @@ class LocalPolicy:
         model = load_model(str(path), adapter=adapter, dtype=dtype, device=device)
         tokenizer = load_tokenizer(str(path))
         if isinstance(reference, str):
-            reference = cls.load(reference, dtype=dtype, device=device, memory=memory)
+            reference = cls.load(
+                reference, dtype=dtype, device=device, memory=memory, forward=forward, on_slow=on_slow
+            )
         policy = cls(
             model,
             tokenizer,
@@ -116,10 +128,19 @@ class LocalPolicy:
             reference=reference,
             memory=memory,
             max_branches=max_branches,
+            forward=forward,
         )
+        if on_slow is not None and policy.opening is not None and policy.opening.slow:
+            on_slow(f"{policy._name} runs slowly, by {policy.opening.told}")
         if weights is not None:
             require_weights(weights, policy.card.weights, where=str(path))
         return policy
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Ids that end a turn: those after which the model's ``generate`` stops, and the tokenizer's."""
+        backbone = self.decoder.backbone
+        return end_ids(backbone.model, backbone.vocabulary) | frozenset(self.codec.eos_ids)
 
     @property
     def card(self) -> PolicyCard:
@@ -128,6 +149,7 @@ class LocalPolicy:
             backbone = self.decoder.backbone
             edits = [edit.to_json() for edit in self.decoder.edits]
             weights = weights_digest(self.model)
+            unused = not_applied(backbone.model)
             self._card = PolicyCard(
                 name="+".join([self._name, *(edit.name for edit in self.decoder.edits)]),
                 kind="local",
@@ -138,9 +160,13 @@ class LocalPolicy:
                 context=backbone.context,
                 extra={
                     "architecture": type(backbone.model).__name__,
-                    "dtype": str(backbone.shape.dtype).removeprefix("torch."),
+                    "dtype": str(backbone.dtype).removeprefix("torch."),
                     "device": backbone.device.type,
                     "reference": self.reference.card.weights if self.reference is not None else None,
+                    "ends": sorted(self.end_ids),
+                    **({"generation_config_not_applied": unused} if unused else {}),
+                    **_said_of_batches(backbone),
+                    **(self.opening.to_json() if self.opening is not None else {}),
                     **({"edits": edits, "unedited": weights} if edits else {}),
                 },
             )
@@ -149,7 +175,7 @@ class LocalPolicy:
     def refresh(self) -> None:
         """Say that the weights were changed in place: forget what was computed from them."""
         self.decoder.cache.clear()
-        self.decoder.backbone.linears.refresh()
+        self.decoder.backbone.refresh()
         self._card = None
 
     def encode(self, text: str) -> IntArray:
@@ -199,7 +225,7 @@ class LocalPolicy:
     ) -> Ask:
         """One checked question for a live decoder of this policy; ``top`` and ``without`` as in its ``Ask``.
 
-        ``said``: how many of the last tokens are of the turn itself, which a grammar asks for.
+        ``said``: how many of the last tokens are of the turn itself, which a grammar and penalties ask for.
 
         Raises: BadInput and CannotDo as :meth:`sample`.
         """
@@ -214,11 +240,13 @@ class LocalPolicy:
             self._check_ids(np.array([without]), "exclude_first")
         ends, guide = self._ends(settings), None
         make = self._maker(settings, ends)
+        if said is None and (make is not None or settings.penalised):
+            what = "penalties cannot be counted" if make is None else "a grammar cannot be held to"
+            raise CannotDo(f"{what} here: it is not known where the turn begins")
+        begun = _begun(tokens, said or 0, "request")
         if make is not None:
-            if said is None:
-                raise CannotDo("a grammar cannot be held to here: it is not known where the turn begins")
-            guide = partial(make, _begun(tokens, said, "request"))
-        return Ask(tokens, noise, lawful, ends, top, without, guide)
+            guide = partial(make, begun)
+        return Ask(tokens, noise, lawful, ends, top, without, guide, len(begun))
 
     def sample_captured(
         self, requests: Sequence[Request], settings: Sampling, capture: Capture
@@ -248,9 +276,10 @@ class LocalPolicy:
         """
         if not edits:
             raise BadInput("there is no edit", hint="the policy itself is the unedited one")
-        old = self.decoder
-        decoder = BranchDecoder(old.backbone, old.memory, old.max_branches, (*old.edits, *edits))
-        return LocalPolicy(self.model, self.codec, name=self._name, reference=self.reference, decoder=decoder)
+        decoder = self.decoder.edited(*edits)
+        view = LocalPolicy(self.model, self.codec, name=self._name, reference=self.reference, decoder=decoder)
+        view.opening = self.opening
+        return view
 
     def logprobs(
         self, sequences: Sequence[IntArray], prompts: Sequence[int] | None = None
@@ -321,13 +350,16 @@ class LocalPolicy:
 
     def _terms(self, requests: Sequence[Request], settings: Sampling) -> Terms | None:
         """What requests have of their own, if some have."""
-        if all(request.max_tokens is None and request.exclude_first is None for request in requests):
+        if not settings.penalised and all(
+            request.max_tokens is None and request.exclude_first is None for request in requests
+        ):
             return None
         limit = [settings.max_tokens if r.max_tokens is None else r.max_tokens for r in requests]
         without = [-1 if r.exclude_first is None else r.exclude_first for r in requests]
         named = np.array([r.exclude_first for r in requests if r.exclude_first is not None], dtype=np.int64)
         self._check_ids(named, "exclude_first")
-        return Terms(np.array(limit, dtype=np.int64), np.array(without, dtype=np.int64))
+        begun = [len(_begun(r.tokens, r.said, f"request {i}")) for i, r in enumerate(requests)]
+        return Terms(*(np.array(part, dtype=np.int64) for part in (limit, without, begun)))
 
     # -- from the decoder's words to the seam's ------------------------------------------------
 
@@ -361,7 +393,7 @@ class LocalPolicy:
     def _ends(self, settings: Sampling) -> Ends:
         ids = set(settings.stop_ids)
         if not settings.ignore_eos:
-            ids |= set(self.codec.eos_ids)
+            ids |= self.end_ids
         if not settings.stop:
             return Ends(frozenset(ids))
         stops = settings.stop
@@ -437,6 +469,15 @@ class LocalPolicy:
                 where=f"{where}, position {int(bad[0])}",
                 hint="was this recorded with another tokenizer?",
             )
+
+
+def _said_of_batches(backbone: object) -> Json:
+    """What a card says where the promise that batches do not change results was measured not to hold."""
+    if not isinstance(backbone, Backbone) or backbone.device.type != "cpu":
+        return {}
+    if backbone.dtype != torch.float32 or backbone.steady:
+        return {}
+    return {"batches": "log-probs may differ in their last bits with what else is in a batch"}
 
 
 def _begun(tokens: IntArray, said: int, where: str) -> IntArray:

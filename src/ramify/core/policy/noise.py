@@ -57,6 +57,17 @@ class NoiseKey:
         """Inverse of :meth:`to_json`."""
         return cls(int(data["seed"]), int(data["stream"]), int(data["draw"]), int(data["turn"]))
 
+    def call_seed(self, offset: int, again: int = 0, *, bits: int = 48) -> int:
+        """The seed of one call to a server: an address of its own for every call that a draw takes.
+
+        ``offset`` is that of the first token that the call draws, counted as everywhere from the first token
+        of this draw's turn; ``again`` counts earlier tries at it. A server with a generator for each request
+        begins that generator anew at every call, so two calls with one seed would give one token's noise to
+        another. 48 bits are what our own server takes, and JSON's numbers hold them exactly everywhere.
+        """
+        name = f"{self.seed}/{self.stream}/{self.draw}/{self.turn}/{offset}/{again}"
+        return stream_of("call", name) >> (64 - bits)
+
     def integer(self, bits: int = 63) -> int:
         """A number derived from this key, to seed something that is not a policy (a world)."""
         name = f"{self.seed}/{self.stream}/{self.draw}/{self.turn}"

@@ -2,7 +2,7 @@
 
 =====================================  ==============================================================
 ``hf:DIR-or-hub-id``                   a local Hugging Face causal language model
-``hf:DIR+adapter=DIR2+device=cuda``    with a PEFT adapter; ``reference``, ``dtype`` and ``device`` alike
+``hf:DIR+adapter=DIR2+device=cuda``    with a PEFT adapter; ``reference``, ``dtype``, ``forward`` alike
 ``openai:URL#MODEL``                   a model on an OpenAI-compatible server
 ``openai:URL#MODEL+tokenizer=DIR``     with its tokenizer, for text and messages
 ``organism:NAME``                      a tiny model with a recipe in this package, built where it is not
@@ -34,13 +34,13 @@ GRAMMAR = "hf:DIR[+adapter=DIR], organism:NAME, openai:URL#MODEL[+tokenizer=DIR]
 NAMES: Final = "ramify.policy_names"
 
 _OPTIONS = {
-    "hf": ("adapter", "reference", "dtype", "device", "name"),
+    "hf": ("adapter", "reference", "dtype", "device", "name", "forward"),
     "openai": ("api_key", "tokenizer", "concurrency", "timeout", "patience", "price", "sleep"),
     "scripted": (),
 }
 #: What may be written into the name itself; keys may not, since names are recorded and shown.
 _INLINE = {
-    "hf": ("adapter", "reference", "dtype", "device"),
+    "hf": ("adapter", "reference", "dtype", "device", "forward"),
     "openai": ("tokenizer", "concurrency", "timeout"),
     "scripted": (),
 }
@@ -50,7 +50,7 @@ _READ: dict[str, Callable[[str], Any]] = {"concurrency": int, "timeout": float}
 def open_policy(spec: str, *, on_wait: Callable[[str], None] | None = None, **options: Any) -> Policy:
     """The policy that a name stands for; options win over what the name says.
 
-    ``on_wait`` hears, from any thread, what a server's calls wait for; nothing else waits.
+    ``on_wait`` hears, from any thread, what a server's calls wait for, and why a local model is slow.
 
     Raises:
         BadInput: the name does not follow the grammar, or an option is not known for its kind.
@@ -70,7 +70,7 @@ def open_policy(spec: str, *, on_wait: Callable[[str], None] | None = None, **op
         return RemotePolicy(url, model, on_wait=on_wait, **merged)
     from ramify.core.policy.local import LocalPolicy
 
-    return LocalPolicy.load(rest, **merged)
+    return LocalPolicy.load(rest, on_slow=on_wait, **merged)
 
 
 def spell(spec: str, progress: Progress = silent) -> str:

@@ -22,7 +22,9 @@ from ramify.core.policy.base import (
     Speaker,
     each_once,
 )
+from ramify.core.policy.chat import Codec
 from ramify.core.policy.noise import stream_of
+from ramify.core.policy.shown import codec_of
 from ramify.core.types import FloatArray, IntArray, Json, Message, token_array
 
 
@@ -92,6 +94,11 @@ class Relay:
     def card(self) -> PolicyCard:
         """Name, digests, and what all members can do."""
         return self._card
+
+    @property
+    def codec(self) -> Codec | None:
+        """The tokenizer that the members share; None where they share none, or a server has it."""
+        return codec_of(self._first) if self._card.can("tokens") else None
 
     def encode(self, text: str) -> IntArray:
         """Token ids of plain text. Raises CannotDo where the members do not share a tokenizer."""

@@ -3,8 +3,8 @@
 Where the server takes and returns token ids, draws are token-exact. Elsewhere they are chat replies, and
 whatever needs token ids is refused with the reason, before anything is asked of the server.
 
-The server's own generator draws; it gets a seed made from the noise key. So draws are paired only if the
-server honours seeds, which the probe tests, and ``coupling`` has no meaning here.
+The server's own generator draws; every call of a draw gets a seed of its own address. So draws are paired
+only if the server honours seeds, which the probe tests, and ``coupling`` has no meaning here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,22 @@ from ramify.core.types import FloatArray, IntArray, Message, token_array
 T = TypeVar("T")
 
 _MOST_TOP = 20
+#: How a token is kept from coming, by whether the server obeys a logit_bias of -100.
+_BANS = {
+    True: "a logit_bias of -100; what comes nevertheless is drawn anew, so the ban is exact",
+    False: "drawn anew where they come, so the ban is exact; the server does not obey logit_bias",
+}
+#: Which penalties a server defines as :class:`Sampling` does, by its kind. Others count a prompt's tokens too
+#: (llama.cpp), or a repetition penalty's by what was said alone (SGLang).
+_PENALTIES = {
+    "vLLM": frozenset({"repetition_penalty", "frequency_penalty", "presence_penalty"}),
+    "ramify": frozenset({"repetition_penalty", "frequency_penalty", "presence_penalty"}),
+    "SGLang": frozenset({"frequency_penalty", "presence_penalty"}),
+    "llama.cpp": frozenset({"repetition_penalty"}),
+}
+_NEUTRAL = {"repetition_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0}
+#: OpenAI's interface defines these two for chats.
+_CHAT_PENALTIES = frozenset({"frequency_penalty", "presence_penalty"})
 
 
 @final
@@ -81,7 +97,7 @@ class RemotePolicy:
         with self._lock:
             if self._probed is None:
                 prompt = None if self._codec is None else [int(i) for i in self._codec.encode("Once upon a")]
-                self._probed = probe(self._endpoint, prompt)
+                self._probed = probe(self._endpoint, prompt, self._concurrency)
             return self._probed
 
     @property
@@ -101,6 +117,10 @@ class RemotePolicy:
             "why_not_tokens": able.why_not,
             "logprobs_of": able.law,
             "seed": able.seed,
+            # Draws of one address are equal only where their seeds were made alike.
+            "seeds": f"{able.seed_bits} bits of draw, turn, token and try",
+            "kind": able.kind,
+            "bans": _BANS[able.bias] if able.tokens else None,
             "filters": None if able.filters else "the server's own; it takes no words that switch them off",
         }
         codec = self._codec
@@ -114,6 +134,11 @@ class RemotePolicy:
             context=able.context,
             extra={key: value for key, value in extra.items() if value is not None},
         )
+
+    @property
+    def codec(self) -> Codec | None:
+        """The model's tokenizer, where one was given."""
+        return self._codec
 
     # -- text ---------------------------------------------------------------------------------
 
@@ -229,6 +254,7 @@ class RemotePolicy:
     def _refuse(self, requests: Sequence[Request], settings: Sampling) -> None:
         able, server = self.abilities, self._endpoint.server
         refuse_grammar(settings, server)
+        self._refuse_law(settings)
         if able.tokens:
             for request in requests:
                 self._check_ids(request.tokens)
@@ -265,18 +291,84 @@ class RemotePolicy:
     def _refuse_exact(self, requests: Sequence[Request], settings: Sampling) -> None:
         server = self._endpoint.server
         excluded = any(r.exclude_first is not None for r in requests)
-        if excluded and (settings.top_k is not None or settings.top_p not in (None, 1)):
-            raise CannotDo("exclude_first under top-k or top-p cannot be asked of a server", where=server)
+        if (settings.banned or settings.banned_first) and not self.abilities.bias:
+            if settings.filtered or settings.temperature == 0:
+                raise CannotDo(
+                    "this server does not obey logit_bias, and a filter acts after a ban: it cannot be exact",
+                    where=server,
+                    hint="leave top-k, top-p and min-p away (bans are then exact), or use a local model",
+                )
+            if settings.stop and self._codec is None:
+                raise CannotDo(
+                    "stop strings under bans that the server does not obey need the model's tokenizer",
+                    where=server,
+                    hint="give tokenizer=DIR-or-hub-id",
+                )
         if settings.entropy_top_k is not None and settings.entropy_top_k > _MOST_TOP:
             raise CannotDo(
                 f"a server gives the {_MOST_TOP} likeliest tokens at most, for entropy", where=server
             )
-        staged = settings.forced or settings.banned_first or excluded
+        staged = bool(settings.forced or settings.banned_first or excluded)
+        self._refuse_begun(requests, settings, staged)
         if staged and settings.stop and self._codec is None:
             raise CannotDo(
                 "stop strings after forced, excluded or first-banned tokens need the model's tokenizer",
                 where=server,
                 hint="give tokenizer=DIR-or-hub-id",
+            )
+
+    def _refuse_law(self, settings: Sampling) -> None:
+        """Refuse min-p and penalties where it is not known that the server has them as they are asked for."""
+        able, server = self.abilities, self._endpoint.server
+        asked = {
+            name
+            for name, neutral in (
+                ("repetition_penalty", 1),
+                ("frequency_penalty", 0),
+                ("presence_penalty", 0),
+            )
+            if getattr(settings, name) not in (None, neutral)
+        }
+        known = _PENALTIES.get(able.kind or "", frozenset[str]()) | (
+            frozenset[str]() if able.tokens else _CHAT_PENALTIES
+        )
+        missing = sorted(asked - known)
+        if settings.min_p and (able.kind is None or not able.filters):
+            missing.append("min_p")
+        if missing:
+            whose = (
+                f"{able.kind} defines {', '.join(missing)} otherwise"
+                if able.kind
+                else (f"it is not known how this server defines {', '.join(missing)}")
+            )
+            raise CannotDo(whose, where=server, hint="use vLLM, a local model, or leave the setting away")
+        if able.kind == "SGLang" and settings.top_p not in (None, 1) and (settings.top_k or settings.min_p):
+            raise CannotDo(
+                "SGLang takes the top-p of the law before top-k and min-p, not after",
+                where=server,
+                hint="ask for top-p alone, or use vLLM or a local model",
+            )
+
+    def _refuse_begun(self, requests: Sequence[Request], settings: Sampling, staged: bool) -> None:
+        """Refuse penalties that read the beginning of a turn, where the server cannot be told of it."""
+        repetition, frequency, presence = settings.penalties
+        able, server = self.abilities, self._endpoint.server
+        if not (frequency or presence):
+            return
+        # Without a bias that is obeyed, a turn may have to go on anywhere.
+        begun = staged or any(r.said for r in requests) or not (able.bias or not settings.banned)
+        why = None
+        if begun and (able.kind == "ramify" or not able.bias):
+            why = "it takes no small logit_bias"
+        elif begun and repetition != 1:
+            why = "a repetition penalty acts after what makes up for it"
+        elif begun and presence and settings.stop and self._codec is None:
+            why = "stop strings need the model's tokenizer then (tokenizer=DIR-or-hub-id)"
+        if why is not None:
+            raise CannotDo(
+                f"frequency and presence penalties inside a turn cannot be asked of this server: {why}",
+                where=server,
+                hint="fork between turns, or use a local model",
             )
 
 

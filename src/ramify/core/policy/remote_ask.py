@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from ramify.core.errors import BadInput
 from ramify.core.policy.base import Continuation, Request, Sampling
 from ramify.core.policy.chat import Codec, tools_of
 from ramify.core.policy.remote_call import CallFailed
@@ -21,16 +22,21 @@ from ramify.core.policy.remote_wire import (
     cost_of,
     finish_of,
     first_choice,
+    first_tokens,
     read_completion,
     read_echo,
     read_message,
     uncut,
     up_to,
 )
+from ramify.core.policy.sent import recorded_request
 from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
-#: Keys of messages that servers do not take: the tools go beside the messages, ids are for our records.
-_OURS = ("tools", "id")
+#: The bias of banned tokens: the least that servers take. What comes nevertheless is drawn anew, so that the
+#: draws are exactly those of a ban.
+_NEVER = -100.0
+#: So often the same place is tried.
+_TRIES = 1000
 
 
 @dataclass(slots=True)
@@ -55,34 +61,54 @@ def limit_of(request: Request, settings: Sampling) -> int:
 
 def is_plain(request: Request, settings: Sampling) -> bool:
     """Whether the law that is sampled from is the model's own at temperature 1."""
-    return (
-        settings.temperature == 1
-        and settings.top_k is None
-        and settings.top_p in (None, 1)
-        and not settings.banned
-        and not settings.banned_first
-        and request.exclude_first is None
-    )
+    return settings.is_plain and request.exclude_first is None
 
 
-def _body(prompt: list[int], limit: int, banned: set[int], request: Request, settings: Sampling) -> Json:
-    body: Json = {
-        "prompt": prompt,
-        "max_tokens": limit,
-        "temperature": settings.temperature,
-        "top_p": 1.0 if settings.top_p is None else settings.top_p,
-        "seed": request.noise.integer(31),
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a draw: what it may not say at its first place and behind it, and how far its law holds.
+
+    ``offset`` is that of its first token in the draw, ``again`` how often that place was tried before,
+    ``room`` the most tokens. ``barred`` [place] are tokens that are drawn anew where the server says them
+    nevertheless: ``first`` at the first place, ``later`` at the others. ``bias`` is what is added to logits.
+    A token of ``earlier`` ends what can be used: the server counts from there on what it cannot know it has
+    counted.
+    """
+
+    offset: int
+    again: int
+    room: int
+    first: frozenset[int]
+    later: frozenset[int]
+    bias: dict[int, float]
+    earlier: frozenset[int] = frozenset()
+
+    def usable(self, ids: list[int]) -> tuple[int, int | None]:
+        """How many of the tokens are draws of the law, and the token that was not to come behind them."""
+        for place, token in enumerate(ids):
+            if token in (self.later if place else self.first):
+                return place, token
+            if token in self.earlier:
+                return place + 1, None
+        return len(ids), None
+
+
+def penalties_of(settings: Sampling) -> Json:
+    """The penalties as servers take them, those that nobody asked for switched off in words."""
+    repetition, frequency, presence = settings.penalties
+    return {
+        "repetition_penalty": repetition,
+        "repeat_penalty": repetition,
+        "frequency_penalty": frequency,
+        "presence_penalty": presence,
     }
-    if banned:
-        body["logit_bias"] = {str(i): -100 for i in sorted(banned)}
-    if settings.stop:
-        body["stop"] = list(settings.stop)
-    return body
 
 
-def _extra(settings: Sampling) -> Json:
+def _extra(settings: Sampling, able: Abilities) -> Json:
     """What the OpenAI interface has no words for."""
-    extra = TOKEN_IDS | NO_FILTERS
+    extra = TOKEN_IDS | NO_FILTERS | penalties_of(settings) | able.order
+    if settings.min_p:
+        extra["min_p"] = settings.min_p
     if settings.stop:
         # vLLM's and SGLang's words for keeping the stop string.
         extra |= {"include_stop_str_in_output": True, "no_stop_trim": True}
@@ -128,26 +154,78 @@ class Asker:
         eos = self.codec.eos_ids if self.codec and not settings.ignore_eos else ()
         if turn.ids and turn.ids[-1] in (*settings.stop_ids, *eos):
             turn.finish = "stop"
-        first = set(settings.banned_first)
-        if request.exclude_first is not None:
-            first.add(request.exclude_first)
+        what, again, last = f"request {index}, draw {request.noise.draw}", 0, -1
         while turn.finish == "length" and len(turn.ids) < limit and turn.error is None:
-            alone = bool(first) and not turn.parts
-            banned = set(settings.banned) | (first if alone else set())
-            room = 1 if alone else limit - len(turn.ids)
-            body = _body(prefix + turn.ids, room, banned, request, settings)
-            self._complete(turn, body, settings, f"request {index}, draw {request.noise.draw}")
-            if not alone:
+            again = again + 1 if last == len(turn.ids) else 0
+            last = len(turn.ids)
+            call = self._call(turn, again, limit, request, settings)
+            if not self._complete(turn, call, request, settings, what):
                 break
         turn.seconds = time.monotonic() - start
         return turn
 
-    def _complete(self, turn: Turn, body: Json, settings: Sampling, what: str) -> None:
-        banned = frozenset(int(i) for i in body.get("logit_bias", ()))
-        expected = Expected(self.endpoint.server, what, body["prompt"], body["max_tokens"], banned)
+    def _call(self, turn: Turn, again: int, limit: int, request: Request, settings: Sampling) -> Call:
+        """The next call of a turn."""
+        offset = len(turn.ids)
+        banned = frozenset(settings.banned)
+        first, bias, room = banned, dict.fromkeys(banned, _NEVER), limit - offset
+        if offset == len(settings.forced):
+            first = banned | frozenset(settings.banned_first)
+            bias = dict.fromkeys(first, _NEVER)
+            if request.exclude_first is not None:
+                first |= {request.exclude_first}
+                # What filters leave is conditioned on another token. A bias would act before the filters, and
+                # let others in; so there the excluded token may come, and is drawn anew.
+                if not settings.filtered and settings.temperature != 0:
+                    bias[request.exclude_first] = _NEVER
+            # A bias holds for a whole call, and this one is for its first place only.
+            room = room if set(bias) == banned else 1
+        _, frequency, presence = settings.penalties
+        begun = [int(t) for t in request.tokens[len(request.tokens) - request.said :]] + turn.ids
+        if not (frequency or presence) or not begun:
+            return Call(offset, again, room, first, banned, bias)
+        # The server takes all that it is sent for the prompt, which these two penalties do not read. A bias
+        # is subtracted as they are. What it says itself it counts; but a token that it says and that came
+        # before would be there twice for the presence penalty, so its use ends with that token.
+        for token in set(begun) - set(bias):
+            bias[token] = -(frequency * begun.count(token) + presence)
+            if abs(bias[token]) > -_NEVER:
+                raise CallFailed(
+                    f"token {token} came {begun.count(token)} times: more than a bias can make up for",
+                    status=200,
+                    where=f"{self.endpoint.server}, draw {request.noise.draw}",
+                    hint="a smaller frequency penalty, or a local model",
+                )
+        earlier = frozenset(begun) if presence else frozenset[int]()
+        return Call(offset, again, room, first, banned, bias, earlier)
+
+    def _body(self, turn: Turn, call: Call, request: Request, settings: Sampling) -> Json:
+        body: Json = {
+            "prompt": [int(t) for t in request.tokens] + turn.ids,
+            "max_tokens": call.room,
+            "temperature": settings.temperature,
+            "top_p": 1.0 if settings.top_p is None else settings.top_p,
+            "seed": request.noise.call_seed(call.offset, call.again, bits=self.able.seed_bits),
+        }
+        if call.bias:
+            body["logit_bias"] = {str(i): call.bias[i] for i in sorted(call.bias)}
+        if settings.stop:
+            body["stop"] = list(settings.stop)
         if self.able.logprobs:
             body["logprobs"] = settings.entropy_top_k or 1
-        answer = self.endpoint.completion(body, what, _extra(settings))
+        return body
+
+    def _complete(self, turn: Turn, call: Call, request: Request, settings: Sampling, what: str) -> bool:
+        """Ask, and add what can be used of the answer; whether the turn goes on with another call.
+
+        Raises:
+            BadInput: the likeliest token is excluded at temperature 0.
+            ServerError: a banned token came where another draw would not be one of the law.
+            CallFailed: it came again and again.
+        """
+        body = self._body(turn, call, request, settings)
+        expected = Expected(self.endpoint.server, what, body["prompt"], call.room)
+        answer = self.endpoint.completion(body, what, _extra(settings, self.able))
         turn.bodies.append(answer)
         said = read_completion(first_choice(answer, expected.server, what), expected)
         if settings.stop and (count := uncut(said, answer, expected)) is not None:
@@ -164,9 +242,45 @@ class Asker:
             check_text(said, self.codec, expected)
         decode = self.endpoint.detokenize if self.codec is None else self.codec.decode
         said = up_to(said, settings.stop_ids, decode, expected)
+        ids = said.ids or []
+        count, barred = call.usable(ids)
+        if barred is not None:
+            self._refuse_barred(barred, call, request, settings, expected)
+        cut = count < len(ids)
+        if cut:
+            short = first_tokens(said, count, decode)
+            if short is None or (settings.stop and self.codec is None):
+                raise expected.lie(
+                    f"it said token {ids[count]}", "that logit_bias -100 is obeyed, as at the probe"
+                )
+            said = short
         turn.ids += said.ids or []
         turn.parts.append(said)
         turn.finish, turn.error = said.finish, said.error
+        return cut or (bool(ids) and call.room == 1)
+
+    def _refuse_barred(
+        self, token: int, call: Call, request: Request, settings: Sampling, expected: Expected
+    ) -> None:
+        """Refuse where a token that was not to come cannot be drawn anew."""
+        if token == request.exclude_first and settings.temperature == 0:
+            raise BadInput(
+                "no token is left: the law's only one was excluded",
+                where=f"{expected.server}, {expected.request}",
+                hint="a temperature above 0",
+            )
+        if token != request.exclude_first and (settings.filtered or settings.temperature == 0):
+            raise expected.lie(
+                f"it said the banned token {token}, under filters that act after the ban",
+                "that logit_bias -100 is obeyed",
+            )
+        if call.again >= _TRIES:
+            raise CallFailed(
+                f"the token that is not to come, {token}, came {_TRIES} times in a row",
+                status=200,
+                where=f"{expected.server}, {expected.request}",
+                hint="its probability is near 1 there, and the server does not keep it out",
+            )
 
     def _uncut(self, cut: Said, body: Json, settings: Sampling, what: str) -> Json:
         """The same completion up to its stop string, which was cut off: the same seed says the same tokens.
@@ -175,7 +289,7 @@ class Asker:
             CallFailed: the server said others this time.
         """
         del body["stop"]
-        answer = self.endpoint.completion(body, what, _extra(settings.but(stop=())))
+        answer = self.endpoint.completion(body, what, _extra(settings.but(stop=()), self.able))
         choice = first_choice(answer, self.endpoint.server, what)
         whole = read_completion(
             choice, Expected(self.endpoint.server, what, body["prompt"], body["max_tokens"])
@@ -195,22 +309,19 @@ class Asker:
         start = time.monotonic()
         messages = request.messages or ()
         body: Json = {
-            "messages": [{k: v for k, v in m.items() if k not in _OURS} for m in messages],
-            "seed": request.noise.integer(31),
-            self.able.limit_name: limit_of(request, settings),
+            "messages": list(messages),
+            "seed": request.noise.call_seed(0, bits=self.able.seed_bits),
         }
-        if self.able.free_temperature:
-            body["temperature"] = settings.temperature
-        if settings.top_p is not None:
-            body["top_p"] = settings.top_p
-        elif self.able.filters:
-            body["top_p"] = 1.0
-        if settings.stop:
-            body["stop"] = list(settings.stop)
+        recorded = recorded_request(messages)
+        if recorded is None:
+            body |= self._own_terms(request, settings)
+            beside = self._beside(settings)
+        else:
+            beside = self._recorded_terms(recorded, request, settings)
         if tools := tools_of(messages):
             body["tools"] = tools
         what = f"request {index}, draw {request.noise.draw}"
-        answer = self.endpoint.chat(body, what, NO_FILTERS if self.able.filters else None)
+        answer = self.endpoint.chat(body, what, beside)
         choice = first_choice(answer, self.endpoint.server, what)
         finish, error = finish_of(choice.get("finish_reason"))
         return Turn(
@@ -220,6 +331,50 @@ class Asker:
             error=error,
             seconds=time.monotonic() - start,
         )
+
+    def _own_terms(self, request: Request, settings: Sampling) -> Json:
+        """How a reply is to be drawn, all of it said, so that no default of the server has a part in it."""
+        terms: Json = {self.able.limit_name: limit_of(request, settings)}
+        if self.able.free_temperature:
+            terms["temperature"] = settings.temperature
+        if settings.top_p is not None:
+            terms["top_p"] = settings.top_p
+        elif self.able.filters:
+            terms["top_p"] = 1.0
+        if settings.stop:
+            terms["stop"] = list(settings.stop)
+        return terms
+
+    def _beside(self, settings: Sampling) -> Json | None:
+        """What the chat interface has no words for, and penalties."""
+        if self.able.filters:
+            beside = NO_FILTERS | penalties_of(settings) | self.able.order
+            return beside | ({"min_p": settings.min_p} if settings.min_p else {})
+        asked = {name: getattr(settings, name) for name in ("presence_penalty", "frequency_penalty")}
+        return {name: value for name, value in asked.items() if value is not None} or None
+
+    def _recorded_terms(self, recorded: Json, request: Request, settings: Sampling) -> Json:
+        """How the log's own agent asked, with the settings of this draw in the place of what it said of them.
+
+        What it left to the server is left to the server, unless a setting differs from the default.
+        """
+        terms, plain = dict(recorded), Sampling()
+        names = ("max_tokens", "max_completion_tokens")
+        limit = next((name for name in names if name in recorded), None)
+        if limit is not None or request.max_tokens is not None or settings.max_tokens != plain.max_tokens:
+            terms[limit or self.able.limit_name] = limit_of(request, settings)
+        for name in ("temperature", "top_p"):
+            value = getattr(settings, name)
+            if name in recorded or value != getattr(plain, name):
+                terms[name] = value
+        for name in ("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
+            if (value := getattr(settings, name)) is not None:
+                terms[name] = value
+        if settings.stop or "stop" in recorded:
+            given = recorded.get("stop")
+            same = (given,) == settings.stop or list(settings.stop) == given
+            terms["stop"] = given if same else list(settings.stop)
+        return {name: value for name, value in terms.items() if value is not None or name in recorded}
 
     def continuation(self, index: int, turn: Turn, request: Request, settings: Sampling) -> Continuation:
         """A turn put together. A chat reply has text and message, no tokens."""
@@ -237,7 +392,7 @@ class Asker:
         text, offsets, count, stopped = self._text(turn, settings)
         values, entropy = self._values(turn, settings)
         plain = is_plain(request, settings)
-        sampled, at_one = plain or self.able.law == "sampled", plain or self.able.law == "t1"
+        sampled, at_one = plain or self._told(request, settings), plain or self.able.law == "t1"
         return Continuation(
             index=index,
             tokens=token_array(turn.ids[:count]),
@@ -249,6 +404,15 @@ class Asker:
             entropy=entropy[:count] if entropy is not None and at_one else None,
             cost=cost,
             error=turn.error,
+        )
+
+    def _told(self, request: Request, settings: Sampling) -> bool:
+        """Whether the server's log-probs are under the law that these settings ask for."""
+        if self.able.law != "sampled" or settings.forced:
+            return False  # Forced tokens' log-probs are echoed, at temperature 1.
+        barred = settings.banned or settings.banned_first or request.exclude_first is not None
+        return not barred or (
+            self.able.bias and not (request.exclude_first is not None and settings.filtered)
         )
 
     def _text(self, turn: Turn, settings: Sampling) -> tuple[str, IntArray | None, int, bool]:

@@ -13,7 +13,9 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 import openai
 
 from ramify.core.errors import BadInput, ServerError
+from ramify.core.policy.chat import tools_of
 from ramify.core.policy.remote_call import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
+from ramify.core.policy.sent import sent_message
 from ramify.core.types import IntArray, Json, Message, token_array
 
 _OPENAI = "api.openai.com"
@@ -121,7 +123,11 @@ class Endpoint:
         return self._read(lambda: create(model=model or self.model, extra_body=extra, **body), what)
 
     def chat(self, body: Json, what: str, extra: Json | None = None, model: str | None = None) -> Json:
-        """Answer of ``/chat/completions``; ``model`` stands for the endpoint's own."""
+        """Answer of ``/chat/completions``; ``model`` stands for the endpoint's own.
+
+        This is the one place where messages go to a server: what is only ours is left out here.
+        """
+        body = {**body, "messages": [sent_message(message) for message in body["messages"]]}
         create = self._client.chat.completions.with_streaming_response.create
         return self._read(lambda: create(model=model or self.model, extra_body=extra, **body), what)
 
@@ -158,14 +164,19 @@ class Endpoint:
     def tokenize(self, text: str | None = None, messages: list[Message] | None = None) -> IntArray | None:
         """Token ids by the server's own ``/tokenize`` (vLLM, llama.cpp); None where it has none."""
         body: Json = {"model": self.model, "add_special_tokens": False}
+        tools = tools_of(messages or ())
+        shown: Json = {"messages": [sent_message(message) for message in messages or ()]}
+        shown |= {"tools": tools} if tools else {}
         if messages is None:
             body |= {"prompt": text, "content": text}
         else:
-            body |= {"messages": messages, "add_generation_prompt": True}
+            body |= {"messages": messages, "add_generation_prompt": True} | (
+                {"tools": tools} if tools else {}
+            )
         answer = self._native("/tokenize", body)
         if messages and answer is not None and answer.get("tokens") == []:
             # llama.cpp's server passes messages over there, and renders them elsewhere.
-            rendered = (self._native("/apply-template", {"messages": messages}) or {}).get("prompt")
+            rendered = (self._native("/apply-template", shown) or {}).get("prompt")
             whole = {"content": rendered, "add_special": True, "parse_special": True}
             answer = self._native("/tokenize", whole) if isinstance(rendered, str) else None
         tokens = (answer or {}).get("tokens")

@@ -53,7 +53,6 @@ class Expected:
     request: str
     prompt: Sequence[int]
     limit: int
-    banned: frozenset[int] = frozenset()
 
     def lie(self, what: str, expected: str) -> ServerError:
         """The error for an answer that contradicts itself."""
@@ -175,9 +174,6 @@ def _check_ids(ids: list[int], expected: Expected) -> None:
         raise expected.lie("it gave a token id below 0 or above 2^31", "ids of tokens")
     if len(ids) > expected.limit:
         raise expected.lie(f"it gave {len(ids)} tokens", f"at most {expected.limit}")
-    spoken = sorted(expected.banned.intersection(ids))
-    if spoken:
-        raise expected.lie(f"it said the banned token {spoken[0]}", "that logit_bias -100 is obeyed")
 
 
 def _check_values(ids: list[int], values: list[Any], expected: Expected) -> None:
@@ -208,18 +204,29 @@ def up_to(
     ids = said.ids or []
     count = next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
     if count == len(ids):
-        return said
-    text = decode(token_array(ids[:count]))
-    if text is None:
+        # The last token that there was room for may be one of them.
+        return replace(said, finish="stop") if ids and ids[-1] in ends and said.error is None else said
+    short = first_tokens(said, count, decode)
+    if short is None:
         raise expected.lie(f"it went on after token {ids[count - 1]}", "that stop_token_ids are obeyed")
-    values, top = said.values, said.top
+    return replace(short, finish="stop")
+
+
+def first_tokens(said: Said, count: int, decode: Callable[[IntArray], str | None]) -> Said | None:
+    """The first tokens of a completion, which goes on behind them; None where their text cannot be known."""
+    ids, values, top = said.ids or [], said.values, said.top
+    text = decode(token_array(ids[:count])) if count else ""
+    if text is None:
+        return None
     return replace(
         said,
         ids=ids[:count],
         values=None if values is None else values[:count],
         top=None if top is None else top[:count],
         text=text,
-        finish="stop",
+        finish="length",
+        error=None,
+        stopped_by=None,
     )
 
 

@@ -118,13 +118,34 @@ def law_array(law: Law, words: Words) -> Float64:
         return np.asarray(np.log(chances / total), dtype=np.float64)
 
 
-def filtered(logprobs: Float64, settings: Sampling, banned: Sequence[int] = ()) -> Float64:
-    """The law that is sampled from, as log-probs [vocabulary]: bans, temperature, top-k, top-p.
+def penalise(
+    logprobs: Float64, settings: Sampling, prompt: Sequence[int] = (), said: Sequence[int] = ()
+) -> Float64:
+    """Log-probs [vocabulary] less the penalties, not normalised: a copy."""
+    law = logprobs.copy()
+    if settings.penalised:
+        repetition, frequency, presence = settings.penalties
+        for token in {*prompt, *said}:
+            law[token] = law[token] / repetition if law[token] > 0 else law[token] * repetition
+        for token in set(said):
+            law[token] -= frequency * said.count(token) + presence
+    return law
+
+
+def filtered(
+    logprobs: Float64,
+    settings: Sampling,
+    banned: Sequence[int] = (),
+    prompt: Sequence[int] = (),
+    said: Sequence[int] = (),
+) -> Float64:
+    """The law that is sampled from, as log-probs [vocabulary]: the filters of :class:`Sampling` in order.
 
     Tokens that tie with the k-th are kept; top-p ranks equal ones by id. All minus infinity where
-    nothing is left.
+    nothing is left. Penalties read ``prompt`` and what the turn has ``said``; a script's logits are its
+    log-probabilities.
     """
-    law = logprobs.copy()
+    law = penalise(logprobs, settings, prompt, said)
     law[list(banned)] = -np.inf
     if not np.isfinite(law).any():
         return law
@@ -134,6 +155,9 @@ def filtered(logprobs: Float64, settings: Sampling, banned: Sequence[int] = ()) 
         law[best] = 0.0
         return law
     law = _normalised(law / settings.temperature)
+    if settings.min_p:
+        law[law < law.max() + np.log(settings.min_p)] = -np.inf
+        law = _normalised(law)
     if settings.top_k is not None and settings.top_k < len(law):
         law[law < np.sort(law)[-settings.top_k]] = -np.inf
         law = _normalised(law)
@@ -340,6 +364,9 @@ class ScriptedPolicy:
     def _draw(self, index: int, request: Request, numbers: Float64, settings: Sampling) -> Continuation:
         limit = len(numbers)
         prefix = [int(t) for t in request.tokens]
+        cut = len(prefix) - request.said
+        # What penalties read, where some are asked for.
+        prompt, begun = (prefix[:cut], prefix[cut:]) if settings.penalised else ([], [])
         said: list[int] = []
         laws: list[float] = []
         plain: list[float] = []
@@ -350,7 +377,7 @@ class ScriptedPolicy:
             bare = self._law(prefix + said)
             first = place == len(settings.forced)
             banned = settings.banned + (settings.banned_first if first else ())
-            law = filtered(bare, settings, banned)
+            law = filtered(bare, settings, banned, prompt, begun + said)
             if first and request.exclude_first is not None:
                 law = without(law, request.exclude_first)
             if place < len(settings.forced):
@@ -359,7 +386,7 @@ class ScriptedPolicy:
                 finish, error = "error", "the filters and bans leave no token to draw"
                 break
             elif settings.temperature == 0:
-                free = bare.copy()
+                free = penalise(bare, settings, prompt, begun + said)
                 free[list(banned)] = -np.inf
                 token, tie = choose_greedy(free)
                 ties += tie

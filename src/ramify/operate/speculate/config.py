@@ -154,7 +154,7 @@ class DraftConfig:
                 where=where,
                 hint="load the target that the drafter was trained for",
             )
-        width, depth = _width(target), len(backbone.shape.layers)
+        width, depth = _width(target), backbone.blocks
         if (self.hidden, self.target_depth) != (width, depth):
             raise BadInput(
                 f"the drafter is for {self.target_depth} layers of width {self.hidden}, this target "
@@ -177,7 +177,7 @@ def draft_config(target: LocalPolicy, kind: DraftKind = "dspark", **changes: Any
     """
     backbone = target.decoder.backbone
     text = backbone.model.config.get_text_config()
-    width, depth = _width(target), len(backbone.shape.layers)
+    width, depth = _width(target), backbone.blocks
     heads = int(getattr(text, "num_attention_heads", 0) or max(1, width // 64))
     plain = kind != "dspark"
     fields: dict[str, Any] = {

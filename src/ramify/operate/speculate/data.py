@@ -140,10 +140,14 @@ def own_settings(target: LocalPolicy, max_tokens: int = 256) -> Sampling:
         return Sampling(max_tokens=max_tokens)
     top_k = getattr(told, "top_k", None)
     top_p = getattr(told, "top_p", None)
+    min_p = getattr(told, "min_p", None)
+    repetition = getattr(told, "repetition_penalty", None)
     return Sampling(
         temperature=float(getattr(told, "temperature", None) or 1.0),
         top_k=int(top_k) if top_k else None,
         top_p=float(top_p) if top_p and top_p < 1 else None,
+        min_p=float(min_p) if min_p else None,
+        repetition_penalty=float(repetition) if repetition and repetition != 1 else None,
         max_tokens=max_tokens,
     )
 

@@ -76,7 +76,7 @@ class SpeculativeDecoder:
             scheduler=scheduler,
             calibration=calibration,
             max_draft_tokens=max_draft_tokens,
-            eos=frozenset(target.codec.eos_ids),
+            eos=target.end_ids,
             on_rounds=on_rounds,
         )
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.core.policy.decoder.loop import packed
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.noise import stream_of
 from ramify.operate.speculate.attention import attend_cached, attend_packed, rotate, visible
@@ -113,7 +114,7 @@ def build_draft(config: DraftConfig, target: LocalPolicy, seed: int = 0) -> Draf
         CannotDo: the target's head does not come right after its final norm.
     """
     config.check_target(target)
-    ends = TargetEnds(target.decoder.backbone)
+    ends = TargetEnds(packed(target.decoder).backbone)
     made: Any
     if config.kind in _ELSEWHERE:
         module, name = _ELSEWHERE[config.kind]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import final
 
 from ramify.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from ramify.core.policy.chat import Codec
 from ramify.core.policy.local import LocalPolicy
 from ramify.core.policy.weights import weights_digest
 from ramify.core.types import FloatArray, IntArray, Message
@@ -60,6 +61,11 @@ class SpeculativePolicy:
     def stats(self) -> SpeculationStats:
         """What all draws so far came to."""
         return self.decoder.stats
+
+    @property
+    def codec(self) -> Codec:
+        """The target's tokenizer."""
+        return self.target.codec
 
     def encode(self, text: str) -> IntArray:
         """Token ids of plain text, no special tokens added."""

@@ -13,7 +13,7 @@ import numpy as np
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.live import Ask, LiveDecoder
-from ramify.core.policy.decoder.loop import BranchDecoder
+from ramify.core.policy.decoder.loop import BranchDecoder, packed
 from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.speculator import Branches, Drafts, Speculator
 from ramify.core.policy.local import LocalPolicy
@@ -166,8 +166,9 @@ class _Bed:
         block: int,
         shared: bool,
     ) -> _Bed:
-        """That of a policy; raises BadInput where the context has no room or no shape fits."""
-        own, backbone, room = policy.decoder, policy.decoder.backbone, (block + 1) * steps
+        """That of a policy; raises BadInput where the context has no room, CannotDo as :func:`packed`."""
+        own, room = packed(policy.decoder), (block + 1) * steps
+        backbone = own.backbone
         if backbone.context is not None and context + room > backbone.context:
             raise BadInput(
                 f"a context of {context} and {room} new tokens do not fit the model's {backbone.context}",

@@ -80,12 +80,15 @@ def check_decoder(
 
 
 def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Prefix, float] | None:
-    """The law of the next ``max_tokens`` tokens; None where it cannot be had or is too large."""
+    """The law of the next ``max_tokens`` tokens; None where it cannot be had or is too large.
+
+    A repetition penalty acts on logits, of which log-probabilities do not tell where 0 is.
+    """
     import torch
 
-    from ramify.core.policy.law import restrict
+    from ramify.core.policy.law import History, SoFar, restrict
 
-    if not isinstance(policy, NextLaw):
+    if not isinstance(policy, NextLaw) or settings.penalties[0] != 1.0:
         return None
     living: dict[Prefix, float] = {(): 1.0}
     for step in range(settings.max_tokens):
@@ -94,7 +97,12 @@ def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Pref
         laws = policy.next_logprobs([token_array([*prefix, *said]) for said in living])
         logits = torch.from_numpy(np.stack(laws)).float()
         first = torch.full((len(living),), step == 0)
-        law = torch.softmax(restrict(logits, settings, first), dim=-1, dtype=torch.float64).numpy()
+        history = None
+        if settings.penalised:
+            whole = [token_array([*prefix, *said]) for said in living]
+            history = History.of([SoFar(tokens, step) for tokens in whole], logits.device)
+        scores = restrict(logits, settings, first, history=history)
+        law = torch.softmax(scores, dim=-1, dtype=torch.float64).numpy()
         living = {
             (*said, int(token)): chance * float(law[row, token])
             for row, (said, chance) in enumerate(living.items())

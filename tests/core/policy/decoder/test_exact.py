@@ -5,9 +5,7 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.score import hidden, score
 from ramify.core.policy.noise import NoiseKey
@@ -81,12 +79,3 @@ def test_the_model_is_left_as_it_was(built):
     model.eval()
     model(torch.tensor([[1, 2]])).logits.sum().backward()
     model.zero_grad()
-
-
-def test_an_architecture_without_the_interface_is_refused():
-    from transformers import BloomConfig, BloomForCausalLM
-
-    torch.manual_seed(0)
-    model = BloomForCausalLM(BloomConfig(vocab_size=20, hidden_size=16, n_layer=1, n_head=2))
-    with pytest.raises(CannotDo):
-        Backbone(model)

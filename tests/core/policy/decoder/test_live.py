@@ -21,12 +21,14 @@ LAWS = [
     Sampling(max_tokens=9, temperature=0),
     Sampling(max_tokens=70, top_k=5, temperature=0.7, coupling="gumbel"),
     Sampling(max_tokens=30, top_p=0.8, forced=(3, 4), banned_first=(9,), banned=(1,), entropy_top_k=5),
+    Sampling(max_tokens=40, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=-0.7, min_p=0.02),
 ]
 ENDS = [
     NEVER,
     Ends(frozenset({3, 17})),
     Ends(frozenset({5}), lambda tokens: int(tokens[-2:].sum()) > 170),
     NEVER,
+    Ends(frozenset({3})),
 ]
 JOBS = 30
 

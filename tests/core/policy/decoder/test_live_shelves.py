@@ -121,3 +121,20 @@ def test_gaps_are_closed_when_half_is_gone_and_values_stay(three: tuple[Shelves,
     shelves.drop(2)
     shelves.tidy()
     assert shelves.bytes == 0
+
+
+@pytest.mark.parametrize("switch", [None, 3 * BLOCK])
+def test_prompts_on_both_sides_of_a_switch_share_nothing(switch):
+    """Six that begin alike, short and long ones by turns, come one by one."""
+    shelves, base = Shelves(SHAPE, share=True, switch=switch), np.arange(5 * BLOCK, dtype=np.int32)
+    for number in range(6):
+        length = 3 * BLOCK + (20 if number % 2 else -2) - number // 2
+        tokens = np.append(base[:length], 1000 + number).astype(np.int32)
+        shelves.put(number, Seat(Stack(SHAPE, 1, 0, 5 * BLOCK), 0, None, number), tokens)
+    readers: dict[int, set[int]] = {}
+    for number in range(6):
+        trunk = shelves.seat(number).trunk
+        if trunk is not None:
+            readers.setdefault(id(trunk), set()).add(number % 2)
+    assert readers
+    assert any(len(sides) == 2 for sides in readers.values()) == (switch is None)

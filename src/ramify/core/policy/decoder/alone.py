@@ -6,9 +6,9 @@ every product. Where all tokens belong to one branch nothing needs to be copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,17 @@ from torch.nn import functional as F
 
 from ramify.core.policy.decoder.plan import BLOCK, align
 from ramify.core.policy.decoder.stack import Stack
+
+Bias: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""What is added to scores [H, N or 1, C], of the columns' positions [N or 1, C] and the queries' [N]."""
+
+_SINK = 16
+"""Columns behind the scores for a sink: a whole vector, so that sums over a row keep their order."""
+
+
+def with_sinks(sinks: Tensor | None) -> int:
+    """How many columns more than the scores have take part in the softmax."""
+    return 0 if sinks is None else _SINK
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -83,16 +94,35 @@ class Alone:
         self.own.keys[layer][self.row, :, there] = key[:, : self.count]
         self.own.values[layer][self.row, :, there] = value[:, : self.count]
 
-    def attend(self, layer: int, query: Tensor, mask: Tensor, softcap: float | None) -> Tensor:
-        """Attention output [N, H, d] of scaled queries [H, N, d]; ``mask`` [N, C]."""
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        mask: Tensor,
+        softcap: float | None,
+        bias: Tensor | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Attention output [N, H, d] of scaled queries [H, N, d].
+
+        ``mask`` [N, C], ``bias`` [H, N or 1, C], ``sinks`` [H].
+        """
         shape, rows = self.own.shape.layers[layer], query.shape[1]
         query = _tall(query, self.own.shape.row_unit)
         heads, group, tall = shape.heads, shape.group, query.shape[1]
-        scores = self._scores(layer, query, mask.shape[1])
+        width = mask.shape[1]
+        whole = query.new_zeros(query.shape[0], tall, width + with_sinks(sinks))
+        scores = whole[..., :width]
+        self._score(layer, query, scores)
         if softcap is not None:
             scores.div_(softcap).tanh_().mul_(softcap)
         scores[:, :rows].add_(mask)
-        weights = softmax(scores)
+        if bias is not None:
+            scores[:, :rows].add_(bias)
+        if sinks is not None:
+            whole[..., width] = sinks[:, None]
+            whole[..., width + 1 :] = -torch.inf
+        weights = softmax(whole)[..., :width]
         folded = weights.view(heads, group * tall, -1)
         out = folded.new_zeros(heads, group * tall, shape.value)
         for stack, run, width in self.runs:
@@ -106,11 +136,10 @@ class Alone:
         mix_each(parts[: self.count], mine[:, :, : self.count].permute(2, 0, 1, 3), [values] * self.count)
         return parts[:rows].flatten(1, 2)
 
-    def _scores(self, layer: int, query: Tensor, width: int) -> Tensor:
-        """Query-key products [H, tall, C] of queries [H, tall, d], with the runs and with what was said."""
-        shape, tall = self.own.shape.layers[layer], query.shape[1]
+    def _score(self, layer: int, query: Tensor, scores: Tensor) -> None:
+        """Put query-key products, with the runs and with what was said, into ``scores`` [H, tall, C]."""
+        shape, tall, width = self.own.shape.layers[layer], query.shape[1], scores.shape[2]
         heads, group = shape.heads, shape.group
-        scores = query.new_zeros(heads * group, tall, width)
         folded = query.reshape(heads, group * tall, -1)
         for stack, run, size in self.runs:
             found = torch.bmm(folded, stack.keys[layer][run, :, :size].transpose(1, 2))
@@ -120,7 +149,6 @@ class Alone:
         own = score_each(queries, [keys] * self.count).permute(1, 2, 0, 3)
         there = scores.view(heads, group, tall, width)[:, :, : self.count, width - self.columns :]
         there.copy_(own)
-        return scores
 
 
 def _distinct(stores: Sequence[Tensor]) -> Iterable[tuple[int, Tensor]]:

@@ -54,9 +54,12 @@ class BlockCache:
         self._index.clear()
         self._held.clear()
 
-    def load(self, tokens: IntArray, stack: Stack, item: int) -> int:
-        """Copy known blocks of ``tokens`` into a run; returns how many of its positions are filled."""
-        parent, loaded = 0, 0
+    def load(self, tokens: IntArray, stack: Stack, item: int, root: int = 0) -> int:
+        """Copy known blocks of ``tokens`` into a run; returns how many of its positions are filled.
+
+        ``root`` names what blocks were computed as; those of another one are not found.
+        """
+        parent, loaded = root, 0
         for at in range(0, len(tokens) - BLOCK + 1, BLOCK):
             block = self._index.get((parent, tokens[at : at + BLOCK].tobytes()))
             if block is None or at - stack.start + BLOCK > stack.length:
@@ -69,13 +72,13 @@ class BlockCache:
                 self.hits += 1
         return loaded
 
-    def remember(self, tokens: IntArray, trunk: Stack | None, leaf: Stack, item: int) -> None:
+    def remember(self, tokens: IntArray, trunk: Stack | None, leaf: Stack, item: int, root: int = 0) -> None:
         """Index the complete blocks of a trace whose beginning may lie in a trunk (run 0).
 
         Where few blocks at the end of a run are new, only they are kept, and not the run.
         """
-        leaf, item = self._compact(tokens, leaf, item)
-        parent = 0
+        leaf, item = self._compact(tokens, leaf, item, root)
+        parent = root
         for at in range(0, len(tokens) - BLOCK + 1, BLOCK):
             key = (parent, tokens[at : at + BLOCK].tobytes())
             block = self._index.get(key)
@@ -89,9 +92,9 @@ class BlockCache:
                 self._held.setdefault(id(stack), _Held(stack)).keys.append(key)
             parent = block.id
 
-    def _compact(self, tokens: IntArray, leaf: Stack, item: int) -> tuple[Stack, int]:
+    def _compact(self, tokens: IntArray, leaf: Stack, item: int, root: int) -> tuple[Stack, int]:
         """A run, or a copy of its end where the blocks before it are known."""
-        parent, at = 0, 0
+        parent, at = root, 0
         if not self.limit:
             return leaf, item
         while at + BLOCK <= len(tokens):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.policy.decoder.live_draw import Ask, Branch, Draw, groups
 from ramify.core.policy.decoder.live_intake import Intake
 from ramify.core.policy.decoder.live_prompts import Prompts
 from ramify.core.policy.decoder.live_round import Rounds
 from ramify.core.policy.decoder.live_rows import LiveRows
 from ramify.core.policy.decoder.live_say import Said, failed, say
-from ramify.core.policy.decoder.loop import BranchDecoder
+from ramify.core.policy.decoder.loop import Decoder, packed
 from ramify.core.policy.decoder.speculator import Speculator
 
 __all__ = ["Ask", "LiveDecoder", "Said"]
@@ -33,21 +33,27 @@ class LiveDecoder:
 
     Raises:
         BadInput: a width or chunk below 1, or a layer of the speculator that does not exist.
-        CannotDo: hidden states that cannot be reached.
+        CannotDo: a decoder whose branches are not packed, or hidden states that cannot be reached.
     """
 
     def __init__(
         self,
-        decoder: BranchDecoder,
+        decoder: Decoder[Any],
         *,
         width: int = 64,
         speculator: Speculator | None = None,
         chunk: int = 128,
     ) -> None:
+        self.decoder = packed(decoder)
+        if speculator is not None and self.decoder.switch is not None:
+            raise CannotDo(
+                f"drafts cannot be verified with this model, which computes contexts of more than "
+                f"{self.decoder.switch} tokens otherwise than shorter ones"
+            )
         if width < 1 or chunk < 1:
             raise BadInput(f"a width of {width} and a chunk of {chunk} must be at least 1")
-        self.decoder, self.chunk = decoder, chunk
-        layers = () if speculator is None else decoder.number(speculator.layers)
+        self.chunk = chunk
+        layers = () if speculator is None else self.decoder.number(speculator.layers)
         self._width, self._layers, self._speculator = width, layers, speculator
         self._next = 0
         self._begin()

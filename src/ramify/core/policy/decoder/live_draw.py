@@ -30,7 +30,8 @@ class Ask:
     """One request: its prompt, the address of its noise, how it is drawn, and when it ends.
 
     ``top``: how many of the likeliest tokens to report beside each drawn one. ``without``: the token that its
-    first free one must not be, -1: any. ``guide`` makes what says which tokens it may say.
+    first free one must not be, -1: any. ``guide`` makes what says which tokens it may say. ``said``: how many
+    of the last tokens are of the turn itself, which penalties count.
     """
 
     tokens: IntArray
@@ -40,18 +41,20 @@ class Ask:
     top: int = 0
     without: int = -1
     guide: Callable[[], Guide] | None = None
+    said: int = 0
 
 
 @final
 class Branch:
     """A request on its way. ``law`` is what its tokens are drawn by; requests of equal laws share a draw.
 
-    ``words`` are kept only where its end depends on all that was said, and a ``guide`` only until it ends.
+    ``words`` are kept only where its end depends on all that was said, a ``guide`` and what penalties read
+    (``so_far``) only until it ends.
 
     Raises: BadInput as the maker of its guide.
     """
 
-    __slots__ = ("ask", "forced", "guide", "joined", "law", "limit", "prompt", "ticket", "words")
+    __slots__ = ("ask", "forced", "guide", "joined", "law", "limit", "prompt", "so_far", "ticket", "words")
 
     def __init__(self, ticket: int, ask: Ask, limit: int) -> None:
         settings = ask.settings
@@ -60,20 +63,14 @@ class Branch:
         self.joined = False
         self.guide = None if ask.guide is None else ask.guide()
         self.forced = len(settings.forced)
-        self.law = Sampling(
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            banned=settings.banned,
-            banned_first=settings.banned_first,
-            coupling=settings.coupling,
-            entropy_top_k=settings.entropy_top_k,
-        )
+        # What says when a branch ends is its own; all else decides how its tokens are drawn.
+        self.law = settings.but(max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None)
+        self.so_far = law.SoFar(ask.tokens, ask.said) if settings.penalised else None
         self.words: IntArray | None = None if ask.ends.check is None else np.zeros(32, dtype=np.int32)
 
     def leave(self, prompts: Prompts) -> None:
-        """Let go of the prompt and the guide."""
-        self.guide = None
+        """Let go of the prompt, the guide and what penalties read."""
+        self.guide = self.so_far = None
         if self.prompt is not None:
             prompts.release(self.prompt)
             self.prompt = None
@@ -81,6 +78,8 @@ class Branch:
     def ended(self, token: int, said: int) -> Literal["stop", "length"] | None:
         """How ``token``, the ``said``-th, ends it, if it does; call once per token, in order."""
         stop = token in self.ask.ends.ids
+        if self.so_far is not None:
+            self.so_far.take(token)
         if self.words is not None and self.ask.ends.check is not None:
             if said > len(self.words):
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
@@ -182,9 +181,19 @@ class Draw:
         forced, first, without = self._fixed(settings, places)
         noise = self._noise(settings, places)
         allowed = self._allowed(places, out)
+        history = None
+        if settings.penalised:
+            history = law.History.of([self.branches[place].so_far for place in places], logits.device)
         try:
             drawn = law.draw(
-                logits, settings, noise, first=first, forced=forced, without=without, allowed=allowed
+                logits,
+                settings,
+                noise,
+                first=first,
+                forced=forced,
+                without=without,
+                allowed=allowed,
+                history=history,
             )
         except BadInput as error:
             if len(places) == 1:

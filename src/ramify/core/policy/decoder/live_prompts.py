@@ -76,7 +76,8 @@ class Prompts:
     def __init__(self, decoder: BranchDecoder, layers: tuple[int, ...], window: int) -> None:
         self.decoder, self.layers = decoder, layers
         self.window = max(window, 1) if layers else 1
-        self.shelves = Shelves(decoder.backbone.shape, share=not decoder.by_request)
+        backbone = decoder.backbone
+        self.shelves = Shelves(backbone.shape, share=not decoder.by_request, switch=backbone.switch)
         self.computed = 0
         self._known: dict[bytes, Prompt] = {}
         self._users: dict[int, int] = {}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ramify.core.errors import BadInput, InternalError
+from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.live_draw import Branch, Draw, groups, unusable
 from ramify.core.policy.decoder.live_rows import LiveRows
 from ramify.core.policy.decoder.live_say import Said, Verified, failed, say_settled
@@ -85,7 +86,7 @@ class Rounds:
             place=batch.keep[living] + said - 1,
             said=said,
             room=np.array([_room(b, int(n)) for b, n in zip(mine, said, strict=True)], dtype=np.int64),
-            settings=[branch.ask.settings for branch in mine],
+            settings=[_drafted(branch.ask.settings) for branch in mine],
             noise=[branch.ask.noise for branch in mine],
         )
 
@@ -107,8 +108,7 @@ class Rounds:
             settled = [None] * len(living)
             redo = np.arange(len(living))
         else:
-            guided = [rows.branches[row].guide is not None for row in living]
-            redo = np.flatnonzero(np.array(guided, dtype=np.bool_))
+            redo = np.flatnonzero(np.array([_stepwise(rows.branches[row]) for row in living], dtype=np.bool_))
         if len(redo):
             opening = logits[torch.from_numpy(first[redo]).to(logits.device)]
             alone, refused = self._one_each(living[redo], opening)
@@ -148,9 +148,21 @@ class Rounds:
         return settled, refused
 
 
+def _stepwise(branch: Branch) -> bool:
+    """Whether a token's distribution depends on those before by more than the model: grammar, penalties."""
+    return branch.guide is not None or branch.law.penalised
+
+
+def _drafted(settings: Sampling) -> Sampling:
+    """Settings as a speculator sees them: of penalised branches it settles nothing that is used."""
+    if not settings.penalised:
+        return settings
+    return settings.but(repetition_penalty=None, presence_penalty=None, frequency_penalty=None)
+
+
 def _room(branch: Branch, said: int) -> int:
-    """Tokens that a branch may say; one that a grammar guides, token by token, is drafted nothing."""
-    return branch.limit - said if branch.guide is None else 1
+    """Tokens that a branch may say; one that is drawn token by token is drafted nothing."""
+    return 1 if _stepwise(branch) else branch.limit - said
 
 
 def _within(drafts: Drafts, branches: Branches) -> Drafts:

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from typing import final
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ramify.core.errors import InternalError
-from ramify.core.policy.decoder.attention import Step
 from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.live_draw import Branch, Groups, Noises, groups
 from ramify.core.policy.decoder.live_prompts import Prompts
 from ramify.core.policy.decoder.loop import BranchDecoder
 from ramify.core.policy.decoder.plan import align
 from ramify.core.policy.decoder.prefill import Ints
-from ramify.core.policy.decoder.sites import Look, Rows
 
 _LEAST = 64
 """Positions of a store that are never given back while somebody runs."""
@@ -128,28 +125,13 @@ class LiveRows:
 
     def plain(self) -> tuple[Tensor, Tensor | None]:
         """Feed every row's newest token: logits [n, V], and the hidden states [n, layers, width] wanted."""
-        places, step = self.batch.step()
-        ids = np.zeros(len(places), dtype=np.int64)
-        ids[: len(self.newest)] = self.newest
-        return self._run(ids, len(self.newest), places, step)
+        self.passes += 1
+        return self.batch.feed(self.newest, self.decoder.edits, self.layers)
 
     def spread(self, lengths: Ints, tokens: Ints) -> tuple[Tensor, Tensor | None]:
         """Feed ``lengths`` [n] tokens of each row, in all ``tokens`` [T]: logits [T, V] and hidden states."""
-        places, step = self.batch.spread(lengths)
-        ids = np.zeros(len(places), dtype=np.int64)
-        ids[: len(tokens)] = tokens
-        return self._run(ids, len(tokens), places, step)
-
-    def _run(self, ids: Ints, count: int, places: Tensor, step: Step) -> tuple[Tensor, Tensor | None]:
-        look = None
-        if self.decoder.edits or self.layers:
-            none = torch.zeros_like(places, dtype=torch.bool)
-            look = Look(self.decoder.edits, self.layers, Rows(places, none, none))
-        backbone = self.decoder.backbone
-        logits = backbone.run(torch.from_numpy(ids).to(backbone.device), places, step, look=look)
         self.passes += 1
-        states = look.states()[:count] if look is not None and self.layers else None
-        return logits[:count], states
+        return self.batch.feed_several(tokens, lengths, self.decoder.edits, self.layers)
 
 
 def _run(branch: Branch) -> int:

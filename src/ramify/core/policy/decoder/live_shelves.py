@@ -24,13 +24,15 @@ Run: TypeAlias = tuple[int, Seat, IntArray]
 class _Shelf:
     """Runs of about equal length that continue one trunk; ``owners`` names them, None is a gap.
 
-    ``head`` are the trunk's tokens. A ``lent`` stack may be read by others, and is copied before it changes.
+    ``head`` are the trunk's tokens, ``beyond`` says for which side of the switch they were computed. A
+    ``lent`` stack may be read by others, and is copied before it changes.
     """
 
     stack: Stack
     trunk: Stack | None
     head: IntArray
     owners: list[int | None] = field(default_factory=list)
+    beyond: bool = False
     lent: bool = False
     view: Stack | None = None
 
@@ -50,12 +52,13 @@ class Shelves:
     """Runs by number. A stack has room for twice what it holds, so that requests may come one by one.
 
     With ``share`` prompts that begin alike continue one trunk, also where they come one by one; what is
-    computed of them must depend on their tokens alone.
+    computed of them must depend on their tokens alone, and on whether they are more than ``switch``.
     """
 
-    def __init__(self, shape: KvShape, share: bool = False) -> None:
+    def __init__(self, shape: KvShape, share: bool = False, switch: int | None = None) -> None:
         self.shape = shape
         self.share = share
+        self.switch = switch
         self._tokens: dict[int, IntArray] = {}
         self._shelves: dict[tuple[int, int, int], _Shelf] = {}
         self._where: dict[int, tuple[int, int, int]] = {}
@@ -100,7 +103,8 @@ class Shelves:
         whole = len(runs) == leaf.count and leaf.length == _roomy(leaf.length)
         if not whole or name in self._shelves or any(self._akin(s, tokens) for _, s, tokens in runs):
             return False
-        shelf = _Shelf(leaf, trunk, runs[0][2][: leaf.start], [None] * leaf.count, lent=True)
+        beyond = self._beyond(runs[0][2])
+        shelf = _Shelf(leaf, trunk, runs[0][2][: leaf.start], [None] * leaf.count, beyond, lent=True)
         for number, place, tokens in runs:
             shelf.owners[place.item] = number
             self._where[number], self._tokens[number] = name, tokens
@@ -122,7 +126,8 @@ class Shelves:
         shelf = self._shelves.get(name)
         if shelf is None:
             nothing = Stack(self.shape, 0, start, room)
-            shelf = self._shelves[name] = _Shelf(nothing, trunk, tokens[:start])
+            beyond = self._beyond(tokens)
+            shelf = self._shelves[name] = _Shelf(nothing, trunk, tokens[:start], beyond=beyond)
         if None in shelf.owners:
             item = shelf.owners.index(None)
             shelf.owners[item] = number
@@ -149,9 +154,9 @@ class Shelves:
 
     def _known(self, seat: Seat, tokens: IntArray) -> tuple[Stack | None, int]:
         """The longest trunk that there is for a run, its own or one that is here."""
-        best, length = seat.trunk, seat.leaf.start
+        best, length, beyond = seat.trunk, seat.leaf.start, self._beyond(tokens)
         for shelf in self._shelves.values() if self.share else ():
-            size = len(shelf.head)
+            size = len(shelf.head) if shelf.beyond == beyond else 0
             if length <= size < len(tokens) and size and shared(shelf.head, tokens) == size:
                 best, length = shelf.trunk, size
         return best, length
@@ -160,10 +165,15 @@ class Shelves:
         """How long a new trunk for a run and one that is here would be; 0: the one of ``length`` will do."""
         if not self.share:
             return 0
-        alike = max((shared(other, tokens) for other in self._tokens.values()), default=0)
+        beyond = self._beyond(tokens)
+        others = (other for other in self._tokens.values() if self._beyond(other) == beyond)
+        alike = max((shared(other, tokens) for other in others), default=0)
         # The last token is the run's own, so that no run is empty.
         alike = min(alike, len(tokens) - 1) // BLOCK * BLOCK
         return alike if alike >= max(_WORTH, 2 * length) else 0
+
+    def _beyond(self, tokens: IntArray) -> bool:
+        return self.switch is not None and len(tokens) > self.switch
 
     def drop(self, number: int) -> None:
         """Nobody needs this run any more; its memory is used again or given back by :meth:`tidy`."""
@@ -190,7 +200,7 @@ class Shelves:
         shelf = self._shelves[self._where[number]]
         if shelf.view is None:
             shelf.view = shelf.stack.part(0, len(shelf.owners))
-        return Seat(shelf.view, shelf.owners.index(number), shelf.trunk, number)
+        return Seat(shelf.view, shelf.owners.index(number), shelf.trunk, number, self._tokens[number])
 
     def _resize(self, shelf: _Shelf, count: int) -> None:
         old = shelf.stack

@@ -1,25 +1,29 @@
-"""The branching decoder: many continuations of many prefixes as one batch."""
+"""Decoders: many continuations of many prefixes. The branching decoder makes them as one batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, Generic, Protocol, Self, TypeVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ramify.core.errors import CannotDo
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.decoder.backbone import Backbone
+from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.cache import BlockCache
 from ramify.core.policy.decoder.kept import Kept
 from ramify.core.policy.decoder.plan import Traces, align, traces
 from ramify.core.policy.decoder.prefill import Forest, Ints, Pass
 from ramify.core.policy.decoder.record import Sampled
-from ramify.core.policy.decoder.session import NEVER, Ends, Session, Waiting
-from ramify.core.policy.decoder.sites import Look, Rows
+from ramify.core.policy.decoder.session import NEVER, Branches, Ends, Session, Waiting
+from ramify.core.policy.decoder.sites import Look, Sites, all_prompt
 from ramify.core.policy.inside import Capture, Edit, Layer, layer_numbers
+from ramify.core.policy.law import SoFar
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.types import IntArray
 
@@ -48,21 +52,50 @@ class Part:
 class Terms:
     """What each request [n] has of its own: the most tokens it may say (1 or more), what not to begin with.
 
-    ``without``: the token that its first free one must not be, -1: any.
+    ``without``: the token that its first free one must not be, -1: any. ``said``: how many of its prefix's
+    last tokens are of its own turn, which penalties count.
     """
 
     limit: Ints
     without: Ints
+    said: Ints
 
 
-@final
-class BranchDecoder:
-    """Samples, scores and reads hidden states of packed branches; prefixes are computed once.
+class Causal(Protocol):
+    """A causal model as a decoder sees it."""
 
-    ``memory`` bytes bound what one batch holds (keys, values, scores, logits) and, a second time, what
-    the cache of earlier prefixes keeps. ``max_branches`` bounds the rows of a batch
-    (None: what memory allows, on a processor no more than its caches hold). ``edits`` change the hidden
-    states of every pass.
+    model: Any
+    device: torch.device
+    vocabulary: int
+    context: int | None
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it has."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its logits."""
+        ...
+
+    @property
+    def sites(self) -> Sites:
+        """Where hidden states pass."""
+        ...
+
+    def refresh(self) -> None:
+        """The weights were changed in place."""
+        ...
+
+
+B = TypeVar("B", bound=Causal)
+
+
+class Decoder(ABC, Generic[B]):
+    """Samples, scores and reads hidden states of branches.
+
+    ``edits`` change the hidden states of every pass.
 
     Raises:
         BadInput: an edit of a layer that the model does not have.
@@ -71,7 +104,7 @@ class BranchDecoder:
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: B,
         memory: int = 2 << 30,
         max_branches: int | None = None,
         edits: tuple[Edit, ...] = (),
@@ -83,7 +116,21 @@ class BranchDecoder:
         self.number([edit.layer for edit in edits])
         # What depends on where a prompt ends is not the same for the next prompt that begins alike.
         self.by_request = any(edit.by_request for edit in edits)
+        if self.by_request and self.switch is not None:
+            raise CannotDo(
+                f"an edit that asks where a prompt ends cannot act here: contexts of more than {self.switch} "
+                "tokens are read anew"
+            )
         self.cache = BlockCache(0 if self.by_request else memory // 2)
+
+    @property
+    def switch(self) -> int | None:
+        """The longest context whose places are read with each other, where those behind it are read anew."""
+        return None
+
+    def edited(self, *edits: Edit) -> Self:
+        """This decoder with further changes of the hidden states, and a cache of its own."""
+        return type(self)(self.backbone, self.memory, self.max_branches, (*self.edits, *edits))
 
     def number(self, layers: Sequence[Layer]) -> tuple[int, ...]:
         """Places of layers in a model whose hidden states can be reached."""
@@ -109,18 +156,53 @@ class BranchDecoder:
             return
         if capture is not None:
             self.number(capture.layers)
+        so_far = None
+        if settings.penalised:
+            begun = np.zeros(len(prefixes), dtype=np.int64) if terms is None else terms.said
+
+            def so_far(number: int) -> SoFar:
+                return SoFar(prefixes[number], int(begun[number]))
+
         folded = self.fold(prefixes, [len(prefix) for prefix in prefixes])
         order = np.lexsort((folded.keep, folded.owner))
         for part in self.sessions(folded, order):
             with torch.inference_mode():
-                session = self._session(folded, part, noise, settings, ends, capture, terms)
+                session = self._session(folded, part, noise, settings, ends, capture, terms, so_far)
             yield from session.run()
 
+    @abstractmethod
     def fold(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Traces:
         """The traces of some sequences whose first ``starts`` tokens are prompts."""
-        return traces(sequences, starts if self.by_request else None)
 
-    def _session(
+    @abstractmethod
+    def rows_within(self, prefix: int, own: int) -> int:
+        """How many branches with this many prefix and own positions fit the memory."""
+
+    @abstractmethod
+    def sessions(self, folded: Traces, order: Ints) -> Iterator[Ints]:
+        """Cut the requests (in order of their traces) so that the traces of each part fit."""
+
+    @abstractmethod
+    def read(
+        self,
+        folded: Traces,
+        owners: Ints,
+        rows: Ints,
+        wanted: Wanted,
+        layers: tuple[int, ...] = (),
+        logits: bool = True,
+    ) -> tuple[Any, Ints, Iterator[Part]]:
+        """Logits and hidden states of numbered ``layers`` at wanted positions of some traces.
+
+        Returns where the traces lie, for :meth:`_branches`, each wanted pair's answer number, and the passes,
+        of which all must be run.
+        """
+
+    @abstractmethod
+    def _branches(self, seats: Any, width: int, longest: int) -> Branches:
+        """A batch of ``width`` rows that continue read traces by up to ``longest`` tokens."""
+
+    def _session(  # noqa: PLR0917 (all of them what the caller was asked for)
         self,
         folded: Traces,
         requests: Ints,
@@ -129,6 +211,7 @@ class BranchDecoder:
         ends: Ends,
         capture: Capture | None,
         terms: Terms | None,
+        so_far: Callable[[int], SoFar] | None,
     ) -> Session:
         """Fill the traces of some requests and take the logits after each distinct prefix."""
         owners, trace = np.unique(folded.owner[requests], return_inverse=True)
@@ -142,19 +225,18 @@ class BranchDecoder:
         counts = np.bincount(trace, minlength=len(owners))
         layers = () if capture is None else self.number(capture.layers)
         before = layers if capture is not None and capture.prefix == "last" else ()
-        forest, whose, passes = self.read(folded, owners, counts, Wanted(trace, keep - 1), before)
+        seats, whose, passes = self.read(folded, owners, counts, Wanted(trace, keep - 1), before)
         parts = [part for part in passes if len(part.answers)]
         opening = torch.cat([part.logits for part in parts])
         kept = None
         if capture is not None:
             found = [part.states for part in parts if part.states is not None]
             kept = Kept(capture, layers, torch.cat(found) if found else None)
-        width = min(self.rows_within(int(keep.max()), int(limit.max())), len(requests))
-        waiting = Waiting(requests, trace, keep, limit, without, whose)
+        longest = int(limit.max())
+        width = min(self.rows_within(int(keep.max()), longest), len(requests))
         return Session(
-            self.backbone,
-            forest.seats,
-            waiting,
+            self._branches(seats, width, longest),
+            Waiting(requests, trace, keep, limit, without, whose),
             opening,
             width=width,
             noise=noise,
@@ -162,7 +244,30 @@ class BranchDecoder:
             ends=ends,
             edits=self.edits,
             kept=kept,
+            so_far=so_far,
         )
+
+
+@final
+class BranchDecoder(Decoder[Backbone]):
+    """Packs branches into one pass, on shared prefixes that are computed once.
+
+    ``memory`` bytes bound what one batch holds (keys, values, scores, logits) and, a second time, what
+    the cache of earlier prefixes keeps. ``max_branches`` bounds the rows of a batch
+    (None: what memory allows, on a processor no more than its caches hold).
+    """
+
+    @property
+    def switch(self) -> int | None:
+        """The longest context that the model computes as a short one."""
+        return self.backbone.switch
+
+    def fold(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Traces:
+        """The traces of some sequences whose first ``starts`` tokens are prompts."""
+        return traces(sequences, starts if self.by_request else None, self.backbone.switch)
+
+    def _branches(self, seats: Forest, width: int, longest: int) -> Batch:
+        return Batch(self.backbone, seats.seats, width, longest)
 
     def rows_within(self, prefix: int, own: int) -> int:
         """How many branches with this many prefix and own positions fit the memory."""
@@ -226,7 +331,7 @@ class BranchDecoder:
 
     def look(self, item: Pass, layers: tuple[int, ...]) -> Look:
         """What a pass over prompts changes and keeps of the hidden states."""
-        rows = _prompts(item.places) if item.rows is None and self.edits else item.rows
+        rows = all_prompt(item.places) if item.rows is None and self.edits else item.rows
         return Look(self.edits, layers, rows, item.wanted)
 
     @property
@@ -236,6 +341,16 @@ class BranchDecoder:
         return align(max(rows, 1), self.backbone.granule)
 
 
-def _prompts(places: Tensor) -> Rows:
-    """Rows of which it does not matter where their prompts end."""
-    return Rows(places, torch.ones_like(places, dtype=torch.bool), torch.zeros_like(places, dtype=torch.bool))
+def packed(decoder: Decoder[Any]) -> BranchDecoder:
+    """A decoder whose branches share a pass.
+
+    Raises:
+        CannotDo: it is not one.
+    """
+    if isinstance(decoder, BranchDecoder):
+        return decoder
+    raise CannotDo(
+        f"requests cannot share the passes of {type(decoder.backbone.model).__name__}: it is run by its own "
+        "forward pass, one branch at a time",
+        hint="draw with the policy itself (ramify fork, sweep, grow)",
+    )

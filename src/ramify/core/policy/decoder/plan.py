@@ -33,12 +33,31 @@ class Traces:
     ends: NDArray[np.int64] | None = None
 
 
-def traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None = None) -> Traces:
+def traces(
+    prefixes: Sequence[IntArray], ends: Sequence[int] | None = None, switch: int | None = None
+) -> Traces:
     """Fold prefixes that begin one another into traces; n prefixes cost one sort.
 
     ``ends`` says how many tokens of each are its prompt, where that changes what is computed: then only
-    prefixes that are equal in both are one trace.
+    prefixes that are equal in both are one trace. Prefixes of more than ``switch`` tokens are computed
+    otherwise than shorter ones and share nothing with them.
     """
+    if switch is None:
+        return _traces(prefixes, ends)
+    beyond = np.array([len(prefix) > switch for prefix in prefixes], dtype=np.bool_)
+    owner, keep = (np.zeros(len(prefixes), dtype=np.int64) for _ in range(2))
+    tokens: list[IntArray] = []
+    limits: list[NDArray[np.int64]] = []
+    for part in (np.flatnonzero(~beyond), np.flatnonzero(beyond)):
+        places = part.tolist()
+        mine = _traces([prefixes[i] for i in places], None if ends is None else [ends[i] for i in places])
+        owner[part], keep[part] = mine.owner + len(tokens), mine.keep
+        tokens += mine.tokens
+        limits += [] if mine.ends is None else [mine.ends]
+    return Traces(tokens, owner, keep, None if ends is None else np.concatenate(limits))
+
+
+def _traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None) -> Traces:
     place: dict[tuple[int, int], int] = {}
     names: dict[tuple[bytes, int], int] = {}
     arrays: list[IntArray] = []
@@ -103,6 +122,21 @@ def clusters(tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None) 
         trunk = trunk // BLOCK * BLOCK
         found.append(Cluster(start, end, trunk))
         start = end
+    return found
+
+
+def clusters_apart(
+    tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None, switch: int | None = None
+) -> list[tuple[list[int], int]]:
+    """Members and trunk of each cluster; traces of more than ``switch`` tokens share with none shorter."""
+    apart = [np.arange(len(tokens))]
+    if switch is not None:
+        beyond = np.array([len(array) > switch for array in tokens], dtype=np.bool_)
+        apart = [np.flatnonzero(~beyond), np.flatnonzero(beyond)]
+    found: list[tuple[list[int], int]] = []
+    for part in apart:
+        mine = clusters([tokens[i] for i in part.tolist()], None if ends is None else ends[part])
+        found += [(part[c.first : c.last].tolist(), c.trunk) for c in mine]
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from ramify.core.policy.decoder.attention import Product, Step, Write
 from ramify.core.policy.decoder.backbone import Backbone
 from ramify.core.policy.decoder.cache import BlockCache
-from ramify.core.policy.decoder.plan import BLOCK, align, clusters
+from ramify.core.policy.decoder.plan import BLOCK, align, clusters_apart
 from ramify.core.policy.decoder.sites import Rows
 from ramify.core.policy.decoder.stack import KvShape, Stack
 from ramify.core.types import IntArray
@@ -101,12 +101,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a trace's keys and values lie: the trunk, then run ``item`` of the leaf."""
+    """Where the keys and values of a trace's ``tokens`` lie: the trunk, then run ``item`` of the leaf."""
 
     leaf: Stack
     item: int
     trunk: Stack | None
     representative: int
+    tokens: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
 
 @final
@@ -114,7 +115,8 @@ class Forest:
     """The stacks of some sorted traces, filled from the cache as far as it goes.
 
     ``rows`` [traces] is how many branches will read each; it decides what is stacked together. ``ends``
-    [traces] is how many tokens of each are its prompt, where that matters.
+    [traces] is how many tokens of each are its prompt, where that matters. ``beyond`` says for which side
+    of the model's switch they are computed, if their lengths do not.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Forest:
         rows: Ints,
         cache: BlockCache,
         ends: Ints | None = None,
+        beyond: bool | None = None,
     ) -> None:
         self.backbone = backbone
         self.tokens = tokens
@@ -132,25 +135,32 @@ class Forest:
         self._seated: dict[int, Seat] = {}
         self.filled = np.zeros(len(tokens), dtype=np.int64)
         self.trunk_filled: dict[int, int] = {}
+        far = [backbone.beyond(len(array)) if beyond is None else beyond for array in tokens]
+        self.beyond = np.array(far, dtype=np.bool_)
         alone: list[int] = []
-        for cluster in clusters(tokens, ends):
-            members = list(range(cluster.first, cluster.last))
-            if cluster.trunk:
-                self._plant(members, cluster.trunk, rows)
+        for members, trunk in clusters_apart(tokens, ends, backbone.switch):
+            if trunk:
+                self._plant(members, trunk, rows)
             else:
                 alone += members
         # Traces that share nothing are still stacked with each other: one product for many short prompts.
         self._plant(alone, 0, rows)
         self.seats = [self._seated[index] for index in range(len(tokens))]
         for index, seat in enumerate(self.seats):
-            self.filled[index] = seat.leaf.start + cache.load(tokens[index], seat.leaf, seat.item)
+            loaded = cache.load(tokens[index], seat.leaf, seat.item, self._root(index))
+            self.filled[index] = seat.leaf.start + loaded
+
+    def _root(self, index: int) -> int:
+        """What the blocks of a trace are computed as, for the cache."""
+        return -1 if self.beyond[index] else 0
 
     def _plant(self, members: list[int], trunk_length: int, rows: Ints) -> None:
         """Lay out traces with one trunk, or none: heavy ones alone, light ones stacked by length."""
         shape = self.backbone.shape
         trunk = Stack(shape, 1, 0, trunk_length) if trunk_length else None
         if trunk is not None:
-            self.trunk_filled[members[0]] = self.cache.load(self.tokens[members[0]][:trunk_length], trunk, 0)
+            head = self.tokens[members[0]][:trunk_length]
+            self.trunk_filled[members[0]] = self.cache.load(head, trunk, 0, self._root(members[0]))
         groups: dict[tuple[int, int], list[int]] = {}
         for index in members:
             length = _roomy(align(len(self.tokens[index]) - trunk_length))
@@ -159,7 +169,7 @@ class Forest:
             leaf = Stack(shape, len(stacked), trunk_length, length)
             for item, index in enumerate(stacked):
                 first = members[0] if trunk is not None else index
-                self._seated[index] = Seat(leaf, item, trunk, first)
+                self._seated[index] = Seat(leaf, item, trunk, first, self.tokens[index])
 
     def rows(self, trace: Ints, position: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_], Ints]:
         """What a fill has to compute, in order.
@@ -273,7 +283,16 @@ class Forest:
                 for stack, rows, items in self._targets(traces, positions, writes)
             ],
             scratch=scratch,
+            beyond=self._beyond(traces, len(places)),
         )
+
+    def _beyond(self, traces: Ints, count: int) -> Tensor | None:
+        """Which of ``count`` rows are of traces beyond the switch, if there is one."""
+        if self.backbone.switch is None:
+            return None
+        found = np.zeros(count, dtype=np.bool_)
+        found[: len(traces)] = self.beyond[traces]
+        return torch.from_numpy(found).to(self.backbone.device)
 
     def _targets(
         self, traces: Ints, positions: Ints, writes: NDArray[np.bool_]
@@ -291,8 +310,8 @@ class Forest:
 
     def remember(self) -> None:
         """Offer what was computed to the cache."""
-        for tokens, seat in zip(self.tokens, self.seats, strict=True):
-            self.cache.remember(tokens, seat.trunk, seat.leaf, seat.item)
+        for index, (tokens, seat) in enumerate(zip(self.tokens, self.seats, strict=True)):
+            self.cache.remember(tokens, seat.trunk, seat.leaf, seat.item, self._root(index))
         self.cache.trim()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from ramify.core.policy import law
-from ramify.core.policy.decoder.loop import BranchDecoder, Part, Wanted
+from ramify.core.policy.decoder.loop import Decoder, Part, Wanted
 from ramify.core.policy.decoder.plan import Traces
 from ramify.core.policy.decoder.prefill import Ints
 from ramify.core.policy.inside import Layer
@@ -16,7 +17,7 @@ from ramify.core.types import FloatArray, IntArray
 
 
 def score(
-    decoder: BranchDecoder,
+    decoder: Decoder[Any],
     sequences: Sequence[IntArray],
     starts: Sequence[int] | None = None,
     prompts: Sequence[int] | None = None,
@@ -44,7 +45,7 @@ def score(
     return out
 
 
-def next_laws(decoder: BranchDecoder, sequences: Sequence[IntArray]) -> list[FloatArray]:
+def next_laws(decoder: Decoder[Any], sequences: Sequence[IntArray]) -> list[FloatArray]:
     """Log-probs in nats, temperature 1, of every token after each sequence: [vocabulary] each."""
     last = np.array([len(s) for s in sequences], dtype=np.int64) - 1
     out = [np.zeros(0, dtype=np.float32)] * len(sequences)
@@ -59,7 +60,7 @@ def next_laws(decoder: BranchDecoder, sequences: Sequence[IntArray]) -> list[Flo
 
 
 def hidden(
-    decoder: BranchDecoder,
+    decoder: Decoder[Any],
     sequences: Sequence[IntArray],
     layers: Sequence[Layer],
     starts: Sequence[int],
@@ -89,7 +90,7 @@ def hidden(
 
 
 def _read(
-    decoder: BranchDecoder,
+    decoder: Decoder[Any],
     sequences: Sequence[IntArray],
     first: Ints,
     counts: Ints,
@@ -103,6 +104,36 @@ def _read(
     """
     if not len(sequences):
         return
+    if decoder.switch is None:
+        yield from _alike(decoder, sequences, first, counts, prompts, layers)
+        return
+    # A place up to the switch is read in its own short context, whatever comes behind it.
+    switch, last = decoder.switch, first + counts
+    for low, high, cut in ((0, switch, switch), (switch, None, None)):
+        begin = np.maximum(first, low)
+        count = (last if high is None else np.minimum(last, high)) - begin
+        mine = np.flatnonzero(count > 0)
+        parts = [sequences[int(i)][:cut] for i in mine]
+        ends = None
+        if prompts is not None:
+            ends = [min(prompts[int(i)], len(tokens)) for i, tokens in zip(mine, parts, strict=True)]
+        found = _alike(decoder, parts, begin[mine], count[mine], ends, layers)
+        for part, row, offset, picked, read in found:
+            shift = (begin - first)[mine[part]]
+            yield mine[part], row, offset + shift[row], picked, read
+
+
+def _alike(
+    decoder: Decoder[Any],
+    sequences: Sequence[IntArray],
+    first: Ints,
+    counts: Ints,
+    prompts: Sequence[int] | None,
+    layers: tuple[int, ...],
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, Part]]:
+    """As :func:`_read`, where every place of a sequence may be read with the others."""
+    if not len(sequences):
+        return
     folded = decoder.fold(sequences, prompts if prompts is not None else [len(s) for s in sequences])
     order = np.lexsort((folded.keep, folded.owner))
     for part in decoder.sessions(folded, order):
@@ -114,7 +145,7 @@ def _read(
 
 
 def _session(
-    decoder: BranchDecoder,
+    decoder: Decoder[Any],
     folded: Traces,
     part: Ints,
     row: Ints,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 import torch
@@ -14,12 +14,9 @@ from torch import Tensor
 from ramify.core.errors import BadInput
 from ramify.core.policy import law
 from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.backbone import Backbone
-from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.kept import Kept
-from ramify.core.policy.decoder.prefill import Ints, Seat
+from ramify.core.policy.decoder.prefill import Ints
 from ramify.core.policy.decoder.record import AHEAD, Record, Sampled
-from ramify.core.policy.decoder.sites import Look, Rows
 from ramify.core.policy.guide import Guide, masks
 from ramify.core.policy.inside import Edit, States
 from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
@@ -58,14 +55,39 @@ class Waiting:
     opening: Ints
 
 
+class Branches(Protocol):
+    """The rows of a running batch; row i is a branch, as in :class:`Batch`."""
+
+    request: Ints
+    said: Ints
+    alive: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """How many rows there are, the dead among them."""
+        ...
+
+    def reseat(self, request: Ints, trace: Ints, keep: Ints) -> None:
+        """Drop the dead, move the living together, and seat newcomers behind them."""
+        ...
+
+    def feed(
+        self, newest: IntArray, edits: tuple[Edit, ...] = (), layers: tuple[int, ...] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Feed every row's newest token: logits [n, V], and hidden states [n, layers, width] if wanted."""
+        ...
+
+    def padded(self, count: int) -> int:
+        """How many rows a pass over ``count`` rows computes."""
+        ...
+
+
 @final
 class Session:
-    """A batch of at most ``width`` rows that works off its waiting requests."""
+    """A ``batch`` of at most ``width`` rows that works off its waiting requests."""
 
     def __init__(
         self,
-        backbone: Backbone,
-        seats: Sequence[Seat],
+        batch: Branches,
         waiting: Waiting,
         opening: Tensor,
         *,
@@ -75,16 +97,18 @@ class Session:
         ends: Ends,
         edits: tuple[Edit, ...] = (),
         kept: Kept | None = None,
+        so_far: Callable[[int], law.SoFar] | None = None,
     ) -> None:
         self.edits, self.kept = edits, kept
-        self.backbone, self.waiting, self.opening = backbone, waiting, opening
+        self.batch, self.waiting, self.opening = batch, waiting, opening
         self.noise, self.settings, self.ends = noise, settings, ends
         self.end_ids = np.array(sorted(ends.ids), dtype=np.int64)
         self.width = width
         self._guides: dict[int, Guide] = {}
-        longest = int(waiting.limit.max())
-        self.batch = Batch(backbone, seats, width, longest)
-        self.record = Record(width, longest, settings.entropy_top_k is not None)
+        # What penalties read of each request, by the caller's number; ``so_far`` says how it begins.
+        self._so_far: dict[int, law.SoFar] = {}
+        self._begin = so_far
+        self.record = Record(width, int(waiting.limit.max()), settings.entropy_top_k is not None)
 
     def run(self) -> Iterator[Sampled]:
         """Seat, step and drop until nobody waits; yields continuations as they finish."""
@@ -97,14 +121,14 @@ class Session:
                 seated += joining
             else:
                 with torch.inference_mode():
-                    finished = self._advance(batch)
+                    finished = self._advance()
             yield from finished
 
     def _should_reseat(self, living: int, joining: int) -> bool:
         """Whether an eighth of the rows would be put to better use."""
         if joining:
             return joining * 8 >= self.width or living == 0
-        before, after = self.backbone.padded(len(self.batch)), self.backbone.padded(living)
+        before, after = self.batch.padded(len(self.batch)), self.batch.padded(living)
         return before > after and (before - after) * 8 >= before
 
     def _reseat(self, arriving: Ints) -> list[Sampled]:
@@ -116,32 +140,19 @@ class Session:
             if not len(arriving):
                 return []
             rows = torch.from_numpy(waiting.opening[arriving]).to(self.opening.device)
-            return self._draw(batch, self.opening[rows], len(batch) - len(arriving))
+            return self._draw(self.opening[rows], len(batch) - len(arriving))
 
-    def _advance(self, batch: Batch) -> list[Sampled]:
+    def _advance(self) -> list[Sampled]:
         """Feed every row's newest token and draw the next one."""
-        positions, step = batch.step()
-        ids = np.zeros(len(positions), dtype=np.int64)
-        ids[: len(batch)] = self.record.newest(batch.said)
-        look = self._look(positions)
-        tokens = torch.from_numpy(ids).to(self.backbone.device)
-        logits = self.backbone.run(tokens, positions, step, look=look)
-        closed = [] if look is None or self.kept is None else self._keep(batch, self.kept, look)
-        return closed + self._draw(batch, logits[: len(batch)], 0)
+        kept = self.kept
+        layers = kept.layers if kept is not None and kept.fresh != "none" else ()
+        logits, states = self.batch.feed(self.record.newest(self.batch.said), self.edits, layers)
+        closed = [] if states is None or kept is None else self._keep(kept, states)
+        return closed + self._draw(logits, 0)
 
-    def _look(self, positions: Tensor) -> Look | None:
-        """What a step changes and keeps of the hidden states."""
-        layers = self.kept.layers if self.kept is not None and self.kept.fresh != "none" else ()
-        if not self.edits and not layers:
-            return None
-        none = torch.zeros_like(positions, dtype=torch.bool)
-        return Look(self.edits, layers, Rows(positions, none, none))
-
-    def _keep(self, batch: Batch, kept: Kept, look: Look) -> list[Sampled]:
+    def _keep(self, kept: Kept, found: Tensor) -> list[Sampled]:
         """Keep the states of the tokens just fed; returns branches that only waited for them."""
-        if not look.layers:
-            return []
-        states = look.states()[: len(batch)].float().cpu().numpy()
+        batch, states = self.batch, found.float().cpu().numpy()
         closed = []
         for row in np.flatnonzero(batch.alive):
             request = int(batch.request[row])
@@ -155,8 +166,9 @@ class Session:
     def _states(self, request: int) -> States | None:
         return None if self.kept is None else self.kept.take(request, int(self.waiting.opening[request]))
 
-    def _draw(self, batch: Batch, logits: Tensor, start: int) -> list[Sampled]:
+    def _draw(self, logits: Tensor, start: int) -> list[Sampled]:
         """Draw one token for rows ``start ..`` of the batch; returns those that are finished."""
+        batch = self.batch
         rows = slice(start, len(batch))
         offset, whose = batch.said[rows], self.waiting.request[batch.request[rows]]
         self._check(logits, whose, offset, batch.alive[rows])
@@ -171,13 +183,37 @@ class Session:
         without = self._without(batch.request[rows], offset, logits)
         alive = batch.alive[rows]
         allowed, wrong = self._allowed(batch.request[rows], offset, alive, logits)
+        history = self._history(whose, offset, alive, logits)
         drawn = law.draw(
-            logits, self.settings, noise, first=first, forced=fixed, without=without, allowed=allowed
+            logits,
+            self.settings,
+            noise,
+            first=first,
+            forced=fixed,
+            without=without,
+            allowed=allowed,
+            history=history,
         )
         tokens = drawn.tokens.cpu().numpy()
+        if history is not None:
+            for i in np.flatnonzero(alive).tolist():
+                self._so_far[int(whose[i])].take(int(tokens[i]))
         self.record.put(rows, offset, alive, tokens, drawn)
         batch.said[rows] += alive
-        return self._finished(batch, rows, tokens, wrong)
+        return self._finished(rows, tokens, wrong)
+
+    def _history(
+        self, whose: Ints, offset: Ints, alive: NDArray[np.bool_], logits: Tensor
+    ) -> law.History | None:
+        """What penalties read of the living rows, where there are any."""
+        if self._begin is None:
+            return None
+        rows: list[law.SoFar | None] = []
+        for number, said, living in zip(whose.tolist(), offset.tolist(), alive.tolist(), strict=True):
+            if living and said == 0:
+                self._so_far[number] = self._begin(number)
+            rows.append(self._so_far[number] if living else None)
+        return law.History.of(rows, logits.device)
 
     def _without(self, request: Ints, offset: Ints, logits: Tensor) -> Tensor | None:
         """What rows at their first free token must not say (-1: anything), where some must not."""
@@ -217,8 +253,9 @@ class Session:
             guide.take(int(tokens[i]))
             stop[i] |= guide.over
 
-    def _finished(self, batch: Batch, rows: slice, tokens: Ints, wrong: dict[int, str]) -> list[Sampled]:
+    def _finished(self, rows: slice, tokens: Ints, wrong: dict[int, str]) -> list[Sampled]:
         """Mark rows that end with this token and hand out their continuations; ``wrong`` ones before it."""
+        batch = self.batch
         said, request = batch.said[rows], batch.request[rows]
         stop = np.isin(tokens, self.end_ids)
         whose = self.waiting.request[request]
@@ -236,6 +273,7 @@ class Session:
         for place in np.flatnonzero(done).tolist():
             row, mine, why = rows.start + place, int(request[place]), wrong.get(place)
             self._guides.pop(int(whose[place]), None)
+            self._so_far.pop(int(whose[place]), None)
             count = int(said[place]) - (why is not None)
             item = self.record.get(row, count, int(whose[place]), bool(stop[place]), why)
             if why is None and self.kept is not None and self.kept.due(int(said[place])):

@@ -26,6 +26,11 @@ class Rows:
     last: Tensor
 
 
+def all_prompt(places: Tensor) -> Rows:
+    """Rows of which it does not matter where their prompts end."""
+    return Rows(places, torch.ones_like(places, dtype=torch.bool), torch.zeros_like(places, dtype=torch.bool))
+
+
 @dataclass(slots=True)
 class Look:
     """What one pass changes and keeps: layers by number, ``kept`` [rows, width] after the pass.
@@ -184,5 +189,4 @@ def _holder(model: nn.Module, blocks: int) -> tuple[nn.Module, nn.ModuleList]:
                 return module, child
     raise CannotDo(
         f"{type(model).__name__} has no list of {blocks} blocks, so its hidden states cannot be reached",
-        hint="the local decoder takes Llama-, Qwen-, Gemma- and GPT-NeoX-style models",
     )
