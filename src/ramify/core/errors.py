@@ -26,6 +26,10 @@ RamifyError
 
 from __future__ import annotations
 
+import shlex
+from importlib.metadata import entry_points
+from re import search
+
 
 class RamifyError(Exception):
     """Base of every error raised on purpose."""
@@ -72,6 +76,10 @@ class NotATree(TreeError):
     """The file is not a Ramify tree, is empty, or is damaged."""
 
 
+class TreeDamaged(NotATree):
+    """The file is a tree, and something in it is not as it was written."""
+
+
 class TreeVersion(TreeError):
     """The file was written by a schema version this build cannot read."""
 
@@ -116,14 +124,39 @@ class CannotDo(UserError):
     """The policy, server or world lacks a capability."""
 
 
+def extra_packages(extra: str) -> list[str]:
+    """The requirements of an optional extra, as the metadata of the installed distribution lists them.
+
+    The distribution is the one whose command runs this package. It is not looked up by name: a distribution
+    may carry any name on an index, and there the name of this package may belong to another project.
+
+    Returns:
+        For instance ``["playwright>=1.50"]``; empty where the package runs without being installed.
+    """
+    package = __name__.partition(".")[0]
+    owners = [
+        script.dist
+        for script in entry_points(group="console_scripts")
+        if script.module.partition(".")[0] == package and script.dist is not None
+    ]
+    lines = [line.partition(";") for owner in owners for line in owner.requires or ()]
+    wanted = rf"""\bextra\s*==\s*['"]{extra}['"]"""
+    return sorted({need.strip() for need, _, marker in lines if search(wanted, marker)})
+
+
+def install_command(extra: str) -> str:
+    """What to run for the packages of an optional extra: ``pip install 'playwright>=1.50'``."""
+    packages = extra_packages(extra)
+    if not packages:
+        return f"install the packages that pyproject.toml lists under the extra {extra!r}"
+    return shlex.join(["pip", "install", *packages])
+
+
 class MissingExtra(CannotDo):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed",
-            hint=f"pip install 'ramify[{extra}]'",
-        )
+        super().__init__(f"{package} is not installed", hint=install_command(extra))
 
 
 class ServerError(UserError):

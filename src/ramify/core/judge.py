@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import importlib.util
+import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, final, runtime_checkable
 
 from ramify.core.errors import BadInput
 from ramify.core.tree.node import Trajectory
 from ramify.core.tree.score import Producer
+from ramify.core.tree.turn import last_said
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +65,62 @@ class MatchJudge:
 
     def judge(self, walk: Trajectory) -> Verdict:
         """Whether the last turn's text matches."""
-        said: list[str] = []
-        for step in walk:
-            if step.node.kind == "action":
-                said.append(step.text)
-            elif step.node.kind in ("observation", "task"):
-                said = []
-        return Verdict(float(re.search(self.pattern, "".join(said)) is not None))
+        said = "".join(turn.text for turn in last_said(walk))
+        return Verdict(float(re.search(self.pattern, said) is not None))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FunctionJudge:
+    """A function of a trajectory as a judge: its number, or None where it cannot say.
+
+    Its producer carries a digest of the function's file, so that another version is another judge.
+    """
+
+    function: Callable[[Trajectory], float | None]
+    name: str
+    digest: str
+    score: str = "success"
+
+    @property
+    def producer(self) -> Producer:
+        """This function in this version."""
+        return Producer(f"function:{self.name}", self.digest, {"score": self.score})
+
+    def judge(self, walk: Trajectory) -> Verdict:
+        """What the function says."""
+        value = self.function(walk)
+        return Verdict(None if value is None else float(value))
+
+
+def load_judge(spec: str) -> Judge:
+    """The judge that ``FILE.py:NAME`` or ``package.module:NAME`` names.
+
+    NAME is a judge, a class of one that takes no arguments, or a function that is given the trajectory
+    and returns a number or None. The file is run.
+
+    Raises:
+        BadInput: no such file, module or name, or it is no judge.
+    """
+    place, colon, name = spec.rpartition(":")
+    if not place or not colon or not name.isidentifier():
+        raise BadInput(f"{spec!r} names no judge", hint="write FILE.py:NAME or package.module:NAME")
+    try:
+        if place.endswith(".py"):
+            found = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert found is not None
+            assert found.loader is not None
+            module = importlib.util.module_from_spec(found)
+            found.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        thing: Any = getattr(module, name)
+    except (ImportError, OSError, AttributeError) as error:
+        raise BadInput(f"this judge cannot be loaded: {error}", where=spec) from error
+    made = thing() if inspect.isclass(thing) else thing
+    if isinstance(made, Judge):
+        return made
+    if not callable(made):
+        raise BadInput(f"{name!r} is neither a judge nor a function", where=spec)
+    source = Path(str(module.__file__)).read_bytes()
+    return FunctionJudge(made, name, hashlib.sha256(source).hexdigest()[:16])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, BadPoint, CannotDo, WrongTokenizer, WrongWeights
+from ramify.core.errors import BadInput, BadPoint, WrongTokenizer, WrongWeights
 from ramify.core.fork import Insert, Remove, compare, fork
 from ramify.core.fork.arm import prepare, run_jobs
 from ramify.core.grow.plant import plant_prompt
@@ -156,10 +156,13 @@ def test_the_end_of_a_turn_needs_a_world(tree, start, policy, judge):
         fork(tree.at(leaf), policy, 1)
 
 
-def test_text_without_token_ids_is_refused_by_a_token_policy(tree, policy):
+def test_text_without_token_ids_is_rendered_by_a_token_policy(tree, policy):
     node = tree.append([Draft(kind="task", text="only text")])[0]
-    with pytest.raises(CannotDo, match="without token ids"):
-        fork(tree.at(node), policy, 1, settings=PLAIN)
+    arm = fork(tree.at(node), policy, 1)
+    start = arm.leaves()[0].steps[1].node
+    assert (start.kind, start.extra["messages"]) == ("rewrite", [{"role": "user", "content": "only text"}])
+    expected = policy.render([], np.zeros(0, np.int32), start.extra["messages"]).tokens
+    np.testing.assert_array_equal(start.tokens, expected)
 
 
 def test_ungraded_draws_are_not_zeros(start, policy):

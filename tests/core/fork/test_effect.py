@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import fields
+from itertools import product
+
 import numpy as np
 import pytest
+from scipy.stats import multinomial
 
+from ramify.core import stats
 from ramify.core.errors import BadInput
 from ramify.core.fork import (
     Ban,
     Force,
+    Fork,
     Remove,
     Set,
     arm_summary,
@@ -16,7 +22,12 @@ from ramify.core.fork import (
     sweep,
     trace_report,
 )
-from support.chain import PLAIN
+from ramify.core.fork import effect as effect_module
+from ramify.core.grow.plant import plant_prompt
+from ramify.core.judge import MatchJudge
+from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.tree.tree import Tree
+from support.chain import PLAIN, TABLE
 
 
 def arms(start, policy, judge, draws=300, seed=0):
@@ -113,22 +124,254 @@ def test_a_margin_decides_that_nothing_happens(start, policy, judge):
     assert -0.2 <= effect.low <= effect.high <= 0.2
 
 
-def test_early_stopping_keeps_its_error_rate(tree, policy, judge):
-    # No true effect (the banned word is never said): 60 runs with up to 8 looks at error 0.05 each.
-    # More than 9 false alarms of 60 happen once in 1,000 if the rate were 0.05; seeds are fixed.
-    from ramify.core.grow.plant import plant_prompt
+class Told(Fork):
+    """An arm whose scores are told, not drawn."""
 
-    begin = plant_prompt(tree, policy, "Other?")
-    alarms = 0
-    for seed in range(60):
-        base = fork(begin, policy, 64, settings=PLAIN, judge=judge, seed=seed)
-        other = fork(begin, policy, 64, settings=PLAIN, judge=judge, seed=seed + 1000)
-        from ramify.core import stats
+    __slots__ = ("told",)
 
-        pairs = np.array(other.values()) - np.array(base.values())
-        looks = [stats.confidence_sequence(pairs[: 8 * n], error=0.05) for n in range(1, 9)]
-        alarms += any(i.low > 0 or i.high < 0 for i in looks)
-    assert alarms <= 9
+    def values(self, score="success"):
+        return list(self.told)
+
+
+def told(arm, scores):
+    made = Told(*(getattr(arm, field.name) for field in fields(Fork)))
+    object.__setattr__(made, "draws", made.draws[: len(scores)])
+    object.__setattr__(made, "told", scores)
+    return made
+
+
+#: Pairs of draws of which both succeed, only the changed one, only the control, neither.
+CELLS = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0))
+BATCH, MOST, ERROR = 2, 6, 0.25
+
+
+def tables(pairs):
+    """All counts of the four cells among so many pairs."""
+    return [counts for counts in product(range(pairs + 1), repeat=4) if sum(counts) == pairs]
+
+
+@pytest.fixture(scope="module")
+def decisions():
+    """What ``compare_until`` says at a look, for every table of up to six pairs of 0 and 1.
+
+    What it says depends on the counts alone: the sequence's own tests show that order does not enter.
+    """
+    found = {}
+    with Tree.memory() as tree, pytest.MonkeyPatch.context() as patch:
+        policy = ScriptedPolicy.from_chain(TABLE)
+        start = plant_prompt(tree, policy, "Well?")
+        arm = fork(start, policy, MOST, settings=PLAIN, judge=MatchJudge("right"))
+        for pairs in range(BATCH, MOST + 1, BATCH):
+            for counts in tables(pairs):
+                outcomes = np.repeat(np.array(CELLS), counts, axis=0)
+
+                def drawn(point, policy, draws, change, *, outcomes=outcomes, **shared):
+                    return tuple(told(arm, outcomes[:, side].tolist()) for side in (0, 1))
+
+                patch.setattr(effect_module, "fork_both", drawn)
+                found[counts] = compare_until(
+                    start,
+                    policy,
+                    Remove(1),
+                    error=ERROR,
+                    batch=pairs,
+                    max_draws=pairs,
+                    judge=MatchJudge("right"),
+                )
+    return found
+
+
+def stopped(decisions, law):
+    """The chance of every table at which drawing stops, under the chances of the four cells: exact."""
+    alive, ended = {(0, 0, 0, 0): 1.0}, {}
+    steps = {
+        counts: multinomial.pmf(counts, BATCH, law)
+        for counts in tables(BATCH)
+        if multinomial.pmf(counts, BATCH, law)
+    }
+    for pairs in range(BATCH, MOST + 1, BATCH):
+        fresh = {}
+        for before, weight in alive.items():
+            for more, chance in steps.items():
+                counts = tuple(np.add(before, more).tolist())
+                fresh[counts] = fresh.get(counts, 0.0) + weight * chance
+        over = {c for c in fresh if decisions[c].decided or pairs == MOST}
+        ended |= {c: fresh[c] for c in over}
+        alive = {c: weight for c, weight in fresh.items() if c not in over}
+    assert sum(ended.values()) == pytest.approx(1.0)
+    return ended
+
+
+# Independent arms, arms that mostly agree, arms that always differ; equal chances of success.
+SAME = [(0.25, 0.25, 0.25, 0.25), (0.09, 0.21, 0.21, 0.49), (0.4, 0.1, 0.1, 0.4), (0.0, 0.5, 0.5, 0.0)]
+# And different ones: independent (0.9 against 0.5), no loss, every pair a gain or a loss.
+APART = [(0.45, 0.05, 0.45, 0.05), (0.3, 0.5, 0.0, 0.2), (0.0, 0.7, 0.3, 0.0), (0.1, 0.85, 0.0, 0.05)]
+
+
+@pytest.mark.parametrize("law", SAME)
+def test_stopping_when_clear_keeps_its_error_rate_exactly(decisions, law):
+    ended = stopped(decisions, law)
+    alarms = sum(weight for counts, weight in ended.items() if decisions[counts].decided)
+    assert 0 < alarms <= ERROR
+    # p at the stopping time: at most a with probability at most a, for every a there is.
+    for a in {decisions[counts].p for counts in ended} - {1.0}:
+        assert sum(weight for counts, weight in ended.items() if decisions[counts].p <= a) <= a
+
+
+@pytest.mark.parametrize("law", SAME + APART)
+def test_every_interval_covers_at_the_stopping_time_exactly(decisions, law):
+    ended = stopped(decisions, law)
+    control, changed = law[0] + law[2], law[0] + law[1]
+    covered = np.zeros(4)
+    for counts, weight in ended.items():
+        found = decisions[counts]
+        inside = (
+            found.low <= changed - control <= found.high,
+            found.base.low <= control <= found.base.high,
+            found.other.low <= changed <= found.other.high,
+            found.unpaired_low <= changed - control <= found.unpaired_high,
+        )
+        covered += weight * np.array(inside)
+    assert (covered >= 1 - ERROR).all()
+
+
+def test_intervals_at_the_stopping_time_are_tests_turned_round(decisions):
+    """Each end is where the arm's own test of "this is the mean" has just the stated p."""
+    for counts in ((2, 2, 1, 1), (1, 4, 0, 1), (0, 1, 5, 0)):
+        found = decisions[counts]
+        x, y = np.repeat(np.array(CELLS), counts, axis=0).T
+        assert found.base.rate == pytest.approx(x.mean())
+        assert found.other.rate == pytest.approx(y.mean())
+        for scores, arm in ((x, found.base), (y, found.other)):
+            for end in {arm.low, arm.high} - {0.0, 1.0}:
+                assert stats.anytime_test(2 * scores - 1, 2 * end - 1).p == pytest.approx(ERROR, rel=1e-4)
+        for end in {found.low, found.high} - {-1.0, 1.0}:
+            assert stats.anytime_test(y - x, end).p == pytest.approx(ERROR, rel=1e-4)
+        assert found.p == pytest.approx(stats.anytime_test(y - x).p)
+        halves = [stats.mean_sequence(scores, ERROR / 2) for scores in (x, y)]
+        assert found.unpaired_low == pytest.approx(halves[1].low - halves[0].high)
+        assert found.unpaired_high == pytest.approx(halves[1].high - halves[0].low)
+        assert found.level == 1 - ERROR
+
+
+def test_a_wrong_error_rate_is_refused_before_anything_is_drawn(start, policy, judge, tree):
+    size = len(tree)
+    with pytest.raises(BadInput, match="the error rate is"):
+        compare_until(start, policy, Remove(1), error=1.5, settings=PLAIN, judge=judge)
+    assert len(tree) == size
+
+
+@pytest.fixture
+def tasks(tree, policy, judge):
+    """Pairs of arms with told scores at points of three tasks, one draw of them ungraded."""
+    scores = [
+        ([0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0, 1.0]),
+        ([1.0, 0.0, 1.0], [1.0, 1.0, 1.0]),
+        ([0.0, 1.0, None, 0.0], [0.0, 0.0, 1.0, 1.0]),
+    ]
+    found = []
+    for task, (control, changed) in enumerate(scores):
+        start = plant_prompt(tree, policy, f"Task {task}?")
+        base = fork(start, policy, 5, settings=PLAIN, judge=judge)
+        other = fork(start, policy, 5, Force(text=" think"), settings=PLAIN, judge=judge)
+        found.append((told(base, control), told(other, changed)))
+    return found
+
+
+def test_points_of_several_tasks_are_compared_with_tasks_as_what_counts(tasks):
+    effect = compare(tasks)
+    x, y = np.array([0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0.0]), np.array([1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 1.0])
+    names = [0] * 5 + [1] * 3 + [2] * 3
+    wanted = stats.clustered_difference(x, y, names)
+    assert effect.difference == pytest.approx((y - x).mean())
+    assert (effect.low, effect.high, effect.p) == pytest.approx(
+        (wanted.interval.low, wanted.interval.high, wanted.p)
+    )
+    assert effect.method == "adjusted paired t, clustered"
+    arms = [stats.clustered_mean(values, names) for values in (x, y)]
+    assert (effect.base.rate, effect.base.low, effect.base.high) == pytest.approx(
+        (x.mean(), arms[0].low, arms[0].high)
+    )
+    assert (effect.other.rate, effect.other.low, effect.other.high) == pytest.approx(
+        (y.mean(), arms[1].low, arms[1].high)
+    )
+    # Without pairing: the distances of the arms' own ends, squared and added (Newcombe's construction).
+    down = np.sqrt((arms[1].estimate - arms[1].low) ** 2 + (arms[0].high - arms[0].estimate) ** 2)
+    up = np.sqrt((arms[1].high - arms[1].estimate) ** 2 + (arms[0].estimate - arms[0].low) ** 2)
+    assert (effect.unpaired_low, effect.unpaired_high) == pytest.approx(
+        (effect.difference - down, effect.difference + up)
+    )
+    assert (effect.draws, effect.ungraded, effect.points, effect.tasks) == (11, 1, 3, 3)
+    assert (effect.point, effect.what, effect.after_text) == ("3 points of 3 tasks", "force", " think")
+    assert effect.paired
+    assert "3 points of 3 tasks" in effect.sentence
+    assert compare(tasks, level=0.5).high < effect.high
+
+
+def test_the_order_of_the_tasks_does_not_enter(tasks):
+    one, two = compare(tasks), compare(tasks[::-1])
+    assert (one.low, one.high, one.p, one.base) == pytest.approx((two.low, two.high, two.p, two.base))
+
+
+def test_points_of_one_task_are_one_task(tree, policy, judge, tasks):
+    # The same figures at a second point of the first task: as many tasks, and the same root.
+    base = fork(tasks[0][0].point, policy, 12, settings=PLAIN, judge=judge)
+    point = tree.at(next(walk.leaf for walk in base.leaves() if " guess" in walk.leaf.text), 1)
+    arms = [fork(point, policy, 5, change, judge=judge) for change in (None, Remove(1))]
+    more = [
+        (told(arm, list(tasks[0][i].told)) if i == 0 else told(arm, list(tasks[0][1].told)))
+        for i, arm in enumerate(arms)
+    ]
+    effect = compare([*tasks, tuple(more)])
+    assert (effect.points, effect.tasks) == (4, 3)
+    assert effect.what == "4 changes", "they are not all the same"
+    x = np.array([0, 0, 1, 0, 0] * 2 + [1, 0, 1, 0, 1, 0.0])
+    y = np.array([1, 1, 1, 0, 1] * 2 + [1, 1, 1, 0, 0, 1.0])
+    wanted = stats.clustered_difference(x, y, [0] * 10 + [1] * 3 + [2] * 3)
+    assert effect.difference == pytest.approx((y - x).mean())
+    assert (effect.low, effect.high) == pytest.approx((wanted.interval.low, wanted.interval.high))
+    with pytest.raises(BadInput, match="all of one task"):
+        compare([tasks[0], tuple(more)])
+
+
+def test_a_list_of_one_pair_is_that_pair(start, policy, judge):
+    base, other = arms(start, policy, judge, 40)
+    assert compare([(base, other)]) == compare(base, other)
+    assert (compare(base, other).points, compare(base, other).tasks) == (1, 1)
+    _, far = arms(start, policy, judge, 40, seed=9)
+    assert compare([(base, far)], level=0.8) == compare(base, far, level=0.8)
+
+
+def test_several_points_are_paired_only_where_all_arms_share_their_noise(tree, policy, judge, tasks):
+    start = tasks[2][0].point
+    far = fork(start, policy, 5, Force(text=" think"), settings=PLAIN, judge=judge, seed=3)
+    mixed = [*tasks[:2], (tasks[2][0], told(far, [0.0, 0.0, 1.0, 1.0]))]
+    effect, shared = compare(mixed), compare(tasks)
+    assert shared.paired
+    assert not effect.paired
+    assert (effect.low, effect.high) == (shared.low, shared.high), "valid for either: tasks are what counts"
+
+
+def test_lists_that_say_nothing_are_refused(tasks):
+    with pytest.raises(BadInput, match="named twice"):
+        compare([tasks[0], tasks[1], tasks[0]])
+    with pytest.raises(BadInput, match="no arms"):
+        compare([])
+    with pytest.raises(BadInput, match="one arm"):
+        compare(tasks[0][0])
+
+
+def test_what_several_points_cost_is_counted_once_per_arm(tasks):
+    from dataclasses import replace
+
+    base, other = tasks[0]
+    again = replace(other, record=replace(other.record, id="another"))
+    object.__setattr__(again, "told", other.told)
+    effect = compare([*tasks, (base, again)])
+    every = [arm for pair in tasks for arm in pair]
+    assert effect.tokens == sum(arm.tokens for arm in every) + again.tokens
+    assert effect.seconds == pytest.approx(sum(arm.seconds for arm in every) + again.seconds)
+    assert effect.errors == 0
 
 
 def test_an_effect_is_plain_data(start, policy, judge):

@@ -4,10 +4,25 @@ import numpy as np
 import pytest
 
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.fork import fork, potential_scores, sweep
+from ramify.core.fork import (
+    Ban,
+    Compose,
+    Force,
+    Set,
+    fork,
+    plan_sweep,
+    potential_scores,
+    sweep,
+    token_chances,
+)
+from ramify.core.fork.arm import prepare, run_jobs
 from ramify.core.fork.potential import first_passage
+from ramify.core.grow.plant import plant_prompt
+from ramify.core.judge import MatchJudge, Verdict
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.grammar import Grammar
 from ramify.core.policy.noise import NoiseKey, stream_of, uniforms
-from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.policy.scripted import ScriptedPolicy, filtered
 from support.chain import PLAIN, TABLE
 
 EXACT = {(): 0.55, (" think",): 0.9, (" guess",): 0.2}
@@ -161,8 +176,6 @@ def test_a_longer_chain_is_unbiased_with_filters(tree, judge):
             return float(state == " right")
         return sum(p * value(s) for s, p in chances(state).items())
 
-    from ramify.core.grow.plant import plant_prompt
-
     begin = plant_prompt(tree, policy, "Well?")
     base = fork(begin, policy, 80, settings=law, judge=judge)
     leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " a a2 wrong")
@@ -172,14 +185,150 @@ def test_a_longer_chain_is_unbiased_with_filters(tree, judge):
     assert result.value == pytest.approx(np.array(exact), abs=4.5 * 0.5 / 4000**0.5)
 
 
+@pytest.mark.parametrize("only", ["all", "presence_penalty", "frequency_penalty"])
+def test_values_are_unbiased_where_penalties_count_what_the_turn_has_said(tree, judge, only):
+    """Draws that leave a trace inside a turn must count its beginning: exact values over all turns."""
+    both = {" go": 0.35, " back": 0.35}
+    policy = ScriptedPolicy.from_chain(
+        {
+            "": {" go": 0.5, " back": 0.5},
+            " go": both | {" right": 0.3},
+            " back": both | {" wrong": 0.3},
+            " right": {"": 1.0},
+            " wrong": {"": 1.0},
+        }
+    )
+    asked = {"repetition_penalty": 1.6, "frequency_penalty": 0.9, "presence_penalty": 0.7, "min_p": 0.05}
+    law = PLAIN.but(**(asked if only == "all" else {only: 1.5}), max_tokens=6)
+
+    from ramify.core.grow.plant import plant_prompt
+
+    begin = plant_prompt(tree, policy, "Well go?")
+    prompt = [int(token) for token in tree.path(begin).tokens]
+
+    def value(said):
+        """The chance that a turn which began so ends right."""
+        if said and said[-1] in (right, wrong):
+            return float(said[-1] == right)
+        if len(said) == law.max_tokens:
+            return 0.0
+        bare = policy.next_logprobs([np.array([*prompt, *said])])[0].astype(np.float64)
+        chance = np.exp(filtered(bare, law, (), prompt, said))
+        return sum(chance[t] * value([*said, t]) for t in (go, back, right, wrong) if chance[t] > 0)
+
+    go, back, right, wrong = (int(policy.encode(word)[0]) for word in (" go", " back", " right", " wrong"))
+    base = fork(begin, policy, 200, settings=law, judge=judge)
+    leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " go back wrong")
+    result = sweep(tree.at(leaf), policy, 3000, judge=judge)
+    exact = [value([]), value([go]), value([go, back])]
+    # 3,000 draws a point, three points: 4.5 standard errors, wrong once in 30,000 seeds. Counting anew behind
+    # the point would be nearly twice as far off.
+    assert result.value[:3] == pytest.approx(np.array(exact), abs=4.5 * 0.5 / 3000**0.5)
+
+
 def test_table_is_a_law():
     assert all(sum(law.values()) == pytest.approx(1) for law in TABLE.values())
 
 
 def test_what_nobody_graded_gets_no_score(tree, start, policy, judge):
     end = trace(tree, start, policy, judge, " guess wrong")
-    blind = sweep(tree.at(fork(start, policy, 1, settings=PLAIN, seed=9).leaves()[0].leaf), policy, 4)
+
+    class Silent(MatchJudge):
+        def judge(self, walk):
+            return Verdict(None)
+
+    silent = Silent("right")
+    ungraded = fork(start, policy, 1, settings=PLAIN, seed=9).leaves()[0].leaf
+    blind = sweep(tree.at(ungraded), policy, 4, judge=silent)
     assert np.isnan(blind.value).any()
     _, scores = potential_scores(blind, policy, 0, 4)
     assert scores == []
     assert potential_scores(sweep(end, policy, 8, judge=judge), policy, 0, 8)[1]
+
+
+def test_a_fork_where_a_sweep_has_drawn_shares_no_noise_with_it(tree, start, policy, judge):
+    """What found a token takes no part in proving it, even under the same seed."""
+    from ramify.core.policy.noise import stream_of
+
+    base = fork(start, policy, 40, settings=PLAIN, judge=judge)
+    leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " guess wrong")
+    before = {arm.id for arm in tree.forks()}
+    result = sweep(tree.at(leaf), policy, 32, judge=judge, seed=5)
+    swept = {(arm.seed, arm.stream) for arm in tree.forks() if arm.id not in before}
+    assert swept
+    swept.add((5, stream_of("passage", tree.at(leaf).address)))
+    for point in result.points:
+        arm = fork(point, policy, 32, judge=judge, seed=5)
+        assert (arm.record.seed, arm.record.stream) not in swept
+
+
+THINK, RIGHT, WRONG, STOP = 0.5, 0.9, 0.1, 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "chances"),
+    [
+        (None, " think wrong", [THINK, WRONG, STOP]),
+        (Force(text=" think wrong"), " think wrong", [0, 0, STOP]),
+        (Ban(text=" guess"), " think wrong", [0, WRONG, STOP]),
+        # What is banned first is so of the first free token: the one behind those that are forced.
+        (Compose(Force(text=" think"), Ban(text=" right")), " think wrong", [0, 0, STOP]),
+        (Set(temperature=1.0), " think right", [THINK, RIGHT, STOP]),
+    ],
+    ids=["control", "force", "ban", "force and ban", "set"],
+)
+def test_conditional_log_probs_are_no_chances_of_a_trace(tree, start, policy, judge, change, said, chances):
+    arm = fork(start, policy, 60, change, settings=PLAIN, judge=judge)
+    walk = next(w for w in arm.leaves() if w.leaf.text == said)
+    assert token_chances(policy, walk) == pytest.approx(np.array(chances), abs=1e-6)
+    # The value of every point by the chances and the exact values of departures: an identity of the law.
+    follow = plan_sweep(tree.at(walk.leaf), policy, 8, judge=judge).follow
+    assert follow == pytest.approx(np.array(chances), abs=1e-6)
+
+
+def test_a_departure_of_a_sweep_leaves_no_chance_at_its_first_token(tree, start, policy, judge):
+    think = int(policy.encode(" think")[0])
+    (arm,) = run_jobs([prepare(start, policy, 20, settings=PLAIN, exclude_first=think)], judge=judge)
+    walk = next(w for w in arm.leaves() if w.leaf.text == " guess wrong")
+    assert walk.leaf.logprobs[0] == 0, "given that it is not the other one, it is certain"
+    assert token_chances(policy, walk) == pytest.approx([0, 0.8, 1], abs=1e-6)
+    exact = {"": 0.55, " guess": 0.2, " wrong": 0.0}
+    found = sweep(tree.at(walk.leaf), policy, 4000, judge=judge)
+    # 4,000 draws a point, three points: 4.5 standard errors, wrong once in 40,000 seeds.
+    assert found.value == pytest.approx(np.array(list(exact.values())), abs=4.5 * 0.5 / 4000**0.5)
+
+
+def test_log_probs_of_other_weights_are_no_chances_of_this_policy(tree, start, policy, judge):
+    other = ScriptedPolicy.from_chain(TABLE | {"": {" think": 0.25, " guess": 0.75}})
+    arm = fork(start, policy, 60, settings=PLAIN, judge=judge)
+    walk = next(w for w in arm.leaves() if w.leaf.text == " think right")
+    assert token_chances(other, walk) == pytest.approx([0.25, RIGHT, STOP], abs=1e-6)
+    cold = next(w for w in fork(start, policy, 60, settings=PLAIN.but(temperature=0.9)).leaves())
+    with pytest.raises(CannotDo, match="no log-probs under the law"):
+        token_chances(other, cold)
+
+
+def test_chances_under_a_grammar_are_those_it_leaves(tree):
+    pytest.importorskip("llguidance")
+    from support.models import tiny_policy
+
+    policy = tiny_policy()
+    start = plant_prompt(tree, policy, "Well?")
+    held = Sampling(max_tokens=4, grammar=Grammar.regex("[xy]z"))
+    walk = fork(start, policy, 1, settings=held).leaves()[0]
+    x, y, z = (int(policy.encode(c)[0]) for c in "xyz")
+    assert walk.leaf.tokens[0] in (x, y)
+    prefix = tree.path(start).tokens
+    law = np.exp(policy.next_logprobs([prefix])[0].astype(float))
+    first = int(walk.leaf.tokens[0])
+    # By hand: of the two tokens that the grammar allows first, the one that was said; then z is certain.
+    under = token_chances(policy, walk)
+    assert under[:2] == pytest.approx([law[first] / (law[x] + law[y]), 1.0], abs=1e-5)
+    free = token_chances(policy, walk, Sampling(max_tokens=4))
+    after = np.exp(policy.next_logprobs([np.append(prefix, first).astype(np.int32)])[0].astype(float))
+    assert free[:2] == pytest.approx([law[first], after[z]], rel=1e-3)
+    with pytest.raises(CannotDo, match="no log-probs under the law"):
+        token_chances(policy, walk, held.but(grammar=Grammar.regex("[xyz]z")))
+    bare = fork(start, policy, 1, settings=Sampling(max_tokens=2)).leaves()[0]
+    with pytest.raises(CannotDo, match="no log-probs under the law"):
+        token_chances(policy, bare, held)

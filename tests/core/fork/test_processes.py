@@ -75,7 +75,7 @@ def test_a_killed_fork_is_finished_by_another_process(tmp_path):
     two_processes.draw(str(file), [0, 1, 2], None)
     running = subprocess.Popen([sys.executable, SCRIPT, file, ",".join(map(str, range(64)))])
     running.kill()
-    running.wait(30)
+    running.wait(120)
     two_processes.draw(str(file), list(range(64)), None)
     whole = tmp_path / "whole.db"
     two_processes.draw(str(whole), list(range(64)), None)

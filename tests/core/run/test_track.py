@@ -1,13 +1,14 @@
 """A tracker is told every step of a curve once, over interruptions, and nothing leaves this machine."""
 
 import json
+import re
 import struct
 import sys
 import time
 
 import pytest
 
-from ramify.core.errors import BadInput, MissingExtra
+from ramify.core.errors import BadInput, MissingExtra, install_command
 from ramify.core.run import track
 from ramify.core.run.observe import observed
 from ramify.core.run.record import records
@@ -178,7 +179,7 @@ def test_what_may_be_asked():
 def test_what_is_not_installed_names_its_command(tmp_path, monkeypatch, name, extra):
     for module in (name, *(m for m in sys.modules if m.partition(".")[0] == name)):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=rf"ramify\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=re.escape(install_command(extra))):
         Follower(name, tmp_path)
 
 
@@ -199,7 +200,7 @@ def test_tensorboard_has_the_curve(tmp_path):
 
 @pytest.mark.filterwarnings("default")  # what another package warns of is not ours
 def test_mlflow_keeps_one_run_in_a_folder(tmp_path):
-    pytest.importorskip("mlflow", reason="pip install 'ramify[mlflow]'")
+    pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
     from mlflow.tracking import MlflowClient
 
     write(tmp_path, [1])
@@ -230,7 +231,7 @@ def history(data, kind):
 
 @pytest.mark.filterwarnings("default")
 def test_wandb_is_offline_unless_it_is_told(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="pip install 'ramify[wandb]'")
+    pytest.importorskip("wandb", reason="the extra wandb is not installed")
     from wandb.proto.wandb_internal_pb2 import Record
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
@@ -238,7 +239,7 @@ def test_wandb_is_offline_unless_it_is_told(tmp_path, monkeypatch):
     Follower("wandb:lab", tmp_path).close()
     (file,) = (tmp_path / "wandb").rglob("run-*.wandb")
     assert "offline-run" in str(file)
-    deadline = time.monotonic() + 20  # its own process writes the file, after we have closed it
+    deadline = time.monotonic() + 120  # its own process writes the file, after we have closed it
     while len(steps := list(history(file.read_bytes(), Record))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert steps == [(1, 1.0), (2, 0.5)]
@@ -246,7 +247,7 @@ def test_wandb_is_offline_unless_it_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("default")
 def test_trackio_keeps_a_project_here(tmp_path, monkeypatch):
-    trackio = pytest.importorskip("trackio", reason="pip install 'ramify[track]'")
+    trackio = pytest.importorskip("trackio", reason="the extra track is not installed")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     assert trackio is not None
     write(tmp_path, [1, 2])

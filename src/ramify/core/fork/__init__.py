@@ -1,6 +1,6 @@
 """Go back to a point, change one thing, run on many times, compare."""
 
-from ramify.core.fork.arm import Fork, fork, recorded_settings
+from ramify.core.fork.arm import Fork, fork, fork_both, recorded_settings
 from ramify.core.fork.change import (
     Ban,
     Change,
@@ -50,6 +50,7 @@ __all__ = [
     "compare",
     "compare_until",
     "fork",
+    "fork_both",
     "parse_change",
     "plan_sweep",
     "potential_scores",

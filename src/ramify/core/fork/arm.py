@@ -7,25 +7,34 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.core.errors import BadInput, BadPoint, CannotDo
+from ramify.core.errors import BadChange, BadInput, BadPoint, CannotDo
 from ramify.core.fork.change import Change, Diff, Plan, join
 from ramify.core.fork.check import check_ids, check_policy
-from ramify.core.fork.context import conversation, need_tokens, said_whole
+from ramify.core.fork.context import (
+    Conversation,
+    conversation,
+    has_tokens,
+    said_whole,
+    turn_before,
+    turn_from,
+)
 from ramify.core.fork.episodes import TURNS, Episodes
-from ramify.core.fork.run_on import Branch, run_on, world_producer
+from ramify.core.fork.run_on import Branch, judge_draws, run_on, world_producer
 from ramify.core.judge import Judge
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.noise import NoiseKey, stream_of
+from ramify.core.policy.sent import REQUEST
+from ramify.core.policy.shown import ends_of, render_delta
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Draft, Point, Trajectory
 from ramify.core.tree.score import DrawRecord, ForkRecord
 from ramify.core.tree.tree import Tree
-from ramify.core.tree.turn import turn_begun
+from ramify.core.tree.turn import carrying, turn_begun
 from ramify.core.types import IntArray, Json, Message, token_array
 from ramify.core.world.base import World
 from ramify.core.world.simulated import Simulator
@@ -33,12 +42,23 @@ from ramify.core.world.simulated import Simulator
 if TYPE_CHECKING:
     from ramify.core.fork.backend import Backend
 
+#: Version of what an arm's identity holds. Arms recorded before versions have no such entry.
+IDENTITY: Final = 2
+
+#: Of a policy's card, what changes no draw, or (the device, the way the pass is computed) only where rounding
+#: decides a tie. All else that a card says is heard.
+_UNHEARD: Final = frozenset({
+    "architecture", "batches", "device", "forward", "generation_config_not_applied", "members",
+    "not compared", "not packed", "reference", "unedited", "why_not_tokens",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Fork:
     """One arm and its draws, as recorded. ``draws[i]`` is draw ``i``; errors are among them.
 
     ``tokens``, ``ties`` and ``seconds`` are of this call only (0 where all was already recorded).
+    ``judge`` is the producer of the judge that graded for this call, and the name of the score it gives.
     """
 
     tree: Tree
@@ -49,15 +69,26 @@ class Fork:
     tokens: int = 0
     ties: int = 0
     seconds: float = 0.0
+    judge: tuple[str, str] | None = None
 
     def values(self, score: str | Callable[[Trajectory], float | None] = "success") -> list[float | None]:
-        """The score of each draw; None where it was not graded or the draw failed."""
+        """The score of each draw; None where it was not graded or the draw failed.
+
+        Where several gave a draw this score, the judge of this call counts, and where it has no answer the
+        world; of a call without a judge, the newest.
+        """
         alive = [d for d in self.draws if d.end != "error"]
         if callable(score):
             walks = self.tree.paths([d.leaf for d in alive])
             found = {d.draw: score(walk) for d, walk in zip(alive, walks, strict=True)}
         else:
-            scored = self.tree.score_map(score, [d.leaf for d in alive])
+            leaves = [d.leaf for d in alive]
+            if self.judge is not None and self.judge[1] == score:
+                # What another judge said earlier is no answer of this one, even where it has none.
+                by = [p.id for p in self.tree.producers() if p.name.startswith("world:")] + [self.judge[0]]
+                scored = {k: v for one in by for k, v in self.tree.score_map(score, leaves, one).items()}
+            else:
+                scored = self.tree.score_map(score, leaves)
             found = {d.draw: scored.get(d.leaf) for d in alive}
         return [found.get(d.draw) for d in self.draws]
 
@@ -99,36 +130,106 @@ class _Start:
 
 
 def recorded_settings(point: Point, walk: Trajectory) -> Sampling:
-    """The settings that the turn at the point was sampled with, else the last recorded ones."""
-    for node in [point.node, *(step.node for step in reversed(walk.steps))]:
+    """The settings that the turn at the point was sampled with, else the last recorded ones.
+
+    A log seldom says how long a turn could have been. Where it does not, ``max_tokens`` is the longest turn
+    of the walk and a usual turn more: the same at every point of one trace, and never less than was said.
+    """
+    begun = turn_from(point)
+    for node in [*([begun] if begun else []), point.node, *(step.node for step in reversed(walk.steps))]:
         if node.settings is not None:
-            return Sampling.from_json(node.settings).but(forced=(), banned_first=())
-    return Sampling()
+            found = Sampling.from_json(node.settings).but(forced=(), banned_first=())
+            limit = node.extra.get("turn_limit")
+            if limit is None and node.noise is None and "max_tokens" not in node.settings:
+                limit = _unknown_limit(walk)
+            return found if limit is None else found.but(max_tokens=limit)
+    return Sampling(max_tokens=_unknown_limit(walk))
 
 
-def fork_id(point: Point, plan: Plan, change: Change | None, seed: int, extra: Json | None = None) -> str:
+def _unknown_limit(walk: Trajectory) -> int:
+    longest = max((step.node.length for step in walk if step.node.kind == "action"), default=0)
+    return longest + Sampling().max_tokens
+
+
+def _digest(body: object) -> str:
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _drawer(card: Json) -> Json:
+    """What of a policy's card can change a draw; weights that nobody knows go by the policy's name."""
+    extra = {name: value for name, value in card["extra"].items() if name not in _UNHEARD}
+    able = [name for name in card["capabilities"] if name in ("paired", "tokens")]
+    who = [card["weights"] or card["name"], card["tokenizer"], card["context"]]
+    return {"who": who, "able": able, "extra": extra}
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How far each draw of an arm may go: ``turns`` that the world answers, ``room`` of the first turn.
+
+    None: no world counts turns; the first turn has the settings' own limit.
+    """
+
+    turns: int | None
+    room: int | None
+
+
+def fork_id(
+    plan: Plan,
+    change: Change | None,
+    *,
+    seed: int,
+    stream: int,
+    start: _Start,
+    limits: _Limits,
+    exclude_first: int | None = None,
+    simulator: Json | None = None,
+) -> str:
     """Digest of all that could change what a draw is; the same arm has the same id anywhere."""
+    world = plan.world
+    return _digest({
+        "identity": IDENTITY,
+        "point": plan.point.address,
+        "change": change.to_json() if change else None,
+        "policy": _drawer(plan.policy.card.to_json()),
+        "settings": plan.settings.to_json(),
+        "world": [world.name, world.version, world.deterministic] if world else None,
+        "noise": [seed, stream],
+        "exclude_first": exclude_first,
+        "simulator": simulator,
+        "turn": [start.mid_turn, start.complete],
+        "sees": hashlib.blake2b(start.tokens.tobytes(), digest_size=16).hexdigest()
+        if len(start.tokens)
+        else _digest(list(start.messages)),
+        "turns": limits.turns,
+        "room": limits.room,
+    })  # fmt: skip
+
+
+def _first_id(record: ForkRecord, plan: Plan, change: Change | None, extra: Json) -> str:
+    """The id of the same arm before identities had a version: it knew no limits."""
     card = plan.policy.card
-    body = [
-        point.address,
+    return _digest([
+        plan.point.address,
         change.to_json() if change else None,
         [card.weights or card.name, card.tokenizer],
-        plan.settings.to_json(),
+        record.settings,
         [plan.world.name, plan.world.version] if plan.world else None,
-        seed,
-        extra or {},
-    ]
-    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+        record.seed,
+        extra,
+    ])  # fmt: skip
 
 
 def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str) -> _Start:
     """Store a rewrite node with the whole new context and start from it."""
-    rendered = plan.policy.render([], token_array([]), messages)
-    tokens = join(rendered.tokens, plan.policy.encode(pending)) if pending else rendered.tokens
+    rendered, approximate = render_delta(plan.policy, [], token_array([]), messages)
+    begun = plan.policy.encode(pending) if pending else token_array([])
+    tokens = join(rendered.tokens, begun)
     card = plan.policy.card
     keep = plan.point.keep if plan.point.mid_node else None
-    extra: Json = {"messages": list(messages), "pending": pending, "reason": reason}
+    extra: Json = {"messages": list(messages), "reason": reason} | carrying(pending, len(begun))
     extra["tokenizer"] = card.tokenizer
+    extra |= {"token_ids": {"approximate": list(approximate)}} if approximate else {}
     if plan.account is not None:
         extra |= {"reason": str(plan.account.get("reason") or reason), "account": plan.account}
     digest = hashlib.blake2b(json.dumps(extra, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -143,16 +244,28 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
         extra=extra,
     )
     node = tree.append([draft])[0]
-    said = len(tokens) - len(rendered.tokens)
-    return _Start(node.id, None, tokens, tuple(messages), pending, bool(pending), complete=False, said=said)
+    mid = bool(pending)
+    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, said=len(begun))
 
 
-def _with_tools(walk: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """A chat whose first message shows the tools of its log."""
+def _as_offered(point: Point, walk: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """A chat whose first message carries its log's tools, and how the log's agent asked for this turn."""
     tools = walk.root.extra.get("tools")
-    if not tools or not messages or any(message.get("tools") for message in messages):
-        return messages
-    return ({**messages[0], "tools": tools}, *messages[1:])
+    begun = turn_from(point)
+    asked = next(
+        (
+            node.extra[REQUEST]
+            for node in [*([begun] if begun else []), *(step.node for step in reversed(walk.steps))]
+            if REQUEST in node.extra
+        ),
+        None,
+    )
+    if isinstance(asked, dict) and asked.get("tools"):
+        tools, asked = asked["tools"], {key: value for key, value in asked.items() if key != "tools"}
+    if not messages or any(message.get("tools") for message in messages):
+        tools = None
+    more: Json = ({"tools": tools} if tools else {}) | ({} if asked is None else {REQUEST: asked})
+    return ({**messages[0], **more}, *messages[1:]) if messages and more else messages
 
 
 def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
@@ -173,7 +286,8 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     if plan.messages is not None or other_tokens:
         reason = "message edited" if plan.messages is not None else "handed over to another tokenizer"
         inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
-        return _rewrite(tree, plan, plan.messages or talk.messages, pending + inserted, reason)
+        messages = _as_offered(point, walk, plan.messages or talk.messages)
+        return _rewrite(tree, plan, messages, pending + inserted, reason)
     mid_turn = talk.pending is not None and not talk.complete
     if not plan.policy.card.can("tokens"):
         if mid_turn or len(plan.insert):
@@ -183,12 +297,13 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
                 hint="fork at the end of an observation, or use a server that takes token ids",
             )
         kept = None if keep == point.node.length else keep
-        messages = _with_tools(walk, talk.messages)
+        messages = _as_offered(point, walk, talk.messages)
         return _Start(point.node.id, kept, token_array([]), messages, pending, False, talk.complete)
-    need_tokens(walk)
+    if not has_tokens(walk):
+        return _untokenised(tree, plan, walk, talk)
     tokens = walk.tokens
     kept = None if keep == point.node.length else keep
-    said = turn_begun(walk, plan.policy.encode) if mid_turn else 0
+    said = turn_begun(walk, plan.policy.encode) if mid_turn or len(plan.insert) else 0
     if not len(plan.insert):
         return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete, said)
     text = plan.policy.decode(plan.insert)
@@ -200,6 +315,7 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
         key=f"edit/{digest}",
         text=text,
         tokens=plan.insert,
+        offsets=ends_of(plan.policy, plan.insert, text),
         extra={"edit": "insert"},
     )
     node = tree.append([draft])[0]
@@ -207,13 +323,38 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     return _Start(node.id, None, prefix, talk.messages, pending + text, True, False, said)
 
 
+def _untokenised(tree: Tree, plan: Plan, walk: Trajectory, talk: Conversation) -> _Start:
+    """A start at a boundary between messages of a walk whose token ids nobody recorded.
+
+    The policy's own template renders the conversation up to there into a rewrite node, which says so. A start
+    inside a turn would need the ids that the model said, and a text has many.
+    """
+    messages = _as_offered(plan.point, walk, talk.messages)
+    inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
+    if talk.pending is None:
+        reason = "rendered with the policy's template: the log has no token ids"
+        return _rewrite(tree, plan, messages, inserted, reason)
+    if talk.complete and not inserted:
+        # Somebody is to answer first; the answer's rendering brings the whole context along.
+        return _Start(plan.point.node.id, None, token_array([]), messages, talk.pending, False, True)
+    raise CannotDo(
+        "this turn was recorded without token ids, so nothing can go on inside it or behind it",
+        where=plan.where,
+        hint=f"fork where the turn begins: --node {turn_before(walk)[:12]}; or import with --policy",
+    )
+
+
 def _turns_left(
     walk: Trajectory, world: World | None, max_turns: int | None, *, simulated: bool = False
 ) -> int | None:
-    if world is None:
-        return (max_turns or TURNS) if simulated else max_turns
-    used = sum(step.node.kind == "observation" for step in walk)
-    return max((max_turns or world.max_turns) - used, 1)
+    """Turns that may still be answered; None where nobody answers. Those already answered are used up."""
+    if world is None and not simulated:
+        return None
+    answers = [step.node for step in walk if step.node.kind == "observation"]
+    if world is not None:
+        return max((max_turns or world.max_turns) - len(answers), 1)
+    # Of a log the simulator has answered nothing yet, however long it is.
+    return max((max_turns or TURNS) - sum(node.origin == "simulated" for node in answers), 1)
 
 
 @dataclass(slots=True)
@@ -255,11 +396,14 @@ def prepare(
     exclude_first: int | None = None,
     stream: int | None = None,
     simulator: Simulator | None = None,
+    room: int | None = None,
     away: bool = False,
 ) -> Job:
     """Check an arm, record it, and list the draws that are not on the tree yet.
 
-    ``away``: the draws are for a backend, whose workers open the episodes that they need.
+    ``away``: the draws are for a backend, whose workers open the episodes that they need. ``room``: tokens
+    that the first turn may still say, instead of what its limit leaves; for callers that read something else
+    than a whole turn, such as an answer behind thinking that was closed by force.
     """
     tree = point.tree
     if tree is None:
@@ -274,26 +418,32 @@ def prepare(
         plan = change.apply(plan)
     check_policy(walk, policy, swapped=plan.swapped, any_weights=any_weights)
     start = _begin(tree, plan, answered=simulator is not None)
-    if plan.policy.card.can("tokens"):
+    if plan.policy.card.can("tokens") and not (start.complete and not len(start.tokens)):
         check_ids(start.tokens, plan.policy.card, plan.where)
-    episodes = Episodes(tree, plan.walk, plan.world, simulator) if plan.world or simulator else None
-    record = _record(plan, change, seed, episodes, exclude_first, stream)
-    tree.begin_fork(record)
-    job = Job(record, point, plan, diff, simulator=simulator)
-    done = {d.draw for d in tree.draws(record.id)}
-    missing = [draw for draw in wanted if draw not in done]
-    if start.complete and episodes is None and missing:
+    start, left = _within_limit(plan, start, room)
+    answering = plan.world is not None or simulator is not None
+    if start.complete and not answering:
         raise BadPoint(
             "the turn is over at this point and there is no world to answer it",
             where=plan.where,
             hint="fork earlier in the step, or name the world",
         )
+    episodes = Episodes(tree, plan.walk, plan.world, simulator) if answering else None
+    limits = _Limits(_turns_left(walk, plan.world, max_turns, simulated=simulator is not None), left)
+    record = _recorded(
+        tree, plan, change, start=start, limits=limits, seed=seed, episodes=episodes,
+        exclude_first=exclude_first, stream=stream,
+    )  # fmt: skip
+    job = Job(record, point, plan, diff, simulator=simulator)
+    done = {d.draw for d in tree.draws(record.id)}
+    missing = [draw for draw in wanted if draw not in done]
     template = Branch(
         record.id, start.at, start.keep, start.tokens, list(start.messages),
         NoiseKey(seed, record.stream, 0), start.pending, start.mid_turn, start.complete,
-        turns_left=_turns_left(walk, plan.world, max_turns, simulated=simulator is not None),
+        turns_left=limits.turns,
         exclude_first=exclude_first,
-        max_tokens=None if settings is not None else _room(plan.settings, point, start),
+        max_tokens=limits.room,
+        turn_limit=None if room is None or limits.room is None else start.said + limits.room,
         called=_calls(walk) if start.complete else None,
         said=start.said,
     )  # fmt: skip
@@ -305,22 +455,69 @@ def prepare(
     return job
 
 
-def _record(
+def _within_limit(plan: Plan, start: _Start, room: int | None) -> tuple[_Start, int | None]:
+    """The start, and the tokens that the first turn may still say; None: as the settings say.
+
+    The limit is the turn's: what was said of it before the point, by whomever, counts. A turn that has said
+    as many tokens as it may is over.
+
+    Raises:
+        BadPoint: the turn is longer than its limit already.
+        BadChange: more tokens are forced than may be said.
+    """
+    limit = plan.settings.max_tokens
+    if start.complete or (room is None and not start.said):
+        return start, None
+    left = limit - start.said if room is None else min(room, limit)
+    if left < 0:
+        raise BadPoint(
+            f"{start.said} tokens of this turn stand before the draws, and its limit is {limit}",
+            where=plan.where,
+            hint=f"fork earlier, or let turns be longer: --set max_tokens={2 * start.said}",
+        )
+    if left == 0:
+        return replace(start, mid_turn=False, complete=True), None
+    if len(plan.settings.forced) > left:
+        raise BadChange(
+            f"{len(plan.settings.forced)} tokens are forced, and the turn may say {left} more",
+            where=plan.where,
+            hint=f"fork earlier, or let turns be longer: --set max_tokens={start.said + limit}",
+        )
+    return start, left
+
+
+def _recorded(
+    tree: Tree,
     plan: Plan,
     change: Change | None,
+    *,
+    start: _Start,
+    limits: _Limits,
     seed: int,
     episodes: Episodes | None,
     exclude_first: int | None,
     stream: int | None,
 ) -> ForkRecord:
-    """What an arm is, before any of its draws; who simulates belongs to its name, why does not."""
+    """The arm's record, on the tree: found again where it is there, else begun."""
     point = plan.point
+    simulated = None if episodes is None else episodes.simulated
     extra: Json = {} if exclude_first is None else {"exclude_first": exclude_first}
     extra |= {} if stream is None else {"stream": stream}
-    if episodes is not None and episodes.simulated is not None:
-        extra["simulator"] = episodes.simulated
-    return ForkRecord(
-        id=fork_id(point, plan, change, seed, extra),
+    extra |= {} if simulated is None else {"simulator": simulated}
+    noise = stream_of(point.address) if stream is None else stream
+    why = {"simulated": episodes.reason} if episodes is not None and episodes.reason else {}
+    made = {name: value for name, value in (("turns", limits.turns), ("room", limits.room)) if value}
+    record = ForkRecord(
+        id=fork_id(
+            plan,
+            change,
+            seed=seed,
+            stream=noise,
+            start=start,
+            limits=limits,
+            exclude_first=exclude_first,
+            simulator=simulated,
+        ),
         node=point.node.id,
         token=point.keep if point.mid_node else None,
         change=change.to_json() if change else None,
@@ -328,9 +525,63 @@ def _record(
         settings=plan.settings.to_json(),
         world=plan.world.name if plan.world else None,
         seed=seed,
-        stream=stream_of(point.address) if stream is None else stream,
-        extra=extra | ({"simulated": episodes.reason} if episodes and episodes.reason else {}),
+        stream=noise,
+        extra=extra | why | made | {"identity": IDENTITY},
     )
+    # What differs between two records of one identity (a policy's other name, its device) changes no draw.
+    known = _found(tree, record.id)
+    if known is not None:
+        return known
+    earlier = _found(tree, _first_id(record, plan, change, extra))
+    if earlier is not None and _as_now(tree, earlier, record, start, limits):
+        return earlier
+    return tree.begin_fork(record)
+
+
+def _found(tree: Tree, fork: str) -> ForkRecord | None:
+    try:
+        return tree.fork_record(fork)
+    except BadInput:
+        return None
+
+
+def _as_now(tree: Tree, earlier: ForkRecord, record: ForkRecord, start: _Start, limits: _Limits) -> bool:
+    """Whether an arm recorded before identities had a version may be gone on with.
+
+    It may where its draws are those that this arm would draw: its record does not say what limits it had, but
+    its draws show whether any other limit than today's was ever met.
+    """
+    then, now = _drawer(earlier.policy), _drawer(record.policy)
+    known = then["extra"].keys()
+    if (then["who"], then["able"]) != (now["who"], now["able"]):
+        return False
+    if then["extra"] != {name: value for name, value in now["extra"].items() if name in known}:
+        return False
+    if limits.turns is not None and start.said:
+        return False  # a draw that was cut short in its first turn could not be told from one that was not
+    draws = tree.draws(earlier.id)
+    walks = tree.paths([draw.leaf for draw in draws])
+    return all(_same_limits(draw, walk, limits) for draw, walk in zip(draws, walks, strict=True))
+
+
+def _same_limits(draw: DrawRecord, walk: Trajectory, limits: _Limits) -> bool:
+    """Whether today's limits would have let a recorded draw go just as far."""
+    if draw.end == "error":
+        return True
+    own = [step.node for step in walk if step.node.fork == draw.fork]
+    first = next((node for node in own if node.kind == "action"), None)
+    if first is not None and limits.room is not None:
+        cut = first.finish == "length"
+        if first.length > limits.room or (cut and first.length < limits.room):
+            return False
+    if limits.turns is None:
+        return True
+    # A last answer without text has no node of its own, so turns are counted by their noise.
+    answered = 1 + max((node.noise.turn for node in own if node.kind == "action" and node.noise), default=0)
+    why = walk.leaf.extra.get("reason") if draw.end == "limit" else None
+    if why == "turn limit":
+        return answered == limits.turns
+    return answered < limits.turns or (answered == limits.turns and why is None)
 
 
 def _calls(walk: Trajectory) -> Message | None:
@@ -354,13 +605,6 @@ def _branches(
             branch.attempt = _attempt(tree, branch)
         branches.append(branch)
     return branches
-
-
-def _room(settings: Sampling, point: Point, start: _Start) -> int | None:
-    """Tokens a resumed turn may still say, so that a fork has the recorded turn's own limit."""
-    if not start.mid_turn or point.node.kind != "action":
-        return None
-    return max(settings.max_tokens - point.keep, 1)
 
 
 def _attempt(tree: Tree, branch: Branch) -> str:
@@ -396,10 +640,24 @@ def run_jobs(
         assert tree is not None
         drawn = sorted(tree.draws(job.record.id), key=lambda d: d.draw)
         spent = used[job.record.id]
-        forks.append(
-            Fork(tree, job.record, job.point, tuple(drawn), job.diff, spent.tokens, spent.ties, spent.seconds)
-        )
+        by = None
+        if judge is not None:
+            _judge_earlier(tree, judge, job, drawn)
+            by = (judge.producer.id, judge.score)
+        arm = Fork(tree, job.record, job.point, tuple(drawn), job.diff)
+        forks.append(replace(arm, tokens=spent.tokens, ties=spent.ties, seconds=spent.seconds, judge=by))
     return forks
+
+
+def _judge_earlier(tree: Tree, judge: Judge, job: Job, drawn: Sequence[DrawRecord]) -> None:
+    """Let the judge grade draws that were on the tree before this call, where it has not done so yet."""
+    now = {branch.noise.draw for branch in job.branches}
+    before = [draw for draw in drawn if draw.draw not in now and draw.end != "error"]
+    known = tree.score_map(judge.score, [draw.leaf for draw in before], judge.producer.id)
+    lacking = [draw for draw in before if draw.leaf not in known]
+    if lacking:
+        tree.add_producer(judge.producer)
+        judge_draws(tree, judge, lacking)
 
 
 def _run_here(jobs: Sequence[Job], judge: Judge | None, progress: Progress, stage: str) -> dict[str, Used]:
@@ -467,9 +725,46 @@ def fork(
         point, policy, draws, change=change, settings=settings, world=world, seed=seed,
         max_turns=max_turns, any_weights=any_weights, simulator=simulator, away=backend is not None,
     )  # fmt: skip
-    done = run_jobs([job], judge=judge, progress=progress, backend=backend)[0]
-    kept = tuple(d for d in done.draws if d.draw < draws)
-    return Fork(done.tree, done.record, point, kept, done.diff, done.tokens, done.ties, done.seconds)
+    return _first(run_jobs([job], judge=judge, progress=progress, backend=backend)[0], draws)
+
+
+def fork_both(
+    point: Point,
+    policy: Policy,
+    draws: int,
+    change: Change,
+    *,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    any_weights: bool = False,
+    simulator: Simulator | None = None,
+    progress: Progress = silent,
+    backend: Backend | None = None,
+) -> tuple[Fork, Fork]:
+    """The control and the changed arm, as two calls of :func:`fork` give them.
+
+    Both are checked before anything is drawn, so a change that cannot be made costs nothing; and arms that
+    share policy, settings and world are one batch. Raises what :func:`fork` raises.
+    """
+    if draws < 1:
+        raise BadInput(f"draws is {draws}; at least 1 is needed")
+    changed, control = (
+        prepare(
+            point, policy, draws, change=what, settings=settings, world=world, seed=seed, max_turns=max_turns,
+            any_weights=any_weights, simulator=simulator, away=backend is not None,
+        )
+        for what in (change, None)
+    )  # fmt: skip
+    base, other = run_jobs([control, changed], judge=judge, progress=progress, backend=backend)
+    return _first(base, draws), _first(other, draws)
+
+
+def _first(arm: Fork, draws: int) -> Fork:
+    """An arm with its first draws only; a call that wanted more may have been there before."""
+    return replace(arm, draws=tuple(d for d in arm.draws if d.draw < draws))
 
 
 def graded(values: Sequence[float | None]) -> NDArray[np.float64]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from ramify.core.calls import message_calls
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.tree.node import Step, Trajectory
+from ramify.core.tree.node import Node, Point, Step, Trajectory
 from ramify.core.tree.tree import Tree
+from ramify.core.tree.turn import Shown, Turn, parts_of
 from ramify.core.types import Message, Origin
 from ramify.core.world.base import Episode, Task, World
 from ramify.core.world.environment import EnvTrajectory, Seen
@@ -30,56 +31,21 @@ class Conversation:
 
 
 def conversation(walk: Trajectory) -> Conversation:
-    """Messages of the context of a walk; consecutive action nodes are one assistant turn."""
+    """Messages of the context of a walk; a turn that lies in several nodes is one message."""
+    parts = parts_of(walk.context)
+    last = parts[-1] if parts else None
     messages: list[Message] = []
-    said: list[Step] = []
-
-    def flush() -> None:
-        if said:
-            messages.append(_assistant(said))
-            said.clear()
-
-    for step in walk.context:
-        node = step.node
-        if node.kind == "action":
-            said.append(step)
-            continue
-        flush()
-        if node.kind == "rewrite":
-            messages = [dict(m) for m in node.extra.get("messages", [])]
-        elif "messages" in node.extra:
-            messages.extend(node.extra["messages"])
-        else:
-            messages.append(node.message or {"role": "user", "content": step.text})
-    if not said:
-        pending = _rewrite_pending(walk)
-        return Conversation(tuple(messages), pending, complete=False)
-    last = said[-1]
-    whole = last.keep is None or last.keep >= last.node.length
-    before = _rewrite_pending(walk) or "" if _follows_rewrite(walk, said) else ""
-    return Conversation(
-        tuple(messages),
-        before + "".join(step.text for step in said),
-        complete=whole and last.node.finish is not None and "edit" not in last.node.extra,
-    )
-
-
-def _rewrite_pending(walk: Trajectory) -> str | None:
-    """Assistant text that a rewrite node itself carries at its end."""
-    first = walk.context[0].node
-    return first.extra.get("pending") if first.kind == "rewrite" else None
-
-
-def _follows_rewrite(walk: Trajectory, said: Sequence[Step]) -> bool:
-    context = walk.context
-    return len(context) == len(said) + 1 and context[0].node.kind == "rewrite"
-
-
-def _assistant(said: Sequence[Step]) -> Message:
-    last = said[-1]
-    if len(said) == 1 and last.node.message is not None and last.keep is None:
-        return last.node.message
-    return {"role": "assistant", "content": "".join(step.text for step in said)}
+    for part in parts:
+        if isinstance(part, Shown):
+            messages += part.messages
+        elif part is not last:
+            messages.append(part.message or {"role": "assistant", "content": ""})
+    if not isinstance(last, Turn):
+        return Conversation(tuple(messages), None, complete=False)
+    end = last.steps[-1] if last.steps else None
+    whole = end is not None and (end.keep is None or end.keep >= end.node.length)
+    complete = whole and last.node.finish is not None and "edit" not in last.node.extra
+    return Conversation(tuple(messages), last.text, complete)
 
 
 def recorded_task(walk: Trajectory, world: World) -> Task:
@@ -143,25 +109,28 @@ class _Turn:
     answer: Step | None
 
 
-def _turns(walk: Trajectory) -> tuple[list[_Turn], list[Step]]:
-    """Completed turns of a walk and the action steps still open at its end."""
+def _turns(walk: Trajectory) -> tuple[list[_Turn], list[Turn]]:
+    """Completed turns of a walk and what is still open at its end."""
     turns: list[_Turn] = []
-    said: list[Step] = []
-    for step in walk:
-        node = step.node
-        if node.kind == "action":
-            said.append(step)
-        elif node.kind == "rewrite" and said:
-            continue
-        elif node.kind in ("observation", "verdict") and said:
-            last = said[-1].node
-            luck = (last.fork, last.noise.draw if last.noise else None)
-            seed = last.noise.at_turn(0).integer() if last.noise else None
-            answer = step if node.kind == "observation" else None
-            calls = called(last.message) if len(said) == 1 and last.message is not None else None
-            turns.append(_Turn(calls or "".join(s.text for s in said), luck, seed, answer))
+    said: list[Turn] = []
+    for part in parts_of(walk):
+        if isinstance(part, Turn):
+            said.append(part)
+        elif said and part.step.node.kind == "observation" and not part.step.node.extra.get("scaffold"):
+            turns.append(_acted(said, part.step))
             said = []
+    if said and walk.leaf.kind == "verdict":
+        turns.append(_acted(said, None))
+        said = []
     return turns, said
+
+
+def _acted(said: Sequence[Turn], answer: Step | None) -> _Turn:
+    last = said[-1].node
+    luck = (last.fork, last.noise.draw if last.noise else None)
+    seed = last.noise.at_turn(0).integer() if last.noise else None
+    calls = called(said[-1].message or {}) if len(said) == 1 and said[0].whole else None
+    return _Turn(calls or "".join(turn.text for turn in said), luck, seed, answer)
 
 
 def transcript(walk: Trajectory, world: World | None = None) -> tuple[Seen, ...]:
@@ -235,6 +204,27 @@ def _replay(
             check_answer(i + 1, turn.action, node.text, seen, where=where, key=node.state_key)
 
 
+def has_tokens(walk: Trajectory) -> bool:
+    """Whether all that a walk's context says has token ids."""
+    return all(step.node.tokens is not None or not step.text for step in walk.context)
+
+
+def turn_from(point: Point) -> Node | None:
+    """The turn of a log that begins at a point: how it was asked for is how a fork there asks."""
+    if point.tree is None or point.mid_node or point.node.kind == "action":
+        return None
+    for node in point.tree.children(point.node):
+        # Draws of forks are no part of the log.
+        if node.kind == "action" and node.keep is None and node.fork is None:
+            return node
+    return None
+
+
+def turn_before(walk: Trajectory) -> str:
+    """The node that stands before the turn in which a walk ends: where that turn begins."""
+    return next((s.node.id for s in reversed(walk.steps) if s.node.kind != "action"), walk.root.id)
+
+
 def need_tokens(walk: Trajectory) -> None:
     """Raise CannotDo where a walk has text without token ids."""
     for step in walk.context:
@@ -242,5 +232,5 @@ def need_tokens(walk: Trajectory) -> None:
             raise CannotDo(
                 "this walk was recorded without token ids",
                 where=f"node {step.node.id[:12]}",
-                hint="import it with --policy to tokenise it, or use a chat policy at a message boundary",
+                hint="fork at the end of a task or an observation, or import it with --policy",
             )

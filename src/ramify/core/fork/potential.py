@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ramify.core.errors import BadInput, CannotDo
 from ramify.core.fork.arm import Job, graded, prepare, recorded_settings, run_jobs
+from ramify.core.fork.grading import need_grader
 from ramify.core.judge import Judge
 from ramify.core.policy.base import Policy, Sampling
 from ramify.core.policy.noise import NoiseKey, stream_of, uniforms
@@ -168,15 +169,23 @@ def action_steps(walk: Trajectory) -> list[tuple[Node, int]]:
 
 
 def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
-    """Probability of every kept action token under the law it was sampled with."""
+    """Probability of every kept action token under the law of ``settings``, 0 where it is not told.
+
+    A recorded log-prob counts where it was taken under that law, of this policy's weights, and of a token
+    that was free: a token that was forced, or drawn given that it is none of some others, leaves no chance
+    that draws may be told by.
+    """
     pieces: list[Floats] = []
     for node, keep in action_steps(walk):
         recorded = None if node.settings is None else Sampling.from_json(node.settings)
-        if node.logprobs is not None and recorded is not None and _law(recorded) == _law(settings):
+        told = node.logprobs is not None and recorded is not None and _law(recorded) == _law(settings)
+        if told and _said_by(node, policy):
+            assert node.logprobs is not None
+            assert recorded is not None
             chance = np.exp(node.logprobs[:keep].astype(np.float64))
-            if recorded.forced or recorded.banned_first or "excluded_first" in node.extra:
-                # Those log-probs are conditional; where nothing follows, nothing is assumed.
-                chance[: max(1, len(recorded.forced))] = 0.0
+            # What is banned or excluded is so of the first free token, the one behind those that are forced.
+            first = bool(recorded.banned_first) or "excluded_first" in node.extra
+            chance[: len(recorded.forced) + first] = 0.0
         elif _law(settings) == _law(Sampling()):
             index = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
             prefix = Trajectory(walk.steps[: index + 1]).tokens
@@ -194,11 +203,27 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
 
 
 def _law(settings: Sampling) -> tuple[object, ...]:
-    return (settings.temperature, settings.top_k, settings.top_p, settings.banned)
+    """What of some settings says how likely a free token is.
+
+    A grammar says which ends of a turn may come when, so under one they belong to it.
+    """
+    grammar = settings.grammar
+    ends = () if grammar is None else (tuple(sorted(settings.stop_ids)), settings.ignore_eos)
+    return (settings.distribution, grammar, ends)
+
+
+def _said_by(node: Node, policy: Policy) -> bool:
+    """Whether a policy's own weights said a node, or nobody knows the weights of either."""
+    if "worker" in node.extra:  # a member of a composed policy: the weights are the member's
+        return True
+    return node.weights == policy.card.weights
 
 
 def token_chances(policy: Policy, walk: Trajectory, settings: Sampling | None = None) -> Floats:
     """Probability of every kept sampled token of a walk under the law it was drawn with, [T].
+
+    That law is all of it: temperature, filters, bans and grammar. 0 where a token was forced, or drawn with
+    others taken out.
 
     Raises:
         CannotDo: the record lacks log-probs under that law, or ``settings`` name another one.
@@ -262,12 +287,20 @@ def plan_sweep(
     only.
 
     Raises:
-        BadInput: nothing to sweep, an unknown ``every``, or a boundary that is not there.
+        BadInput: nothing to sweep, an unknown ``every``, a boundary that is not there, or nobody who grades.
         CannotDo: log-probs that reuse needs are missing.
     """
     tree, walk, steps = _trace(end, draws, every)
-    boundaries = [Point(node, t, tree) for node, keep in steps for t in range(keep)]
-    if at is None:
+    need_grader(score, world, judge, f"node {end.node.id[:12]}")
+    bare = not steps
+    if bare:
+        # Nobody recorded token ids: a turn can be valued where it begins, which is where the messages end.
+        boundaries, reuse = _openings(walk, tree), False
+    else:
+        boundaries = [Point(node, t, tree) for node, keep in steps for t in range(keep)]
+    if at is None and bare:
+        wanted = np.ones(len(boundaries), dtype=np.bool_)
+    elif at is None:
         wanted = np.array([every == "token" or p.keep == 0 for p in boundaries])
     else:
         outside = [b for b in at if not 0 <= b < len(boundaries)]
@@ -277,9 +310,9 @@ def plan_sweep(
                 hint=f"boundaries are 0 to {len(boundaries) - 1}",
             )
         wanted = np.isin(np.arange(len(boundaries)), np.array(sorted(at)))
-    law = settings or recorded_settings(Point(steps[-1][0], 0, tree), walk)
+    law = settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, walk)
     follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
-    if simulator is not None or (world is not None and not world.deterministic):
+    if not bare and (simulator is not None or (world is not None and not world.deterministic)):
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
     stream = stream_of("passage", end.address)
 
@@ -295,7 +328,8 @@ def plan_sweep(
         first_passage(follow, wanted, draws, noise),
         _outcome(tree, walk, score, judge),
         score,
-        _Shared(policy, settings, world, seed, simulator),
+        # One law for every arm: the one under which the chances of the trace's tokens were taken.
+        _Shared(policy, settings if bare else law, world, seed, simulator),
     )
 
 
@@ -412,9 +446,28 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
     walk = end.tree.path(end)
     steps = action_steps(walk)
-    if not steps:
+    if steps and any(step.node.kind == "action" and step.node.tokens is None for step in walk.context):
+        # Token ids of some turns only: their turns are valued alike, where the messages end.
+        steps = [] if every == "turn" else steps
+    if not steps and not _openings(walk, end.tree):
         raise BadInput("this walk holds no sampled action to sweep", where=f"node {end.node.id[:12]}")
+    if not steps and every == "token":
+        raise CannotDo(
+            "this trace was recorded without token ids, so its tokens cannot be swept",
+            where=f"node {end.node.id[:12]}",
+            hint="--every turn sweeps its messages; `tree import --policy` tokenises a log",
+        )
     return end.tree, walk, steps
+
+
+def _openings(walk: Trajectory, tree: Tree) -> list[Point]:
+    """Where the turns of a walk's context begin: the end of what stands before each."""
+    pairs = zip(walk.context, walk.context[1:], strict=False)
+    return [
+        Point(before.node, before.keep, tree)
+        for before, step in pairs
+        if step.node.kind == "action" and before.node.kind != "action"
+    ]
 
 
 def _outcome(tree: Tree, walk: Trajectory, score: str, judge: Judge | None) -> float | None:

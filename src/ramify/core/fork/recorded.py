@@ -36,16 +36,25 @@ def recorded_arm(tree: Tree, fork: str) -> Fork:
     return Fork(tree, record, point, tuple(tree.draws(fork)), diff)
 
 
+def recorded_pair(tree: Tree, control: str, changed: str) -> tuple[Fork, Fork]:
+    """Two recorded arms of one point, the control first.
+
+    Raises:
+        BadInput: no such arm, or arms of different points.
+    """
+    base, other = recorded_arm(tree, control), recorded_arm(tree, changed)
+    if (base.record.node, base.record.token) != (other.record.node, other.record.token):
+        raise BadInput("these arms start at different points", where=f"forks {control[:12]}, {changed[:12]}")
+    return base, other
+
+
 def recorded_effect(tree: Tree, control: str, changed: str, score: str = "success") -> Effect:
     """The effect of a recorded change, from the draws that are on the tree now.
 
     Raises:
         BadInput: no such arm, arms of different points, or fewer than two graded pairs.
     """
-    base, other = recorded_arm(tree, control), recorded_arm(tree, changed)
-    if (base.record.node, base.record.token) != (other.record.node, other.record.token):
-        raise BadInput("these arms start at different points", where=f"forks {control[:12]}, {changed[:12]}")
-    return compare(base, other, score)
+    return compare(*recorded_pair(tree, control, changed), score)
 
 
 def pairs(records: Iterable[ForkRecord]) -> list[Pair]:

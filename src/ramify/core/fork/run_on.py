@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from ramify.core.errors import UserError
 from ramify.core.fork.change import join
@@ -16,6 +16,7 @@ from ramify.core.fork.context import called
 from ramify.core.judge import Judge
 from ramify.core.policy.base import Continuation, Policy, Rendered, Request, Sampling, each_once
 from ramify.core.policy.noise import NoiseKey
+from ramify.core.policy.shown import render_delta
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Draft, Trajectory, node_id
 from ramify.core.tree.score import DrawRecord, Producer, Score
@@ -34,7 +35,8 @@ class Branch:
 
     ``cancelled`` takes it out before its next turn; what it said so far stays, and it never ends. ``called``
     is the message of the turn that the world answers next, where it calls tools. ``said`` counts the tokens
-    of the turn under way.
+    of the turn under way; ``turn_limit`` is what the turn may say in all, where that is not what the settings
+    say, and is recorded with it.
     """
 
     fork: str
@@ -51,6 +53,7 @@ class Branch:
     turns_left: int | None = None
     exclude_first: int | None = None
     max_tokens: int | None = None
+    turn_limit: int | None = None
     said: int = 0
     attempt: str = ""
     cancelled: bool = False
@@ -117,8 +120,10 @@ class _Runner:
     def action(self, writes: _Writes, branch: Branch, said: Continuation, law: Sampling) -> bool:
         """Store a turn; False where it failed and the draw is over."""
         exact = self.policy.card.can("tokens")
+        said, odd = _spelled(said)
         card = said.by.card if said.by else self.policy.card
         extra: Json = {} if branch.exclude_first is None else {"excluded_first": branch.exclude_first}
+        extra |= {} if branch.turn_limit is None else {"turn_limit": branch.turn_limit}
         extra |= {"worker": said.by.name} | said.by.extra if said.by else {}
         node = writes.node(
             Draft(
@@ -142,11 +147,11 @@ class _Runner:
                 finish=said.finish,
                 error=said.error,
                 cost=said.cost,
-                extra=extra | ({"ties": said.ties} if said.ties else {}),
+                extra=extra | ({"ties": said.ties} if said.ties else {}) | odd,
             )
         )
         branch.at, branch.keep = node, None
-        branch.exclude_first = branch.max_tokens = None
+        branch.exclude_first = branch.max_tokens = branch.turn_limit = None
         branch.mid_turn, branch.said = False, 0
         branch.pending += said.text
         branch.called = said.message if said.message and said.message.get("tool_calls") else None
@@ -167,17 +172,19 @@ class _Runner:
 
     def take(self, writes: _Writes, branch: Branch, seen: Observation | Exception) -> bool:
         """Store the world's answer; False where the draw is over."""
+        if not isinstance(seen, Exception):
+            seen = _storable(seen)
         if isinstance(seen, Exception):  # a world that breaks ends its draw, not the run
             branch.at = writes.node(
                 Draft(
                     kind="observation",
                     parent=branch.at,
                     key=self.key(branch, "o"),
-                    error=repr(seen),
+                    error=whole_text(repr(seen)),
                     fork=branch.fork,
                 )
             )
-            self.end(writes, branch, "error", f"world: {seen!r}")
+            self.end(writes, branch, "error", whole_text(f"world: {seen!r}"))
             return False
         branch.messages.append(branch.called or {"role": "assistant", "content": branch.pending})
         branch.pending, branch.complete = "", False
@@ -201,11 +208,14 @@ class _Runner:
     def observe(self, writes: _Writes, branch: Branch, seen: Observation, over: bool) -> None:
         shown = _shown(branch, seen.text)
         exact = self.policy.card.can("tokens")
-        rendered = (
-            self.policy.render(branch.messages, branch.tokens, shown)
+        rendered, approximate = (
+            render_delta(self.policy, branch.messages, branch.tokens, shown)
             if exact and not over
-            else Rendered(token_array([]), seen.text)
+            else (Rendered(token_array([]), seen.text), ())
         )
+        if exact and not over and branch.messages and not len(branch.tokens):
+            # The walk so far has no token ids, so what was rendered is the whole context.
+            rendered = replace(rendered, rewrites=True)
         delta = None if rendered.rewrites or not exact or over else rendered.tokens
         simulator = simulator_of(branch.episode)
         snapshot = branch.episode.snapshot() if self.snapshots and branch.episode and not over else None
@@ -240,8 +250,11 @@ class _Runner:
                     fork=branch.fork,
                     extra={
                         "messages": list(branch.messages),
-                        "reason": "the chat template changed the context",
-                    },
+                        "reason": "the chat template changed the context"
+                        if len(branch.tokens)
+                        else "rendered with the policy's template: the log has no token ids",
+                    }
+                    | ({"token_ids": {"approximate": list(approximate)}} if approximate else {}),
                 )
             )
             branch.tokens = rendered.tokens
@@ -309,7 +322,54 @@ def judge_draws(tree: Tree, judge: Judge, draws: Sequence[DrawRecord]) -> None:
 def _judged(judge: Judge, walk: Trajectory) -> Iterable[Score]:
     verdict = judge.judge(walk)
     if verdict.value is not None:
-        yield Score(walk.leaf.id, judge.score, verdict.value, judge.producer.id, verdict.reason)
+        reason = None if verdict.reason is None else whole_text(verdict.reason)
+        yield Score(walk.leaf.id, judge.score, verdict.value, judge.producer.id, reason)
+
+
+#: What a node says of a text that came with half of a surrogate pair in it, which no text can hold.
+HALVES: Final = "halves of surrogate pairs came with this; each stands as U+FFFD"
+
+
+def _spelled(said: Continuation) -> tuple[Continuation, Json]:
+    """What was said as text that can be kept, and what its node says where that is not as it came."""
+    if _is_whole([said.text, said.message, said.error]):
+        return said, {}
+    message, error = whole_texts(said.message), whole_texts(said.error)
+    return replace(said, text=whole_text(said.text), message=message, error=error), {"mended": HALVES}
+
+
+def _storable(seen: Observation) -> Observation:
+    """An answer of the world as text that can be kept, marked where that is not as it came."""
+    if _is_whole([seen.text, seen.state_key, seen.info]):
+        return seen
+    info = whole_texts(seen.info) | {"mended": HALVES}
+    return replace(seen, text=whole_text(seen.text), state_key=whole_texts(seen.state_key), info=info)
+
+
+def _is_whole(data: Any) -> bool:
+    if isinstance(data, str):
+        return whole_text(data) is data
+    if isinstance(data, dict):
+        return all(_is_whole(key) and _is_whole(value) for key, value in data.items())
+    return all(map(_is_whole, data)) if isinstance(data, (list, tuple)) else True
+
+
+def whole_text(text: str) -> str:
+    """A text with U+FFFD in the place of every half of a surrogate pair; of the same length."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
+
+
+def whole_texts(data: Any) -> Any:
+    """Plain JSON data whose texts are all :func:`whole_text`."""
+    if isinstance(data, str):
+        return whole_text(data)
+    if isinstance(data, dict):
+        return {whole_texts(key): whole_texts(value) for key, value in data.items()}
+    return [whole_texts(item) for item in data] if isinstance(data, (list, tuple)) else data
 
 
 def world_producer(name: str, version: str) -> Producer:

@@ -230,13 +230,7 @@ class Growing:
             point, plan.policy, list(range(first, first + count)), settings=plan.settings, world=plan.world,
             seed=plan.seed, away=plan.away,
         )  # fmt: skip
-        mine = self.claim(job.record.id, address, count)
-        said = turn_tokens(job.plan.walk)
-        for branch in job.branches:
-            if said:
-                # A turn that is partly said keeps its own limit: its law is the recorded turn's.
-                branch.max_tokens = max(plan.settings.max_tokens - said, 1)
-        return job, mine
+        return job, self.claim(job.record.id, address, count)
 
     def kept(self, arm: Fork) -> tuple[DrawRecord, ...]:
         """This call's draws of an arm; others may be on the tree from elsewhere."""
@@ -254,16 +248,6 @@ class Growing:
         ]
         known = plan.tree.score_map(score, ends)
         return [known[leaf] for leaf in ends if leaf in known]
-
-
-def turn_tokens(walk: Trajectory) -> int:
-    """Tokens already said of the turn that a walk ends in; 0 where it ends between turns."""
-    total = 0
-    for step in reversed(walk.steps):
-        if step.node.kind != "action":
-            break
-        total += 0 if step.tokens is None else len(step.tokens)
-    return total
 
 
 def own_turns(walk: Trajectory, fork: str, draw: int) -> list[int]:

@@ -84,7 +84,9 @@ def grow(
         ]  # fmt: skip
         stage = "rollouts" if len(tasks) <= tasks_at_once else f"rollouts {first + 1}-{first + len(block)}"
         arms = run_jobs(jobs, judge=judge, progress=progress, stage=stage, backend=backend)
-        groups += [Group(t, p, (a,)) for t, p, a in zip(block, points, arms, strict=True)]
+        # An earlier call may have drawn more of the same arm; a group holds what this one asked for.
+        kept = [replace(arm, draws=tuple(d for d in arm.draws if d.draw < draws)) for arm in arms]
+        groups += [Group(t, p, (a,)) for t, p, a in zip(block, points, kept, strict=True)]
     return groups
 
 

@@ -40,6 +40,10 @@ class Tasks(Part):
     seed: int = 0
 
 
+#: Settings that came after recipes had digests.
+_LATER = frozenset({"grammar", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"})
+
+
 class Law(Part):
     """How tokens are drawn; the fields of :class:`Sampling` that a recipe sets."""
 
@@ -50,6 +54,16 @@ class Law(Part):
     stop: tuple[str, ...] = ()
     coupling: Literal["inverse", "gumbel"] = "inverse"
     entropy_top_k: int | None = None
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+
+    @model_serializer(mode="wrap")
+    def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
+        # Recipes without these keep the digests that they had before there were any.
+        told: Json = dump(self)
+        return {key: value for key, value in told.items() if key not in _LATER or value is not None}
 
     def sampling(self) -> Sampling:
         """The value object that policies take."""
@@ -71,12 +85,6 @@ class TurnLaw(Law):
             return None if value is None else Grammar.from_json(value).to_json()
         except BadInput as error:
             raise ValueError(error.what) from error
-
-    @model_serializer(mode="wrap")
-    def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
-        # Recipes without a grammar keep the digests that they had before there were any.
-        told: Json = dump(self)
-        return {key: value for key, value in told.items() if key != "grammar" or value is not None}
 
     def sampling(self) -> Sampling:
         """The value object that policies take."""

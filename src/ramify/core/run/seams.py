@@ -151,6 +151,9 @@ def _asked(policy: Any, settings: Any) -> Json:
         facts["gen_ai.request.top_p"] = float(settings.top_p)
     if settings.top_k is not None:
         facts["gen_ai.request.top_k"] = float(settings.top_k)
+    for name in ("presence_penalty", "frequency_penalty"):
+        if (value := getattr(settings, name)) is not None:
+            facts[f"gen_ai.request.{name}"] = float(value)
     return facts
 
 

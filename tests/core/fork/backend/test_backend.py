@@ -131,14 +131,15 @@ def test_ctrl_c_finishes_what_is_under_way_and_a_second_run_draws_the_rest(work,
     with Tree.memory() as tree:
         with pytest.raises(KeyboardInterrupt):
             work.into(tree, processes, stop)
-        (first,) = list(tree.forks())[:1]
-        drawn = [d.draw for d in tree.draws(first.id)]
-        assert 8 <= len(drawn) < work.draws
-        assert drawn == list(range(len(drawn)))
-        assert not tree.stats().draws - sum(len(tree.draws(f.id)) for f in tree.forks())
+        # On a busy machine much may be under way when the key is heard, the end of the first arm too.
+        drawn = [[d.draw for d in tree.draws(fork.id)] for fork in tree.forks()]
+        assert all(one == list(range(len(one))) for one in drawn)
+        count = sum(map(len, drawn))
+        assert count == tree.stats().draws
+        assert 8 <= count < 2 * work.draws
         told = []
         work.into(tree, processes, lambda stage, done, total, **_: told.append((stage, done, total)))
-        assert told[0] == ("rollouts", 0, 2 * work.draws - len(drawn))
+        assert told[0] == ("rollouts", 0, 2 * work.draws - count)
         assert exported(tree) == alone
 
 

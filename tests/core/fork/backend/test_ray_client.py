@@ -23,7 +23,7 @@ from support.exported import exported
 try:
     import_ray()
 except MissingExtra:
-    pytest.skip("Ray is not installed: pip install 'ramify[ray]'", allow_module_level=True)
+    pytest.skip("the extra ray is not installed", allow_module_level=True)
 pytest.importorskip("grpc", reason="Ray's client needs grpcio")
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
     finally:
         head.terminate()
         try:
-            head.wait(20)
+            head.wait(120)
         finally:
             # What Ray began is of its session: nothing of it outlives the test.
             with contextlib.suppress(ProcessLookupError):

@@ -149,7 +149,7 @@ class Worker:
         if unit["format"] != FORMAT:
             raise Mismatch(
                 f"the driver sends units of format {unit['format']}, this worker reads {FORMAT}",
-                hint="install the same ramify on every node",
+                hint="put the same checkout on every node",
             )
         arm = unit["arm"]
         policy, world = self._policy(arm["policy"]), self._world(arm["world"])
@@ -198,7 +198,7 @@ class Worker:
         if world.version != wanted["version"]:
             raise Mismatch(
                 f"a worker has version {world.version} of {spec!r}, the driver {wanted['version']}",
-                hint="install the same ramify on every node",
+                hint="put the same checkout on every node",
             )
         return world
 
