@@ -1,6 +1,8 @@
 """What a run gives back, for tools that behave and tools that do not."""
 
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +23,7 @@ def echo(apis, tools, *, to: str, amount: int = 2) -> dict:
 
 @pytest.fixture(scope="module")
 def sandbox():
-    with Sandbox(Limits(seconds=5)) as made:
+    with Sandbox(Limits(seconds=60)) as made:
         yield made
 
 
@@ -84,13 +86,20 @@ def test_what_the_environment_answers_must_be_json(sandbox):
     assert "TypeError" in result.error
 
 
-def test_the_time_in_which_calls_are_answered_does_not_count():
-    import time
+def test_the_time_in_which_calls_are_answered_does_not_count(monkeypatch):
+    """A clock that a call puts forward by an hour."""
+    late = 0.0
 
-    with Sandbox(Limits(seconds=1)) as small:
-        result = small.run(tool("return apis.a.b()"), "f", {}, lambda *_: time.sleep(1.5))
+    def call(name, arguments):
+        nonlocal late
+        late += 3600.0
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late)
+    monkeypatch.setattr("ramify.core.sandbox.runner.time", clock)
+    with Sandbox(Limits(seconds=60)) as small:
+        result = small.run(tool("return apis.a.b()"), "f", {}, call)
         assert result.ok, result
-        assert result.seconds < 1
+        assert result.seconds < 60
 
 
 def test_an_interrupt_of_the_caller_ends_the_run_and_passes_on(sandbox):
@@ -149,10 +158,11 @@ def test_a_process_that_is_gone_is_replaced():
 
 
 def test_limits_of_calls_and_time():
-    with Sandbox(Limits(seconds=0.3, calls=3)) as small:
+    with Sandbox(Limits(seconds=0.3)) as small:
         looped = small.run(tool("while True: pass"), "f", {})
         assert looped.kind == "timeout"
         assert looped.error == "not done after 0.3 s"
+    with Sandbox(Limits(seconds=60, calls=3)) as small:
         many = small.run(tool("while True: apis.a.b()"), "f", {}, lambda *_: 1)
         assert many.kind == "killed"
         assert "more than 3 calls" in many.error
@@ -160,9 +170,9 @@ def test_limits_of_calls_and_time():
 
 
 def test_a_turn_may_be_shorter_than_all_turns_together():
-    with Sandbox(Limits(seconds=5, turn=0.2)) as small:
+    with Sandbox(Limits(seconds=60, turn=1)) as small:
         slow = small.run(tool("apis.a.b()\nwhile True: pass"), "f", {}, lambda *_: 1)
-        assert (slow.kind, slow.error, slow.calls) == ("timeout", "not done after 0.2 s", 1)
+        assert (slow.kind, slow.error, slow.calls) == ("timeout", "not done after 1 s", 1)
     with pytest.raises(BadInput, match="'turn'"):
         Limits(turn=0)
 

@@ -342,7 +342,7 @@ def test_errors_of_the_server(error, ours):
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
-    with pytest.raises(CannotDo, match=r"ramify\[postgres\]"):
+    with pytest.raises(CannotDo, match=r"pip install 'psycopg\[binary\]>="):
         Tree.open("postgresql://host/db?tree=a")
 
 

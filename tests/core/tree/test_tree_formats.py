@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from core.tree.tree_builders import seen, small, step, trees
-from ramify.core.errors import BadInput, CannotDo, DrawConflict, TreeVersion, UnknownNode
+from ramify.core.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
 from ramify.core.tree.formats import Native, OpenAIChat, reader_for
@@ -241,8 +241,10 @@ def test_openai_chat_with_tools(tmp_path):
     assert "look" in action.text
     assert seen_.text == "dark\ncold"
     policy = ScriptedPolicy.from_replies(["ab"])
-    with pytest.raises(CannotDo, match="tool call"):
-        tree.load(OpenAIChat(policy).read(file))
+    tree.load(OpenAIChat(policy).read(file))
+    turn = next(node for node in tree.walk() if node.kind == "action" and node.tokens is not None)
+    np.testing.assert_array_equal(turn.tokens, policy.encode(turn.text))
+    assert turn.extra["token_ids"]["calls"] == "generic"
 
 
 def test_openai_chat_tokenised(tmp_path):

@@ -42,7 +42,7 @@ def test_an_import_says_what_was_read_skipped_lost_and_redacted(tmp_path, source
     with Tree.open(tmp_path / "a.db", "r") as tree:
         assert all(SECRET not in node.text for node in tree.walk())
         said_next = next(one for one in said.splitlines() if one.startswith("next"))
-        assert tree.node(said_next.split()[6]).kind == "action"
+        assert tree.node(said_next.split()[6]).kind == "task"  # where the first turn begins
 
 
 def test_an_import_as_json(tmp_path, source):

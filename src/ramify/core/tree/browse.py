@@ -137,7 +137,8 @@ def _forks(db: Database) -> dict[int, int]:
     sql = """
     WITH RECURSIVE up(arm, row, parent) AS (
         SELECT f.row, n.row, n.parent FROM forks f JOIN nodes n ON n.row = f.node
-        UNION ALL SELECT up.arm, n.row, n.parent FROM up JOIN nodes n ON n.row = up.parent
+        UNION ALL SELECT up.arm, n.row, n.parent FROM up
+        JOIN nodes n ON n.row = up.parent AND n.row < up.row
     ) SELECT row, count(*) FROM up WHERE parent IS NULL GROUP BY row
     """
     return dict(db.rows(sql))

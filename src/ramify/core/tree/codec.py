@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, TreeDamaged
 from ramify.core.policy.base import Cost
 from ramify.core.policy.noise import NoiseKey
 from ramify.core.tree.database import Row
@@ -36,16 +36,28 @@ _FINISHES: Final = frozenset({None, *get_args(Finish)})
 #: Log-probs of one draw done in two batches may differ by rounding; this much is the same draw.
 SAME: Final = 1e-4
 
+#: How deep the JSON of a node may nest: as deep as an export of the tree is read.
+DEEPEST: Final = 400
+#: Bytes that one node may take: SQLite holds no more in a row.
+LARGEST: Final = 1_000_000_000
+
 _parse = json.JSONDecoder().raw_decode
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def dumps(value: Any, where: str) -> str:
-    """Compact JSON; what JSON cannot say is refused."""
+    """Compact JSON; what JSON cannot say, or nests too deep to be read again, is refused."""
     try:
-        return _plain(value)
+        text = _plain(value)
     except (TypeError, ValueError) as error:
         raise BadInput(f"not plain JSON data: {error}", where=where) from error
+    except RecursionError as error:
+        raise BadInput(f"the data nest deeper than {DEEPEST} levels", where=where) from error
+    if text.count("[") + text.count("{") > DEEPEST:
+        from ramify.core.tree.formats.json_guard import shallow
+
+        shallow(text.encode("utf-8", "replace"), where, DEEPEST)
+    return text
 
 
 def _ints(name: str, values: Any, where: str) -> NDArray[np.int32]:
@@ -130,6 +142,10 @@ def _choices(draft: Draft, where: str) -> None:
         raise BadInput(f"{name} is {getattr(draft, name)!r}, which is not known", where=where)
     if not isinstance(draft.text, str):
         raise BadInput(f"text is a {type(draft.text).__name__}, not a string", where=where)
+    for name in ("tools", "tool_spans"):
+        # Logs hold all sorts of things there; what readers of a tree cannot use would count as damage later.
+        if not isinstance(draft.extra.get(name), (list, dict, type(None))):
+            raise BadInput(f"{name} is a {type(draft.extra[name]).__name__}, not a list", where=where)
 
 
 def content(draft: Draft, where: str) -> Row:
@@ -143,7 +159,7 @@ def content(draft: Draft, where: str) -> Row:
     floats = _floats(draft, None if tokens is None else len(tokens) // 4, where)
     noise, cost = draft.noise, draft.cost
     spent = {name: value for name in _COSTS if (value := getattr(cost, name)) is not None}
-    return (
+    body = (
         draft.text,
         tokens,
         offsets,
@@ -161,6 +177,31 @@ def content(draft: Draft, where: str) -> Row:
         dumps(spent, where) if spent else None,
         dumps(draft.extra, where) if draft.extra else None,
     )
+    _fits(body, where)
+    return body
+
+
+def _fits(body: Row, where: str) -> None:
+    """Refuse what no row holds, before it is handed over; characters may take up to four bytes each."""
+    sizes = [len(one) for one in body if isinstance(one, (str, bytes))]
+    if sum(sizes) * 4 <= LARGEST:
+        return
+    size = sum(
+        len(one) if isinstance(one, bytes) else _utf8(one) for one in body if isinstance(one, (str, bytes))
+    )
+    if size > LARGEST:
+        raise BadInput(
+            f"this node takes {size:,} bytes; a tree holds {LARGEST:,} in one node",
+            where=where,
+            hint="split it into several nodes, or keep it in a file of its own and record its path",
+        )
+
+
+def _utf8(text: str) -> int:
+    """Bytes of a text in UTF-8, without making a copy of all of it."""
+    return sum(
+        len(text[at : at + 1_000_000].encode("utf-8", "replace")) for at in range(0, len(text), 1_000_000)
+    )
 
 
 def row_of(place: Row, body: Row, snapshot: bytes | None, created: float) -> Row:
@@ -177,10 +218,28 @@ def _json(text: str | None) -> Any:
 
 
 def decode(row: Row) -> Node:
-    """The node of a row selected by :data:`SELECT`."""
+    """The node of a row selected by :data:`SELECT`.
+
+    Raises:
+        TreeDamaged: the row is not as any tree writes it.
+    """
+    try:
+        return _decoded(row)
+    except (TypeError, ValueError, AttributeError, LookupError, RecursionError) as error:
+        id_ = row[1].hex() if isinstance(row[1], bytes) else str(row[1])
+        raise TreeDamaged(
+            f"this tree is damaged: a node cannot be read: {error}"[:200],
+            where=f"row {row[0]} of nodes, node {id_[:12]}",
+            hint="restore a copy, or import its last export; `ramify tree verify` lists what is damaged",
+        ) from error
+
+
+def _decoded(row: Row) -> Node:
     (_, id_, parent, keep, kind, key, depth, text, tokens, offsets, logprobs, logprobs_t1, ref_logprobs,
      entropy, message, state_key, snapshot, policy, weights, settings, noise, fork, origin, finish, error,
      cost, created, extra) = row  # fmt: skip
+    if kind not in _KINDS or not isinstance(text, str):
+        raise ValueError(f"a node of kind {str(kind)[:20]!r}")
     return Node(
         id=id_.hex(),
         kind=kind,
@@ -216,7 +275,8 @@ def _same(name: str, old: Any, new: Any) -> bool:
     if old == new:
         return True
     if old is None or new is None:
-        return False
+        # Where tokens end is known from text and ids; an older writing may not have looked.
+        return name == "offsets"
     if name in FLOATS:
         a, b = np.frombuffer(old, "<f4"), np.frombuffer(new, "<f4")
         return len(a) == len(b) and bool(np.allclose(a, b, rtol=SAME, atol=SAME))

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Self, final
@@ -25,6 +25,7 @@ from ramify.core.tree.formats.parquet import is_parquet
 from ramify.core.tree.formats.redact import Redactor, redacted
 from ramify.core.tree.formats.rows import SEEN, Occurrences, Start, read_items
 from ramify.core.tree.load import Loaded, Loader, Noted
+from ramify.core.tree.node import Draft
 
 _STAGE: Final = "import (MB)"
 _PRINT: Final = 65536
@@ -73,6 +74,65 @@ def import_file(
         return found
 
 
+def import_folder(
+    db: Database,
+    files: Iterable[tuple[Path, Reader | str]],
+    *,
+    strict: bool = False,
+    redactor: Redactor | None = None,
+    progress: Progress = silent,
+) -> Loaded:
+    """Read files into a tree, each by its own reader; one without a reader (a text says why) is skipped.
+
+    A file of which nothing can be read is skipped as well, with the reason, and the next one follows. Where
+    ``strict``, the first that is skipped is an error and nothing is written. ``Loaded.files`` counts the
+    files that were read, by format. The tree's own file may lie among them.
+
+    Raises:
+        BadInput: no file can be read, or where ``strict`` one of them.
+        KeyboardInterrupt: Ctrl-C; the same import goes on from there.
+    """
+    own = {Path(f"{db.path.resolve()}{end}") for end in ("", "-wal", "-shm")} if db.path else set[Path]()
+    listed = ((path, reader) for path, reader in files if path.resolve() not in own)
+    if strict:
+        return _strictly(db, list(listed), redactor, progress)
+    whole = Loaded()
+    for path, reader in listed:
+        try:
+            if isinstance(reader, str):
+                raise BadInput(reader, where=str(path))
+            found = import_file(db, path, reader, redactor=redactor, progress=progress)
+        except BadInput as error:
+            whole.note(Remark("skipped", error.what, error.where or str(path)))
+            continue
+        assert not isinstance(reader, str)
+        whole.files[reader.name] = whole.files.get(reader.name, 0) + 1
+        whole.add(found)
+    if not whole.files:
+        skipped = next(iter(whole.remarks), None)
+        what = "the folder has no files" if skipped is None else skipped.what
+        where = next(iter(skipped.places), None) if skipped is not None else None
+        raise BadInput(what, where=where, hint="nothing was imported")
+    whole.remarks.sort(key=lambda noted: (noted.kind != "skipped", -noted.count))
+    return whole
+
+
+def _strictly(
+    db: Database, files: Sequence[tuple[Path, Reader | str]], redactor: Redactor | None, progress: Progress
+) -> Loaded:
+    """All files in one transaction."""
+    for path, reader in files:
+        if isinstance(reader, str):
+            raise BadInput(reader, where=str(path))
+    known = [(path, reader) for path, reader in files if not isinstance(reader, str)]
+    records = (one for path, reader in known for one in _records(path, reader, redactor, None))
+    with db.transaction():
+        found = Loader(db, strict=True).load(_watched(records, progress))
+    for _, reader in known:
+        found.files[reader.name] = found.files.get(reader.name, 0) + 1
+    return found
+
+
 def _records(
     path: Path, reader: Reader, redactor: Redactor | None, point: Checkpoint | None
 ) -> Iterator[Record]:
@@ -83,7 +143,21 @@ def _records(
         found = reader.read(path)
     for what in getattr(reader, "lacks", ()):
         yield Remark("lost", f"{what}: the format records none")
+    found = found if reader.name == "native" else _offered(found)
     yield from found if redactor is None or reader.name == "native" else redacted(found, redactor)
+
+
+def _offered(records: Iterator[Record]) -> Iterator[Record]:
+    """Records, and a remark for each walk that calls tools whose definitions the file does not have."""
+    offered = True
+    for record in records:
+        if isinstance(record, Draft):
+            if record.parent is None:
+                offered = bool(record.extra.get("tools"))
+            elif not offered and (record.message or {}).get("tool_calls"):
+                offered = True
+                yield Remark("lost", "tool definitions: the file has calls of tools without them")
+        yield record
 
 
 def _watched(records: Iterator[Record], progress: Progress) -> Iterator[Record]:

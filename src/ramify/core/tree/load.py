@@ -50,7 +50,8 @@ class Noted:
 class Loaded:
     """What a copy read and what was new; ``renumbered`` ordinals were taken by other events here.
 
-    ``remarks`` say what was not copied and why, the most frequent first.
+    ``remarks`` say what was not copied and why, the most frequent first. ``files``: how many of each format
+    were read, where a folder was.
     """
 
     read: dict[str, int] = field(default_factory=dict)
@@ -60,6 +61,18 @@ class Loaded:
     draws: int = 0
     renumbered: int = 0
     remarks: list[Noted] = field(default_factory=list)
+    files: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: Loaded) -> None:
+        """Count what another copy did."""
+        for name, count in other.read.items():
+            self.read[name] = self.read.get(name, 0) + count
+        for name in ("nodes", "scores", "forks", "draws", "renumbered"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for noted in other.remarks:
+            self.note(Remark(noted.kind, noted.what, None, noted.count - len(noted.places)))
+            for place in noted.places:
+                self.note(Remark(noted.kind, noted.what, place))
 
     def note(self, remark: Remark) -> None:
         """Count a remark."""

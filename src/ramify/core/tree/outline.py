@@ -182,7 +182,7 @@ def outline(db: Database, options: Options) -> Outline:
         BadInput: no live score has the name asked for.
     """
     start = None if options.under is None else row_number(db, options.under)
-    shape, score = _shape(db, options)
+    shape, score = shape_of(db, options)
     first = -1 if start is None else int(np.searchsorted(shape.rows, start))
     places = _places(shape, first, options)
     whole = shape.children(-1) if first < 0 else np.array([first])
@@ -191,13 +191,14 @@ def outline(db: Database, options: Options) -> Outline:
 
 def roots(db: Database, options: Options) -> Outline:
     """A line for each task, with what grows from it; ``lines`` of them at most."""
-    shape, score = _shape(db, options)
+    shape, score = shape_of(db, options)
     places: list[_Place] = [("", int(index), None) for index in shape.children(-1)[: options.lines]]
     whole = shape.children(-1)
     return _drawn(db, shape, places, score, len(whole), whole)
 
 
-def _shape(db: Database, options: Options) -> tuple[Shape, str | None]:
+def shape_of(db: Database, options: Options) -> tuple[Shape, str | None]:
+    """The shape of a tree with the sums of a score, and the score's name."""
     names = score_names(db)
     if options.score is not None and options.score not in names:
         known = ", ".join(names) or "none"

@@ -79,7 +79,7 @@ def _settle(db: PostgresDatabase) -> None:
         raise TreeVersion(
             f"the tree has schema version {version}; this build reads 1 to {VERSION}",
             where=db.where,
-            hint="install a newer ramify",
+            hint="read it with the newer version that wrote it",
         )
     made_on = db.scalar("SELECT value FROM meta WHERE key = 'cluster'")
     moved = bool(cluster and made_on and cluster != made_on)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import quote
 
-from ramify.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
+from ramify.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeDamaged, TreeError, TreeVersion
 from ramify.core.tree.address import is_address
 from ramify.core.tree.database import BUSY_SECONDS, Mode, Row, T
 from ramify.core.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl, insert_sql
@@ -43,6 +43,18 @@ def translate(error: sqlite3.Error, path: Path | None) -> TreeError:
     where = str(path) if path else "in memory"
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
+    if primary == sqlite3.SQLITE_TOOBIG:
+        return TreeError(
+            "a text or array is larger than a tree holds in one place (1 GB); nothing was recorded",
+            where=where,
+            hint="split it into several nodes, or keep it in a file of its own and record its path",
+        )
+    if str(error).startswith("Could not decode"):
+        return TreeDamaged(
+            f"this tree is damaged: {str(error).partition(' with text')[0].lower()}",
+            where=where,
+            hint="restore a copy, or import its last export; `ramify tree verify` lists what is damaged",
+        )
     if primary in _BUSY:
         return TreeBusy(
             f"another process has been writing to this tree for {BUSY_SECONDS:g} s",
@@ -77,8 +89,18 @@ def translated(path: Path | None) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except UnicodeDecodeError as error:
+        # SQLite's own words, such as a column's name in a damaged schema.
+        raise TreeDamaged(
+            f"this tree is damaged: what it says of itself is not UTF-8: {error.reason}",
+            where=str(path) if path else "in memory",
+            hint="restore a copy, or import its last export",
+        ) from error
     except UnicodeEncodeError as error:
         raise BadInput(f"a text is not valid Unicode: {error}") from error
+    except OverflowError as error:
+        # What Python cannot even hand over: more than 2 GB, or a whole number beyond 64 bits.
+        raise BadInput(f"a value is larger than a tree holds in one place: {error}") from error
 
 
 @final
@@ -287,7 +309,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> int:
         raise TreeVersion(
             f"the tree has schema version {version}; this build reads 1 to {VERSION}",
             where=str(path),
-            hint="install a newer ramify",
+            hint="read it with the newer version that wrote it",
         )
     connection.execute("SELECT max(row) FROM nodes").fetchone()
     return version

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
+import numpy as np
+
 from ramify.core.tree.database import Database
+from ramify.core.tree.outline import Shape
+from ramify.core.types import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,37 @@ class TreeStats:
     max_depth: int
     bytes: int
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class OriginLine:
+    """What a tree holds of one origin: where its tasks come from, as logs say (empty: they say nothing).
+
+    ``mean`` is the mean of a score over what grows from them, of ``scored`` real ones; None where none is.
+    """
+
+    origin: Json
+    tasks: int
+    leaves: int
+    mean: float | None
+    scored: int
+
+
+def origin_lines(db: Database, shape: Shape) -> tuple[OriginLine, ...]:
+    """A line for each origin, in order of writing."""
+    places: dict[str, list[int]] = {}
+    texts: dict[int, str | None] = dict(db.rows("SELECT row, extra FROM nodes WHERE parent IS NULL"))
+    for index in shape.children(-1).tolist():
+        extra = json.loads(texts[int(shape.rows[index])] or "{}")
+        origin = extra.get("origin")
+        origin = origin if isinstance(origin, dict) else {}
+        places.setdefault(json.dumps(origin, sort_keys=True), []).append(index)
+    found = []
+    for origin, indices in places.items():
+        at = np.array(indices, dtype=np.int64)
+        mean, scored = shape.mean(at)
+        found.append(OriginLine(json.loads(origin), len(at), int(shape.leaves[at].sum()), mean, scored))
+    return tuple(found)
 
 
 def _counts(db: Database, sql: str) -> dict[str, int]:

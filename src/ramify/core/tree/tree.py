@@ -9,23 +9,24 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Self, final
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, TreeDamaged
 from ramify.core.policy.base import Policy
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree import arms, scoring, walks
 from ramify.core.tree.codec import decode
+from ramify.core.tree.damage import blamed
 from ramify.core.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.formats.base import Reader, Record
 from ramify.core.tree.formats.redact import Redactor
-from ramify.core.tree.importing import import_file
+from ramify.core.tree.importing import import_file, import_folder
 from ramify.core.tree.insert import Entry, insert, put_blob
 from ramify.core.tree.load import Loaded, Loader, records
 from ramify.core.tree.node import Draft, Node, Point, Trajectory
-from ramify.core.tree.outline import Options, Outline, outline, roots
+from ramify.core.tree.outline import Options, Outline, outline, roots, shape_of
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
 from ramify.core.tree.sqlite import open_memory
-from ramify.core.tree.stats import TreeStats, tree_stats
+from ramify.core.tree.stats import OriginLine, TreeStats, origin_lines, tree_stats
 from ramify.core.tree.verify import verify
 
 
@@ -81,7 +82,16 @@ class Tree:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            damage = self.damage_behind(error) if isinstance(error, Exception) else None
+        finally:
+            self.close()
+        if damage is not None:
+            raise damage from error
+
+    def damage_behind(self, error: Exception) -> TreeDamaged | None:
+        """The file's damage that explains an error nobody raised on purpose; None where none does."""
+        return blamed(error, self._db)
 
     # Nodes
 
@@ -324,6 +334,25 @@ class Tree:
         """Read a file of any size into this tree; :func:`ramify.core.tree.importing.import_file` says how."""
         return import_file(self._db, path, reader, strict=strict, redactor=redactor, progress=progress)
 
+    def read_folder(
+        self,
+        folder: Path,
+        name: str | None = None,
+        policy: Policy | None = None,
+        *,
+        strict: bool = False,
+        redactor: Redactor | None = None,
+        progress: Progress = silent,
+    ) -> Loaded:
+        """Read every file of a folder by its own format, or by the named one; what is skipped is named.
+
+        ``policy`` tokenises texts; see :func:`ramify.core.tree.importing.import_folder`.
+        """
+        from ramify.core.tree.formats import folder_files
+
+        files = folder_files(folder, name, policy, redactor)
+        return import_folder(self._db, files, strict=strict, redactor=redactor, progress=progress)
+
     def merge(self, other: Tree) -> Loaded:
         """Copy another tree into this one; see :meth:`load`."""
         return self.load(other.records())
@@ -331,6 +360,14 @@ class Tree:
     def stats(self) -> TreeStats:
         """Counts of nodes, tokens, policies, forks, draws, scores and bytes."""
         return tree_stats(self._db)
+
+    def origins(self, score: str | None = None) -> tuple[OriginLine, ...]:
+        """What it holds of each origin: equal prompts of different models, tools or runs are never mixed.
+
+        Raises: BadInput where no live score has the name asked for; by default the usual one is meaned.
+        """
+        shape, _ = shape_of(self._db, Options(score=score))
+        return origin_lines(self._db, shape)
 
     def outline(self, options: Options | None = None) -> Outline:
         """The tree as lines to draw: forks indented, chains flat, many siblings counted."""

@@ -13,6 +13,7 @@ from ramify.core.errors import NotATree
 from ramify.core.policy.base import Policy
 from ramify.core.tree import recheck
 from ramify.core.tree.codec import FLOATS, INTS, JSONS
+from ramify.core.tree.damage import misfits
 from ramify.core.tree.database import Database, Row
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.node import node_id
@@ -30,15 +31,22 @@ def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redra
     """Findings of structure always, and of what the policies can derive again."""
     try:
         damaged = [Finding("error", None, None, *found) for found in db.damage()]
+        if not damaged:
+            other = (f"{what} ({where})" for what, where in misfits(db))
+            damaged = [Finding("error", None, None, what, "a fault of the storage") for what in other]
     except NotATree as error:
         damaged = [Finding("error", None, None, error.what, "the file was cut or overwritten")]
     yield from damaged
     if damaged:
         return
-    yield from _nodes(db)
-    yield from _blobs(db)
-    yield from _scores(db)
-    yield from _arms(db)
+    try:
+        yield from _nodes(db)
+        yield from _blobs(db)
+        yield from _scores(db)
+        yield from _arms(db)
+    except NotATree as error:
+        yield Finding("error", None, None, error.what, "a fault of the storage")
+        return
     if policies:
         yield from recheck.recheck(db, policies, tolerance, redraw)
 

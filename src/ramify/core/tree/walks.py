@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Final
 
-from ramify.core.errors import BadInput, BadPoint, UnknownNode
+from ramify.core.errors import BadInput, BadPoint, TreeDamaged, UnknownNode
 from ramify.core.tree.codec import SELECT, decode
 from ramify.core.tree.database import Database, Row
 from ramify.core.tree.node import Node, Point, Step, Trajectory
@@ -22,7 +22,7 @@ _UP: Final = f"""
 WITH RECURSIVE up(row, parent, keep) AS (
     SELECT row, parent, keep FROM nodes WHERE row = ?
     UNION ALL
-    SELECT n.row, n.parent, n.keep FROM up JOIN nodes n ON n.row = up.parent
+    SELECT n.row, n.parent, n.keep FROM up JOIN nodes n ON n.row = up.parent AND n.row < up.row
 )
 SELECT {SELECT} FROM up JOIN nodes n ON n.row = up.row
 """
@@ -31,11 +31,13 @@ _UP_MANY: Final = """
 WITH RECURSIVE up(row, parent, keep) AS (
     SELECT row, parent, keep FROM nodes WHERE row IN (SELECT value FROM json_each(?))
     UNION
-    SELECT n.row, n.parent, n.keep FROM up JOIN nodes n ON n.row = up.parent
+    SELECT n.row, n.parent, n.keep FROM up JOIN nodes n ON n.row = up.parent AND n.row < up.row
 )
 SELECT row, parent, keep FROM up
 """
-_BELOW: Final = "SELECT parent, row FROM nodes WHERE row <= ? AND parent IN ({keys}) ORDER BY row DESC"
+_BELOW: Final = (
+    "SELECT parent, row FROM nodes WHERE row <= ? AND parent < row AND parent IN ({keys}) ORDER BY row DESC"
+)
 _LEAF: Final = "NOT EXISTS (SELECT 1 FROM nodes c WHERE c.parent = n.row AND c.row <= ?)"
 
 
@@ -135,6 +137,8 @@ def path(db: Database, end: Point) -> Trajectory:
     nodes = [decode(found) for found in db.rows(_UP, (row,))]
     # The rows come leaf first in practice, which SQL does not promise.
     nodes.sort(key=lambda node: node.depth)
+    if not nodes or nodes[0].parent is not None:
+        raise _broken(db, end.node.id)
     keeps = [*(node.keep for node in nodes[1:]), end.token]
     return Trajectory(tuple(map(Step, nodes, keeps)))
 
@@ -152,10 +156,20 @@ def paths(db: Database, ids: Sequence[str], tokens: Sequence[int | None]) -> lis
         current: int | None = row
         keep = token
         while current is not None:
+            if current not in nodes:
+                raise _broken(db, steps[0].node.id if steps else "")
             steps.append(Step(nodes[current], keep))
             current, keep = tree[current]
         walks.append(Trajectory(tuple(reversed(steps))))
     return walks
+
+
+def _broken(db: Database, node: str) -> TreeDamaged:
+    return TreeDamaged(
+        "this tree is damaged: a walk does not lead to a task",
+        where=f"{db.where}, node {node[:12]}",
+        hint="restore a copy, or import its last export; `ramify tree verify` lists what is damaged",
+    )
 
 
 def present(db: Database, ids: Iterable[str]) -> set[str]:
@@ -273,8 +287,8 @@ def descendants(db: Database, start: int) -> int:
     """How many nodes lie below one."""
     below = """
     WITH RECURSIVE down(row) AS (
-        SELECT row FROM nodes WHERE parent = ?
-        UNION ALL SELECT n.row FROM down JOIN nodes n ON n.parent = down.row
+        SELECT row FROM nodes WHERE parent = ? AND row > parent
+        UNION ALL SELECT n.row FROM down JOIN nodes n ON n.parent = down.row AND n.row > down.row
     ) SELECT count(*) FROM down
     """
     return int(db.scalar(below, (start,)))

@@ -217,7 +217,9 @@ class GameWorld(Generic[S]):
     @property
     def name(self) -> str:
         """The specification that opens this world."""
-        return f"{self.family.name}?{self.options}" if self.options else self.family.name
+        # A slip that no option names belongs to the name too: it says which world this is.
+        options = self.options or (f"slip={self.slip:g}" if self.slip else "")
+        return f"{self.family.name}?{options}" if options else self.family.name
 
     @property
     def version(self) -> str:

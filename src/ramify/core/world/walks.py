@@ -10,6 +10,7 @@ from ramify.core.errors import BadInput
 from ramify.core.plain import canonical
 from ramify.core.thoughts import without_thoughts
 from ramify.core.tree.node import Step, Trajectory
+from ramify.core.tree.turn import PENDING, last_said
 from ramify.core.types import Json, Message
 from ramify.core.world.base import Task, World
 from ramify.core.world.environment import DOMAINS, Brief, DomainName, Environment, EnvTrajectory, Turn
@@ -53,6 +54,9 @@ class _Reader:
                 if self.said and _whole(self.said[-1]):
                     self.act()
                 self.said.append(step)
+            elif step.node.kind == "rewrite" and step.node.extra.get(PENDING):
+                # It carries the beginning of the turn that is open here.
+                self.said.append(step)
             elif step.node.kind in ("observation", "verdict"):
                 self.act()
             if step.node.error is not None:
@@ -77,7 +81,7 @@ class _Reader:
         if calls:
             self.open = calls
             return
-        text = "".join(step.text for step in said)
+        text = "".join(turn.text for turn in last_said(Trajectory(tuple(said))))
         if message is not None and isinstance(message.get("content"), str):
             text = message["content"]
         action = self.world.said(text) if isinstance(self.world, Reads) else without_thoughts(text)
@@ -228,7 +232,8 @@ def _brief(extra: Json, text: str, message: Message | None, world: World | None)
 
 def _whole(step: Step) -> bool:
     """Whether a step is a turn of its own and not the beginning of one that a fork went on with."""
-    return step.keep is None and (step.node.finish == "stop" or step.node.message is not None)
+    said = step.node.kind == "action" and step.keep is None
+    return said and (step.node.finish == "stop" or step.node.message is not None)
 
 
 def _tools(step: Step) -> bool:

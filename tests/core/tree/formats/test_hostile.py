@@ -15,6 +15,7 @@ import pytest
 
 from ramify.core.errors import BadInput
 from ramify.core.tree import Tree
+from ramify.core.tree.codec import DEEPEST
 from ramify.core.tree.formats import Head, readers
 from ramify.core.tree.formats import reader_for as named
 from ramify.core.tree.formats.archive import open_zip
@@ -161,7 +162,7 @@ def test_records_of_an_export_are_checked_field_by_field(record, change, tmp_pat
 
 def test_an_export_that_nests_as_deep_as_a_tree_may_is_read(tmp_path):
     file, deep = tmp_path / "tree.jsonl", {"a": 1}
-    for _ in range(500):
+    for _ in range(DEEPEST - 2):
         deep = {"a": deep}
     lines = export()
     node = next(line for line in lines if line.get("record") == "node")

@@ -242,3 +242,21 @@ def test_no_damage_to_an_archive_is_more_than_bad_input(tmp_path, name):
             refused.append(str(error.where))
     assert all(str(file) in where for where in refused)
     assert len(refused) < 120
+
+
+def test_values_of_metrics_and_totals_of_usage_are_kept(tmp_path):
+    """What the log says of all samples together stands with the end of each walk."""
+    body = json.loads(gzip.decompress((Path(__file__).parent / "fixtures" / "inspect.json.gz").read_bytes()))
+    usage = {"mockllm/model": {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}}
+    body["stats"] = {**(body.get("stats") or {}), "model_usage": usage}
+    metrics = {"accuracy": {"name": "accuracy", "value": 0.25}, "stderr": {"name": "stderr", "value": 0.125}}
+    body["results"] = {"scores": [{"name": "match", "scorer": "match", "metrics": metrics}]}
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps(body))
+    with Tree.memory() as tree:
+        tree.load(reader_for(file, "inspect").read(file))
+        told = [node.extra["line"]["eval"] for node in tree.leaves() if "line" in node.extra]
+    assert told
+    for one in told:
+        assert one["metrics"] == {"match/accuracy": 0.25, "match/stderr": 0.125}
+        assert one["model_usage"] == usage

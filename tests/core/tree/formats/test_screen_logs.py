@@ -15,7 +15,7 @@ import pytest
 
 from ramify.core.errors import BadInput
 from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
+from ramify.core.tree.formats import folder_files, reader_for
 from ramify.core.tree.formats.androidworld import AndroidWorld
 from ramify.core.tree.formats.osworld import OSWorld
 from ramify.core.tree.formats.pickled import number, unpickled
@@ -83,7 +83,8 @@ def test_androidworld_episodes_become_walks_without_androidworld(element, tmp_pa
     dumped(tmp_path / "Wifi_0.pkl.gz", [t3a(element)])
     for name in ("android_world", "android_world.env", MODULE):
         monkeypatch.delitem(sys.modules, name)
-    (walk,) = walk_of(reader_for(tmp_path), tmp_path)
+    file = tmp_path / "Wifi_0.pkl.gz"
+    (walk,) = walk_of(reader_for(file), file)
     found = trajectory_of(walk)
     first = "0 Switch text WiFi clickable\n2 ImageButton desc Back clickable"
     assert (found.source, found.domain, found.brief.task_description) == (
@@ -187,7 +188,8 @@ def test_osworld_runs_become_walks(tmp_path):
     (plain / "task.json").write_text('{"instruction": "Look"}')
     walks = {
         walk.root.extra["line"]["example"]: trajectory_of(walk)
-        for walk in walk_of(reader_for(tmp_path), tmp_path)
+        for file, reader in folder_files(tmp_path)
+        for walk in walk_of(reader, file)
     }
     first = walks["ex1"]
     assert (first.domain, first.brief.task_description, first.extra["reward"]) == ("desktop", "Save it", 1.0)
@@ -215,3 +217,4 @@ def test_osworld_without_trees_says_what_to_record(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="no format"):
         reader_for(tmp_path / "empty")
+    assert reader_for(folder).name == "osworld"

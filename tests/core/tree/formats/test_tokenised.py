@@ -8,7 +8,6 @@ import sqlite3
 import numpy as np
 import pytest
 
-from ramify.core.errors import CannotDo
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree import Tree
 from ramify.core.tree.formats import reader_for
@@ -121,7 +120,7 @@ def test_a_store_of_messages(tmp_path, expected):
 
 
 @pytest.mark.parametrize("form", ["spans", "runs", "llm"])
-def test_calls_of_tools_are_refused(form, tmp_path):
+def test_calls_of_tools_have_ids_that_say_who_wrote_them(form, tmp_path):
     file = tmp_path / "log.json"
     if form == "spans":
         asks = {
@@ -137,19 +136,27 @@ def test_calls_of_tools_are_refused(form, tmp_path):
         file.write_text(json.dumps(run | {"outputs": {"choices": [{"message": message}]}}))
     else:
         file = unpacked("llm-0.36.db", tmp_path)
-    with Tree.memory() as tree, pytest.raises(CannotDo, match="tool call"):
-        tree.read_file(file, reader_for(file, policy=POLICY))
+    with Tree.memory() as tree:
+        found = tree.read_file(file, reader_for(file, policy=POLICY))
+        assert found.count("skipped") == 0
+        assert list(tree.verify()) == []
+        made = [node for node in tree.walk() if (node.message or {}).get("tool_calls")]
+        assert made
+        for node in made:
+            assert node.extra["token_ids"]["calls"] == "generic"
+            np.testing.assert_array_equal(node.tokens, POLICY.encode(node.text))
+            assert "<tool_call>" in node.text
 
 
 def test_without_a_policy_nothing_is_tokenised():
     walk = TokenWalk(None)
     assert walk.tokenizer is None
-    assert walk.shown(CHAT[:1]) == walk.said(CHAT[1], "x") == walk.goes_on(CHAT[1], {}) == {}
+    assert walk.shown(CHAT[:1]) == walk.said(CHAT[1]) == {}
 
 
 def test_tokens_go_on_from_what_was_said():
     walk = TokenWalk(POLICY)
     walk.shown(CHAT[:1])
-    fields = walk.said(CHAT[1], "x")
+    fields = walk.said(CHAT[1])
     np.testing.assert_array_equal(fields["tokens"], POLICY.encode("hello"))
     assert "text" not in walk.goes_on(CHAT[1], fields)

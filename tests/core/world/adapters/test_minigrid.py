@@ -23,7 +23,7 @@ from ramify.core.types import token_array
 from ramify.core.world import Episode, World, open_world, resume
 from ramify.core.world.open import task_from_json, task_to_json
 
-pytest.importorskip("minigrid", reason="pip install 'ramify[minigrid]'")
+pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
 
 from ramify.core.world.adapters import minigrid as adapter
 from ramify.core.world.adapters.minigrid_bot import Adviser, babyai_bot, bot_plan

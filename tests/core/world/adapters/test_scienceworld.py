@@ -27,7 +27,7 @@ from ramify.core.world.dice import Dice
 from ramify.core.world.open import task_from_json, task_to_json
 
 HERE = find_spec("scienceworld") is not None and shutil.which("java") is not None
-real = pytest.mark.skipif(not HERE, reason="pip install 'ramify[scienceworld]', and Java")
+real = pytest.mark.skipif(not HERE, reason="the extra scienceworld, or Java, is not installed")
 
 
 class Simulator:

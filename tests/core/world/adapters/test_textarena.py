@@ -21,7 +21,7 @@ from ramify.core.tree.tree import Tree
 from ramify.core.world import Episode, World, open_world, resume
 from ramify.core.world.open import task_from_json, task_to_json
 
-pytest.importorskip("textarena", reason="pip install 'ramify[textarena]'")
+pytest.importorskip("textarena", reason="the extra textarena is not installed")
 
 from ramify.core.world.adapters.textarena import addressed
 from ramify.core.world.adapters.textarena_rivals import legal_moves

@@ -93,7 +93,7 @@ def test_no_browser_is_said_plainly(monkeypatch):
     world = open_world("web")
     with pytest.raises(CannotDo, match="no browser at '/nowhere/chromium'") as caught:
         world.brief(world.tasks("train", 1)[0])
-    assert "ramify[web]" in str(caught.value)
+    assert "pip install 'playwright>=" in str(caught.value)
     assert "nowhere" in str(browser.missing())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -90,7 +91,7 @@ def readers(policy: Policy | None = None, redactor: Redactor | None = None) -> t
 def reader_for(
     path: Path, name: str | None = None, policy: Policy | None = None, redactor: Redactor | None = None
 ) -> Reader:
-    """The reader of a named format, or of the one that a file, or a folder of files, looks like.
+    """The reader of a named format, or of the one that a file, or a folder that is one item, looks like.
 
     Raises:
         BadInput: no such file or format, or none that fits.
@@ -104,14 +105,57 @@ def reader_for(
         raise BadInput(f"no format {name!r}", hint=f"formats: {names}")
     if path.is_dir():
         for reader in known:
-            if isinstance(reader, FolderReader) and reader.fits(path):
+            if isinstance(reader, FolderReader) and reader.unit(path) is not None:
                 return reader
-        raise BadInput("the folder has no format that is known", where=str(path), hint=f"formats: {names}")
+        raise BadInput(
+            "the folder has no format of its own", where=str(path), hint="Tree.read_folder reads its files"
+        )
     head = Head.of(path)
     for reader in known:
         if reader.sniff(head):
             return reader
     raise BadInput("the file has no format that is known", where=str(path), hint=f"formats: {names}")
+
+
+def folder_files(
+    folder: Path, name: str | None = None, policy: Policy | None = None, redactor: Redactor | None = None
+) -> Iterator[tuple[Path, Reader | str]]:
+    """The files of a folder and of those inside it, by name, each with its reader or why there is none.
+
+    Hidden files are passed over. Of a folder that is itself one item (an episode with its screens), only the
+    file that stands for it is given.
+
+    Raises:
+        BadInput: no such format.
+    """
+    known = readers(policy, redactor)
+    if name is not None:
+        known = (reader_for(folder, name, policy, redactor),)
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop(0)
+        units = [(one, r) for r in known if isinstance(r, FolderReader) and (one := r.unit(place))]
+        if units:
+            yield units[0]
+            continue
+        inside = sorted(one for one in place.iterdir() if not one.name.startswith("."))
+        waiting = [one for one in inside if one.is_dir()] + waiting
+        for file in inside:
+            if not file.is_dir():
+                yield file, _reader_of(file, known, name)
+
+
+def _reader_of(file: Path, known: Sequence[Reader], name: str | None) -> Reader | str:
+    if not file.is_file():
+        return "this is no file"
+    try:
+        head = Head.of(file)
+    except BadInput as error:
+        return error.what
+    if not head.data:
+        return "the file is empty"
+    found = next((reader for reader in known if reader.sniff(head)), None)
+    return found or ("the file has no format that is known" if name is None else f"the file is not {name}'s")
 
 
 def writers() -> tuple[Writer | BinaryWriter, ...]:
@@ -154,6 +198,7 @@ __all__ = [
     "Verifiers",
     "VerifiersWriter",
     "Writer",
+    "folder_files",
     "reader_for",
     "readers",
     "writer_for",

@@ -44,31 +44,26 @@ class AndroidWorld:
         """Whether the file is gzipped: the other formats are plain text."""
         return head.data.startswith(_GZIP)
 
-    def fits(self, folder: Path) -> bool:
-        """Whether a folder holds such files."""
-        return any(folder.glob("*.pkl.gz"))
-
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts of every episode that was not cut off by an error of the harness.
 
         Raises:
             BadInput: another kind of file, or screens that were not recorded; it names the episode.
         """
-        for file in sorted(path.glob("*.pkl.gz")) if path.is_dir() else [path]:
-            body = unpickled(file)
-            if (
-                isinstance(body, tuple) and body
-            ):  # the older checkpoints: episodes and the names of finished tasks
-                body = body[0]
-            if not isinstance(body, list):
-                raise BadInput("this pickle is not a list of episodes", where=str(file))
-            for index, episode in enumerate(body, start=1):
-                where = f"{file}, episode {index}"
-                if not isinstance(episode, dict) or "goal" not in episode:
-                    raise BadInput("an episode has a goal and episode_data", where=where)
-                data = fields(episode.get("episode_data"))
-                if data:
-                    yield from shaped(_episode(episode, data, where), where, "AndroidWorld")
+        body = unpickled(path)
+        if (
+            isinstance(body, tuple) and body
+        ):  # the older checkpoints: episodes and the names of finished tasks
+            body = body[0]
+        if not isinstance(body, list):
+            raise BadInput("this pickle is not a list of episodes", where=str(path))
+        for index, episode in enumerate(body, start=1):
+            where = f"{path}, episode {index}"
+            if not isinstance(episode, dict) or "goal" not in episode:
+                raise BadInput("an episode has a goal and episode_data", where=where)
+            data = fields(episode.get("episode_data"))
+            if data:
+                yield from shaped(_episode(episode, data, where), where, "AndroidWorld")
 
 
 def _episode(episode: Json, data: Json, where: str) -> Iterator[Record]:

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Cost, Policy
 from ramify.core.tree.formats.base import Head, Record, Remark
-from ramify.core.tree.formats.conversation import check_results, tool_call
+from ramify.core.tree.formats.conversation import check_results, origin, tool_call
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.rows import read_items
 from ramify.core.types import Json, Message
@@ -91,7 +91,11 @@ class ATIF:
         tools = agent.pop("tool_definitions", None)
         rest = {k: v for k, v in body.items() if k not in ("steps", "agent", "subagent_trajectories")}
         rest |= {"agent": agent, "steps": kept} | ({"tools": tools} if tools else {})
-        yield from self._chat.drafts(messages, rest, line, where, told=told, copied=copied, apart=True)
+        model = next((one["policy"] for one in told if "policy" in one), agent.get("model_name"))
+        came = origin("atif", model, agent=agent.get("name"), version=agent.get("version"))
+        yield from self._chat.drafts(
+            messages, rest, line, where, told=told, copied=copied, apart=True, origin=came
+        )
 
 
 def _kept(step: Mapping[str, Any], messages: int) -> Json:

@@ -14,12 +14,14 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
+from ramify.core.policy.base import Cost
 from ramify.core.tree.formats.base import Record
 from ramify.core.tree.formats.chat_export import messages_of, rest_of, written
 from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.tree.formats.recorded import recorded, scores_of, walks_of
-from ramify.core.tree.node import Node, Trajectory
+from ramify.core.tree.node import Trajectory
 from ramify.core.tree.score import Score
+from ramify.core.tree.turn import Part, Turn
 from ramify.core.types import Json, Message
 
 _VERSION: Final = "ATIF-v1.7"
@@ -47,7 +49,7 @@ def _trajectory(walk: Trajectory, scores: Sequence[Score]) -> Json:
         kept = rest.pop("steps")
         agent = dict(rest.pop("agent", {})) | ({"tool_definitions": tools} if tools else {})
         return rest | {"agent": agent, "steps": list(_steps(pairs, kept))}
-    policies = [node.policy for _, node in pairs if node.policy]
+    policies = [part.node.policy for _, part in pairs if isinstance(part, Turn) and part.node.policy]
     agent = {"name": policies[0] if policies else "unknown", "version": "unknown"}
     agent |= {"tool_definitions": tools} if tools else {}
     body: Json = {"schema_version": _VERSION, "session_id": walk.leaf.id, "agent": agent}
@@ -57,7 +59,7 @@ def _trajectory(walk: Trajectory, scores: Sequence[Score]) -> Json:
     return body | ({"extra": {"scores": graded}} if graded else {})
 
 
-def _grouped(pairs: Sequence[tuple[Message, Node]]) -> Iterator[Json]:
+def _grouped(pairs: Sequence[tuple[Message, Part]]) -> Iterator[Json]:
     """How many messages are one step: a turn, with the results of its calls."""
     at = 0
     while at < len(pairs):
@@ -70,7 +72,7 @@ def _grouped(pairs: Sequence[tuple[Message, Node]]) -> Iterator[Json]:
         at = end
 
 
-def _steps(pairs: Sequence[tuple[Message, Node]], kept: Sequence[Json]) -> Iterator[Json]:
+def _steps(pairs: Sequence[tuple[Message, Part]], kept: Sequence[Json]) -> Iterator[Json]:
     at = 0
     for form in kept:
         count = int(form["messages"])
@@ -78,40 +80,43 @@ def _steps(pairs: Sequence[tuple[Message, Node]], kept: Sequence[Json]) -> Itera
         at += count
         if not group:
             return
-        (message, node), results = group[0], [one for one, _ in group[1:]]
+        (message, part), results = group[0], [one for one, _ in group[1:]]
         step = {key: value for key, value in form.items() if key != "messages"}
         step["message"] = _content(message.get("content"))
         if step.get("source") == "agent":
-            step |= _agent(message, node if node.kind == "action" else None)
+            step |= _agent(message, part if isinstance(part, Turn) else None)
         if results:
             step["observation"] = {"results": [_result(one) for one in results]}
         yield step
 
 
-def _agent(message: Message, node: Node | None) -> Json:
+def _agent(message: Message, turn: Turn | None) -> Json:
     """What an agent step says beside its message; nothing of its sampling where it was only shown."""
     step: Json = {}
     if message.get("reasoning_content"):
         step["reasoning_content"] = message["reasoning_content"]
     if message.get("tool_calls"):
         step["tool_calls"] = [_call(call, number) for number, call in enumerate(message["tool_calls"])]
-    if node is None:
+    if turn is None:
         return step
-    told = dict(node.extra.get("step") or {})
-    step |= {"model_name": node.policy} if node.policy else {}
-    if "metrics" not in told and (metrics := _metrics(node)):
+    # What an import kept of a step is of the whole of it.
+    told = dict(turn.node.extra.get("step") or {}) if turn.whole else {}
+    step |= {"model_name": turn.node.policy} if turn.node.policy else {}
+    if "metrics" not in told and (metrics := _metrics(turn)):
         told["metrics"] = metrics
     return step | told
 
 
-def _metrics(node: Node) -> Json:
-    cost = node.cost
+def _metrics(turn: Turn) -> Json:
+    """What a turn cost, and its token ids; of one that was cut or edited only what is true of the whole."""
+    cost = turn.node.cost if turn.whole else Cost()
+    ids, logprobs = turn.tokens, turn.values("logprobs")
     found: Json = {
         "prompt_tokens": cost.tokens_in,
         "completion_tokens": cost.tokens_out,
         "cost_usd": cost.money,
-        "completion_token_ids": None if node.tokens is None else node.tokens.tolist(),
-        "logprobs": None if node.logprobs is None else [float(v) for v in node.logprobs],
+        "completion_token_ids": None if ids is None else ids.tolist(),
+        "logprobs": None if logprobs is None or np.isnan(logprobs).any() else logprobs.tolist(),
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -129,10 +129,10 @@ class ItemReader(Protocol):
 
 @runtime_checkable
 class FolderReader(Protocol):
-    """A reader that also takes a folder of files."""
+    """A reader whose items may be folders: one file of theirs is read, the others lie beside it."""
 
-    def fits(self, folder: Path) -> bool:
-        """Whether a folder holds files of this format."""
+    def unit(self, folder: Path) -> Path | None:
+        """The file that stands for a folder; None where the folder is no item of this format."""
         ...
 
 

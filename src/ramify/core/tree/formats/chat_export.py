@@ -8,32 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import IO, final
 
 from ramify.core.tree.formats.base import Record
-from ramify.core.tree.formats.recorded import continues, recorded, said, shown, walks_of
-from ramify.core.tree.node import Node, Step, Trajectory
+from ramify.core.tree.formats.recorded import recorded, walks_of
+from ramify.core.tree.node import Trajectory
+from ramify.core.tree.turn import Part, Shown, parts_of
 from ramify.core.types import Json, Message
 
 
-def messages_of(walk: Trajectory) -> Iterator[tuple[Message, Node]]:
-    """The messages of a walk's last context, each with its node; a turn said in several nodes is one."""
-    turns: list[list[Step]] = []
-    for step in walk.context:
-        before = turns[-1][-1] if turns else None
-        if step.node.kind == "action" and before is not None and continues(step, before):
-            turns[-1].append(step)
-        else:
-            turns.append([step])
-    for steps in turns:
-        node = steps[-1].node
-        if node.kind == "action":
-            message = said(steps)
-            found = [] if message is None else [message]
-        else:
-            found = [] if node.extra.get("scaffold") else shown(steps[0])
-        yield from ((message, node) for message in found)
+def messages_of(walk: Trajectory) -> Iterator[tuple[Message, Part]]:
+    """The messages of a walk's last context, each with the part that it is of."""
+    for part in parts_of(walk.context):
+        if isinstance(part, Shown):
+            yield from ((message, part) for message in part.messages)
+        elif (message := part.message) is not None:
+            yield message, part
 
 
 def written(lines: Iterable[Json], out: IO[str]) -> int:
@@ -72,9 +62,3 @@ def _line(walk: Trajectory) -> Json | None:
         return None
     tools = next((step.node.extra["tools"] for step in walk.steps if step.node.extra.get("tools")), None)
     return {"messages": messages} | ({"tools": tools} if tools else {}) | (rest_of(walk, "chat") or {})
-
-
-def turns_of(walk: Trajectory) -> list[tuple[bool, list[tuple[Message, Node]]]]:
-    """Messages in runs: one for each turn of the policy, one for what was shown between two."""
-    pairs = list(messages_of(walk))
-    return [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair[1].kind == "action")]

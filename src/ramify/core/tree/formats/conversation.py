@@ -5,15 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ramify.core.errors import BadInput
+from ramify.core.plain import content_hash
+from ramify.core.policy.base import Sampling
+from ramify.core.policy.sent import REQUEST
 from ramify.core.tree.formats.base import Record
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import Producer, Score
 from ramify.core.types import Json, Message
 
+#: Sampling settings by the names that requests have for them.
+_SETTINGS: Final = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens", "stop": "stop", "stop_sequences": "stop",
+}  # fmt: skip
+#: Parameters of the chat interface; what else stands beside them in a log is its own.
+_ASKED: Final = (
+    *("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "tool_choice", "logit_bias"),
+    *("parallel_tool_calls", "response_format", "reasoning_effort", "frequency_penalty", "presence_penalty"),
+)
 ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -73,6 +87,34 @@ def message_of(raw: Any, where: str) -> Message:
     return message
 
 
+def origin(form: str, model: Any = None, **more: Any) -> Json:
+    """Where a log's conversations come from: its format, who answered, and what else tells runs apart.
+
+    It is part of a task's identity, so that means of different evaluations are never mixed. It is made of
+    what a file says, never of where it lies: the same file is the same origin.
+    """
+    named = {"format": form, "model": model, **more}
+    return {key: str(value) for key, value in named.items() if value not in (None, "")}
+
+
+def asked_for(given: Any) -> Json:
+    """The fields of a turn's draft that say how it was asked for, from a request's own parameters.
+
+    ``settings`` are those of them that any policy has, ``extra.request`` all that the chat interface takes: a
+    fork of the turn asks in the same way.
+    """
+    body = given if isinstance(given, Mapping) else {}
+    request = {key: body[key] for key in _ASKED if body.get(key) is not None}
+    named = {ours: body[key] for key, ours in _SETTINGS.items() if body.get(key) is not None}
+    if "stop" in named:
+        stop = named["stop"]
+        named["stop"] = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
+    fields: Json = {"extra": {REQUEST: request}} if request else {}
+    with suppress(BadInput, TypeError, ValueError):
+        fields |= {"settings": Sampling(**named).to_json()} if named else {}
+    return fields
+
+
 def check_results(messages: Sequence[Message], where: str) -> None:
     """Raise BadInput where a tool's result answers no call, or one that was answered before.
 
@@ -105,6 +147,11 @@ def graded(
 ) -> Iterator[Record]:
     """Drafts, then the finite numbers among scores for the last of them, and the error that ended it."""
     items = list(drafts)
+    if items and items[-1].kind == "task" and (error or any(v is not None for v in scores.values())):
+        # The task may be that of other conversations, whose ends are others.
+        above = node_id(items[-1].parent, items[-1].keep, "task", str(items[-1].key))
+        name = content_hash([str(items[-1].key), error, {k: repr(v) for k, v in scores.items()}])
+        items.append(Draft(kind="verdict", parent=above, key=f"end/{name}", origin="real"))
     if error and items:
         items[-1] = replace(items[-1], error=error)
     yield from items

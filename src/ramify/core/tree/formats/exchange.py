@@ -8,6 +8,7 @@ from ramify.core.tree.formats.base import BinaryWriter, Reader, Writer
 from ramify.core.tree.formats.langsmith import LangSmith
 from ramify.core.tree.formats.llm_logs import LLMLogs
 from ramify.core.tree.formats.mini_swe_agent import MiniSWEAgent
+from ramify.core.tree.formats.openai_agents import OpenAIAgents
 from ramify.core.tree.formats.openai_preference import OpenAIPreference
 from ramify.core.tree.formats.otlp import OTLP
 from ramify.core.tree.formats.otlp_export import OTLPWriter
@@ -24,7 +25,7 @@ def exchange_readers(policy: Policy | None = None) -> tuple[Reader, ...]:
     art, verl, skyrl, trl = ART(policy), Verl(policy), SkyRL(policy), TRL(policy)
     rows = (OpenAIPreference(policy), art, skyrl, verl, trl, Parquet((art, skyrl, verl, trl)))
     agents = (SWEAgent(policy), MiniSWEAgent(policy))
-    return (*agents, *rows, OTLP(policy), LangSmith(policy), LLMLogs(policy))
+    return (*agents, *rows, OTLP(policy), OpenAIAgents(policy), LangSmith(policy), LLMLogs(policy))
 
 
 def exchange_writers() -> tuple[Writer | BinaryWriter, ...]:

@@ -18,6 +18,7 @@ from ramify.core.errors import BadInput
 from ramify.core.plain import content_hash
 from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
+from ramify.core.tree.formats.conversation import origin
 from ramify.core.tree.formats.inspect_files import PACKED, START, open_log
 from ramify.core.tree.formats.inspect_messages import talks
 from ramify.core.tree.formats.openai_chat import OpenAIChat
@@ -65,10 +66,6 @@ class InspectAI:
         marks = ('"version"', '"status"', '"eval"')
         return start.startswith("{") and all(mark in start[:4096] for mark in marks)
 
-    def fits(self, folder: Path) -> bool:
-        """Whether a folder holds ``.eval`` logs."""
-        return next(folder.rglob("*.eval"), None) is not None
-
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every sample; samples that cannot be read are skipped.
 
@@ -76,17 +73,16 @@ class InspectAI:
             BadInput: the archive is beyond the limits, or no evaluation.
             MissingExtra: it is packed with Zstandard, and that package is not installed.
         """
-        for file in sorted(path.rglob("*.eval")) if path.is_dir() else [path]:
-            with open_log(file) as log:
-                if not log.packed and log.header.get("samples") is None:
-                    what = f"the log has no samples (status {log.header.get('status')!r})"
-                    raise BadInput(what, where=str(file))
-                yield from log.remarks
-                for where, one in log.samples:
-                    if isinstance(one, (Remark, Position)):
-                        yield one
-                    else:
-                        yield from whole(_sample(one, log.header, self._chat, where), where, "inspect_ai")
+        with open_log(path) as log:
+            if not log.packed and log.header.get("samples") is None:
+                what = f"the log has no samples (status {log.header.get('status')!r})"
+                raise BadInput(what, where=str(path))
+            yield from log.remarks
+            for where, one in log.samples:
+                if isinstance(one, (Remark, Position)):
+                    yield one
+                else:
+                    yield from whole(_sample(one, log.header, self._chat, where), where, "inspect_ai")
 
 
 def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterator[Record]:
@@ -100,11 +96,15 @@ def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterato
     if not found:
         raise BadInput("the sample has no messages", where=where)
     yield from _lost(sample, where)
+    told = rest["eval"]
     for number, talk in enumerate(found):
         kept = rest if number == 0 else {"sample": sample["id"], "eval": rest["eval"]}
-        kept |= {"message_ids": talk.ids} if any(talk.ids) else {}
+        kept = kept | ({"message_ids": talk.ids} if any(talk.ids) else {})
+        kept |= {"tools": talk.tools} if talk.tools else {}
         line = f"inspect/{name}/{number}"
-        drafts = list(chat.drafts(talk.messages, kept, line, where, told=talk.told))
+        log = told.get("eval_id") or told.get("run_id")
+        made = origin("inspect", talk.model or told.get("model"), log=log, task=told.get("task"))
+        drafts = list(chat.drafts(talk.messages, kept, line, where, told=talk.told, origin=made))
         error = sample.get("error")
         if number == 0 and isinstance(error, Mapping):
             drafts[-1] = replace(drafts[-1], error=str(error.get("message") or "error"))
@@ -114,9 +114,27 @@ def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterato
 
 
 def _evaluation(header: Json) -> Json:
-    """What names the evaluation: task, model, run; its plan, settings and results stay in the log."""
+    """What names the evaluation (task, model, run), the values of its metrics, and the tokens that it used.
+
+    Its plan and settings stay in the log.
+    """
     told = header.get("eval")
-    return {key: told[key] for key in _KEPT if told.get(key)} if isinstance(told, dict) else {}
+    kept = {key: told[key] for key in _KEPT if told.get(key)} if isinstance(told, dict) else {}
+    metrics = dict(_metrics(header))
+    stats = header.get("stats")
+    usage = stats.get("model_usage") if isinstance(stats, dict) else None
+    return kept | ({"metrics": metrics} if metrics else {}) | ({"model_usage": usage} if usage else {})
+
+
+def _metrics(header: Json) -> Iterator[tuple[str, Any]]:
+    """Values of metrics over all samples, by ``scorer/metric``."""
+    results = header.get("results")
+    scorers = results.get("scores") if isinstance(results, dict) else None
+    for scorer in scorers if isinstance(scorers, list) else ():
+        found = scorer.get("metrics") if isinstance(scorer, dict) else None
+        for name, one in found.items() if isinstance(found, dict) else ():
+            if isinstance(one, dict) and "value" in one:
+                yield f"{scorer.get('name')}/{name}", one["value"]
 
 
 def _lost(sample: Json, where: str) -> Iterator[Remark]:

@@ -12,14 +12,26 @@ from typing import Any, Final, final
 
 from ramify.core.errors import BadInput
 from ramify.core.plain import content_hash
-from ramify.core.policy.base import Cost
-from ramify.core.tree.formats.conversation import message_of, tool_call
+from ramify.core.policy.base import Cost, Sampling
+from ramify.core.policy.sent import REQUEST, TAKEN, kept_request
+from ramify.core.tree.formats.conversation import ROLES, message_of, tool_call
 from ramify.core.types import Finish, Json, Message
 
 _ATTACHED: Final = "attachment://"
 _FINISH: Final[Mapping[str, Finish]] = {
     "stop": "stop", "tool_calls": "stop", "content_filter": "stop", "max_tokens": "length",
     "model_length": "length",
+}  # fmt: skip
+#: Sampling settings as inspect_ai names them, and what else of its configuration the chat interface takes.
+_SETTINGS: Final = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens",
+    "stop_seqs": "stop",
+}  # fmt: skip
+_CONFIG: Final = {
+    "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop_seqs": "stop",
+    "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
+    "logit_bias": "logit_bias", "reasoning_effort": "reasoning_effort",
+    "parallel_tool_calls": "parallel_tool_calls",
 }  # fmt: skip
 _KNOWN: Final = ("id", "role", "content", "tool_calls", "tool_call_id", "function", "error")
 
@@ -30,21 +42,32 @@ class Talk:
     """One conversation, for each assistant turn what its model call told, and the messages' ids.
 
     Ids stand apart: prompts that say the same are one node, whichever sample or epoch they begin.
+    ``tools`` are the definitions that the model was offered, None where no call is on record. ``model`` is
+    who answered.
     """
 
     messages: list[Message]
     told: list[Json]
     ids: list[Any]
+    tools: list[Json] | None = None
+    model: str | None = None
 
 
 @final
 @dataclass(slots=True)
 class _Call:
-    """A model call: its input, what it answered, and what it told of itself."""
+    """A model call: its input, what it answered, and what it told of itself.
+
+    ``sent`` is its input as the request had it, by the messages' names; ``tools`` what it was offered.
+    ``failed`` says that there was no answer.
+    """
 
     given: list[Json]
     said: Json
     told: Json
+    tools: list[Json] = field(default_factory=list)
+    sent: dict[str, Json] = field(default_factory=dict)
+    failed: bool = False
     reached: bool = field(default=False)
 
 
@@ -60,6 +83,10 @@ def talks(sample: Json, where: str) -> Iterator[Talk]:
     by_name = {_name(call.said): call for call in calls}
     final = _listed(body.get("messages"), "messages", where)
     if final:
+        last = calls[-1] if calls else None
+        if last is not None and last.failed and list(map(_name, last.given)) == list(map(_name, final)):
+            # The run ended with a call that failed: that is the end of its conversation.
+            final = [*final, last.said]
         yield _talk(final, by_name, where)
     # Longest first: what an earlier call was given is the beginning of what a later one was.
     for call in reversed(calls):
@@ -69,39 +96,152 @@ def talks(sample: Json, where: str) -> Iterator[Talk]:
 
 def _talk(raw: Sequence[Json], calls: Mapping[str, _Call], where: str) -> Talk:
     messages, told = [], []
+    mine = [calls[name] for one in raw if (name := _name(one)) in calls]
+    sent: dict[str, Json] = {}
+    for call in mine:
+        # What a later request says of a message is what the agent last sent of it.
+        sent |= call.sent
+    offered: list[Json] | None = None
     for number, one in enumerate(raw, start=1):
         message = _message(one, f"{where}, message {number}")
+        if _name(one) in sent:
+            message = _as_sent(message, sent[_name(one)])
         messages.append(message)
         if message["role"] == "assistant":
-            call = calls.get(_name(one))
-            told.append({} if call is None else call.told)
-            if call is not None:
-                call.reached = True
-    return Talk(messages, told, [one.get("id") for one in raw])
+            found = calls.get(_name(one))
+            told.append({} if found is None else _differing(found, offered))
+            if found is not None:
+                found.reached = True
+                offered = found.tools if offered is None else offered
+    model = next((call.told["policy"] for call in mine if "policy" in call.told), None)
+    return Talk(messages, told, [one.get("id") for one in raw], offered, model)
+
+
+def _differing(call: _Call, offered: list[Json] | None) -> Json:
+    """What a call tells, its tools too where they are others than the first call's."""
+    if offered is None or call.tools == offered:
+        return call.told
+    request = {**call.told["extra"].get(REQUEST, {}), "tools": call.tools}
+    return {**call.told, "extra": {**call.told["extra"], REQUEST: request}}
+
+
+def _as_sent(message: Message, sent: Json) -> Message:
+    """A message as the request had it; what only the log says of it stands under ``extra``."""
+    extra = dict(message.get("extra") or {})
+    # The request is what the agent said again; what it left out (its thoughts, a tool's name) is the log's.
+    extra |= {key: value for key, value in message.items() if key not in {*sent, "extra", "role"} and value}
+    unknown = sorted(set(sent) - TAKEN)
+    extra |= {"sent": unknown} if unknown else {}
+    return {**sent, **({"extra": extra} if extra else {})}
 
 
 def _calls(body: Json, where: str) -> list[_Call]:
     data = body.get("events_data")
     pool = data.get("messages") if isinstance(data, Mapping) else body.get("message_pool")
     pooled = _listed(pool, "message pool", where)
+    asked = data.get("calls") if isinstance(data, Mapping) else None
     found = []
     for event in _listed(body.get("events"), "events", where):
         if event.get("event") != "model":
             continue
         output = event.get("output")
-        if not isinstance(output, dict) or not (choices := output.get("choices")):
-            continue
-        choice = _listed(choices, "choices", where)[0]
+        output = output if isinstance(output, dict) else {}
+        choices = _listed(output.get("choices"), "choices", where)
+        failed = bool(event.get("error"))
+        # A call that failed has an empty answer in newer logs, and none in older ones.
+        empty: Json = {"message": {"role": "assistant", "content": "", "id": f"failed {event.get('uuid')}"}}
+        choice = choices[0] if choices else (empty if failed else {})
         if isinstance(choice.get("message"), dict):
-            given = [*_listed(event.get("input"), "input", where), *_ranged(event, pooled, where)]
-            found.append(_Call(given, choice["message"], _told(event, output, choice)))
+            given = [
+                *_listed(event.get("input"), "input", where),
+                *_ranged(event.get("input_refs"), pooled, where),
+            ]
+            call = _Call(given, choice["message"], _told(event, output, choice), failed=failed)
+            request = _request(event, asked, where)
+            call.tools = _tools(event, request)
+            call.sent = _sent(given, request)
+            kept = kept_request(request) if _is_chat(request) else _terms(event)
+            if kept or request:
+                call.told["extra"][REQUEST] = kept
+            found.append(call)
     return found
 
 
-def _ranged(event: Json, pool: list[Json], where: str) -> list[Json]:
+def _request(event: Json, pool: Any, where: str) -> Json:
+    """The request that a call sent, as its provider has it, with its messages; empty where there is none."""
+    call = event.get("call")
+    request = call.get("request") if isinstance(call, Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(request, dict):
+        return {}
+    refs, key = call.get("call_refs"), call.get("call_key")
+    if refs and isinstance(key, str) and isinstance(pool, list):
+        return {**request, key: _ranged(refs, pool, where)}
+    return request
+
+
+def _is_chat(request: Json) -> bool:
+    """Whether a request is of the chat interface that forks use, not of another provider's own."""
+    listed, tools = request.get("messages"), request.get("tools") or []
+    if not isinstance(listed, list) or not isinstance(tools, list):
+        return False
+    plain = all(isinstance(m, dict) and m.get("role") in (*ROLES, "developer") for m in listed)
+    if not plain or not all(isinstance(tool, dict) and tool.get("type") == "function" for tool in tools):
+        return False
+    # Ids and sources are inspect_ai's own: its mock model logs messages in that form.
+    calls = [call for m in listed for call in m.get("tool_calls") or []]
+    return not any("id" in m or "source" in m for m in listed) and all(
+        isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls
+    )
+
+
+def _tools(event: Json, request: Json) -> list[Json]:
+    """The definitions that a call offered: as it sent them, else put into the chat interface's form."""
+    if _is_chat(request) and request.get("tools"):
+        return list(request["tools"])
+    found: list[Json] = []
+    for tool in event.get("tools") or []:
+        if isinstance(tool, Mapping) and isinstance(tool.get("name"), str):
+            body = {key: tool[key] for key in ("name", "description", "parameters") if tool.get(key)}
+            found.append({"type": "function", "function": body})
+    return found
+
+
+def _sent(given: Sequence[Json], request: Json) -> dict[str, Json]:
+    """The messages of a request by the names of those that they were made of; none where they do not fit."""
+    listed = request.get("messages") if _is_chat(request) else None
+    if not isinstance(listed, list) or [m.get("role") for m in listed] != [m.get("role") for m in given]:
+        return {}
+    return {_name(one): made for one, made in zip(given, listed, strict=True)}
+
+
+def _terms(event: Json) -> Json:
+    """How a call was to answer, where its request is not of the chat interface."""
+    choice = event.get("tool_choice")
+    if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
+        choice = {"type": "function", "function": {"name": choice["name"]}}
+    choice = "required" if choice == "any" else choice
+    given = event.get("config")
+    config = given if isinstance(given, dict) else {}
+    found = {ours: config[theirs] for theirs, ours in _CONFIG.items() if config.get(theirs) is not None}
+    return found | ({"tool_choice": choice} if choice and event.get("tools") else {})
+
+
+def _settings(config: Any) -> Json | None:
+    """The sampling settings of a call, None where it named none or one that is none of ours."""
+    given = config if isinstance(config, Mapping) else {}
+    named = {ours: given[theirs] for theirs, ours in _SETTINGS.items() if given.get(theirs) is not None}
+    if isinstance(named.get("stop"), list):
+        named["stop"] = tuple(named["stop"])
+    try:
+        return Sampling(**named).to_json() if named else None
+    except (BadInput, TypeError):
+        return None
+
+
+def _ranged(refs: Any, pool: list[Json], where: str) -> list[Json]:
     """The pooled messages of a call: half-open ranges of the pool, or single places."""
     found: list[Json] = []
-    for ref in event.get("input_refs") or []:
+    for ref in refs or []:
         first, last = (ref, ref + 1) if isinstance(ref, int) else ref
         if not (isinstance(first, int) and isinstance(last, int) and 0 <= first <= last <= len(pool)):
             raise BadInput(f"a call's input is {ref!r} of a pool of {len(pool)} messages", where=where)
@@ -126,6 +266,9 @@ def _told(event: Json, output: Json, choice: Json) -> Json:
         "finish": _FINISH.get(str(choice.get("stop_reason"))),
         "extra": {"call": extra} if extra else {},
     }
+    told["settings"] = _settings(event.get("config"))
+    if event.get("error"):
+        told |= {"error": str(event["error"]), "finish": "error"}
     return told | ({"policy": str(event["model"])} if event.get("model") else {})
 
 

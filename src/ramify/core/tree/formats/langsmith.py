@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 from ramify.core.policy.base import Cost, Policy
 from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
+from ramify.core.tree.formats.conversation import asked_for, origin
 from ramify.core.tree.formats.grouped import Grouped
 from ramify.core.tree.formats.langchain import asked_and_said
 from ramify.core.tree.formats.rows import objects
@@ -135,8 +136,11 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
         yield Remark("skipped", "a trace without a run of a model", f"trace {trace}")
         return
     definitions = next((found for run in calls if (found := _tools(run))), None)
-    walk = Walk(definitions, [_tool_run(run, by_id) for run in tools], policy)
-    walk.add([_call(run, by_id, definitions) for run in calls])
+    made = [_call(run, by_id, definitions) for run in calls]
+    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    came = origin("langsmith", model, project=calls[0].get("session_name") or calls[0].get("session_id"))
+    walk = Walk(definitions, [_tool_run(run, by_id) for run in tools], policy, came)
+    walk.add(made)
     walk.finish(f"langsmith/{trace}")
     others = [run for run in runs if run["run_type"] not in ("llm", "tool")]
     unplaced = walk.unplaced()
@@ -186,6 +190,7 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> Call:
     kept |= {"tools": own} if (own := _tools(run)) and own != tools else {}
     start, end = _time(run.get("start_time")), _time(run.get("end_time"))
     usage = talk.usage
+    asked = asked_for({**given, **_invocation(run)})
     told: Json = {
         "policy": _model(run) or talk.model,
         "cost": Cost(
@@ -197,7 +202,8 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> Call:
             money=_money(run.get("total_cost")),
         ),
         "error": _error(run),
-        "extra": {"run": kept},
+        **asked,
+        "extra": asked.get("extra", {}) | {"run": kept},
     }
     choices = [
         {"finish": finish_of(reason), "extra": {"answer": extra} if extra else {}}

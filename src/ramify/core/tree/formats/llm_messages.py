@@ -70,11 +70,14 @@ class MessageTree:
         self, kind: NodeKind, parent: str | None, name: str, messages: Sequence[Message], ids: TokenWalk
     ) -> Any:
         """Yield a node that was not written yet; its id."""
-        if kind == "action":
-            tokens = ids.goes_on(messages[0], ids.said(messages[0], name))
-        else:
-            tokens = ids.shown(messages)
         key = name.removeprefix("llm/")
+        tools = self._tools(messages, key) if kind == "task" else None
+        if tools:
+            ids.offer(tools)
+        if kind == "action":
+            tokens = dict(ids.goes_on(messages[0], ids.said(messages[0])))
+        else:
+            tokens = dict(ids.shown(messages))
         if kind == "task" and ids.tokenizer is not None:
             name = f"{name}/{ids.tokenizer}"
         id_ = node_id(parent, None, kind, name)
@@ -83,8 +86,7 @@ class MessageTree:
         self._written.add(id_)
         turns = self._turns(key) if kind == "action" else []
         extra: Json = {"messages": list(messages)} if len(messages) > 1 else {}
-        if kind == "task" and (tools := self._tools(messages, key)):
-            extra["tools"] = tools
+        extra |= tokens.pop("extra", {}) | ({"tools": tools} if tools else {})
         if kind == "task" and ids.tokenizer is not None:
             extra["tokenizer"] = ids.tokenizer
         fields: Json = {}
@@ -97,7 +99,7 @@ class MessageTree:
             kind=kind,
             parent=parent,
             key=name,
-            text="\n".join(filter(None, map(text_of, messages))),
+            text=tokens.pop("text", "\n".join(filter(None, map(text_of, messages)))),
             message=messages[0] if len(messages) == 1 else None,
             origin="real",
             extra=extra,

@@ -17,7 +17,7 @@ from ramify.core.plain import content_hash
 from ramify.core.policy.base import Cost, Policy
 from ramify.core.tree.formats.answers import whole_message
 from ramify.core.tree.formats.base import Head, Record, Remark, whole
-from ramify.core.tree.formats.conversation import check_results, graded, tool_call
+from ramify.core.tree.formats.conversation import asked_for, check_results, graded, origin, tool_call
 from ramify.core.tree.formats.json_guard import document
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.rows import read_items
@@ -85,7 +85,9 @@ class MiniSWEAgent:
         rest = {key: value for key, value in body.items() if key != "messages"} | left
         info = _mapping(body, "info")
         producer = Producer(_MARK, str(info.get("mini_version") or "0"))
-        drafts = self._chat.drafts(messages, rest, f"{_MARK}/{name}", where, told=told)
+        model = next((one["policy"] for one in told if one.get("policy")), None)
+        made = origin(_MARK, model, version=info.get("mini_version"))
+        drafts = self._chat.drafts(messages, rest, f"{_MARK}/{name}", where, told=told, origin=made)
         status = info.get("exit_status")
         error = None if status is None or status in _DONE else f"exit: {status}"
         yield from graded(drafts, producer, {}, error)
@@ -143,14 +145,16 @@ def _told(extra: Json, body: Json) -> Json:
     """What a turn says beside its text: the model, its cost and usage; the rest stays as it is."""
     usage = _mapping(_mapping(extra, "response"), "usage")
     cost = extra.get("cost")
-    model = _mapping(_mapping(_mapping(body, "info"), "config"), "model").get("model_name")
+    config = _mapping(_mapping(_mapping(body, "info"), "config"), "model")
+    model, asked = config.get("model_name"), asked_for(config.get("model_kwargs"))
     told: Json = {
         "cost": Cost(
             tokens_in=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
             tokens_out=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
             money=float(cost) if isinstance(cost, (int, float)) else None,
         ),
-        "extra": {"step": extra} if extra else {},
+        **asked,
+        "extra": asked.get("extra", {}) | ({"step": extra} if extra else {}),
     }
     return told | ({"policy": str(model)} if model else {})
 

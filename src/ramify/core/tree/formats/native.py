@@ -229,5 +229,5 @@ class Native:
             raise TreeVersion(
                 f"the export has version {version}; this build reads up to {VERSION}",
                 where=str(path),
-                hint="install a newer ramify",
+                hint="read it with the newer version that wrote it",
             )

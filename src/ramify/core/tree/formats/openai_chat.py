@@ -14,18 +14,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
-from ramify.core.errors import BadInput, CannotDo
+from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.base import Head, Record
 from ramify.core.tree.formats.rows import read_items
+from ramify.core.tree.formats.tokenised import TokenWalk
 from ramify.core.tree.node import Draft, node_id
-from ramify.core.types import IntArray, Json, Message, NodeKind, token_array
-
-#: Kinds of policies that decode without asking a server.
-_DECODE_HERE = ("local", "scripted")
-_LONGEST_CHARACTER = 4  # bytes in UTF-8, so at most as many tokens
+from ramify.core.types import Json, Message, NodeKind
 
 
 def _digest(*parts: Any) -> str:
@@ -81,11 +76,7 @@ class OpenAIChat:
         return isinstance(body, dict) and isinstance(body.get("messages"), list)
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every line, in order; a line without messages is skipped.
-
-        Raises:
-            CannotDo: a tool call, whose token ids cannot be known, while a policy tokenises.
-        """
+        """Drafts of every line, in order; a line without messages is skipped."""
         return read_items(path, self.label, self.item, self.unpack)
 
     def unpack(self, body: Any, where: str) -> list[Any]:
@@ -108,13 +99,16 @@ class OpenAIChat:
         told: Sequence[Json] = (),
         copied: Collection[int] = (),
         apart: bool = False,
+        origin: Json | None = None,
     ) -> Iterator[Draft]:
         """One conversation as a task, actions and observations; other formats are made into it.
 
         ``rest`` is kept with the last node (its ``tools`` with the first), ``root`` with the task; ``told``
         has further fields of each assistant turn. ``line`` names the conversation in its file. Turns at
         places in ``copied`` were said elsewhere and are shown here. ``apart`` keeps a conversation in which
-        nothing was said from being one with equal prompts.
+        nothing was said from being one with equal prompts. ``origin`` says where it comes from: equal prompts
+        of other origins are other tasks. Where nothing was said, what ``rest`` tells stands on a verdict of
+        its own, since the task may be that of others.
         """
         spoke = [m["role"] == "assistant" and at not in copied for at, m in enumerate(messages)]
         pairs = groupby(zip(spoke, messages, strict=True), lambda pair: pair[0])
@@ -122,23 +116,28 @@ class OpenAIChat:
         opening = [] if groups[0][0] else groups.pop(0)[1]
         rest = dict(rest)
         tools = rest.pop("tools") if rest.get("tools") else None
+        if origin is None:
+            answered = next((one["policy"] for one in told if one.get("policy")), rest.get("model"))
+            origin = {"model": str(answered)} if isinstance(answered, str) and answered else None
         turns = [
             (said, turn) for said, group in groups for turn in ([[m] for m in group] if said else [group])
         ]
-        history: list[Message] = []
-        context = token_array([])
+        ids = TokenWalk(self._policy, tools or ())
         parent: str | None = None
         spoken = 0
         alone = apart and not turns
         for number, (said, group) in enumerate([(False, opening), *turns]):
             kind: NodeKind = "task" if number == 0 else ("action" if said else "observation")
-            parts = (opening, tools, self.tokenizer, *([root] if root else []))
+            parts = (opening, tools, self.tokenizer, *([root] if root else []), *([origin] if origin else []))
             key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
-            fields = self.said_fields(group[0], where) if said else self.shown_fields(history, context, group)
+            fields: Json = {"text": "\n".join(filter(None, map(text_of, group)))}
+            fields |= ids.goes_on(group[0], ids.said(group[0])) if said else ids.shown(group)
             extra: Json = {"messages": group} if len(group) > 1 else {}
+            extra |= fields.pop("extra", {})
             if number == 0:
                 extra |= {"tools": tools} if tools else {}
                 extra |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
+                extra |= {"origin": origin} if origin else {}
                 extra |= root or {}
             if number == len(turns) and (number or alone) and rest:
                 extra |= {"line": rest}
@@ -148,64 +147,16 @@ class OpenAIChat:
                 fields = fields | more
             spoken += said
             message = group[0] if len(group) == 1 else None
+            if fields.get("error") and not fields["text"]:
+                message = None  # A call that failed said nothing.
             yield Draft(
                 kind=kind, parent=parent, key=key, message=message, extra=extra, origin="real", **fields
             )
             parent = node_id(parent, None, kind, key)
-            history.extend(group)
-            if self._policy is not None:
-                context = np.concatenate([context, fields["tokens"]]).astype(np.int32)
+        if not turns and not alone and rest:
+            yield Draft(kind="verdict", parent=parent, key=f"{line}/end", origin="real", extra={"line": rest})
 
     @property
     def tokenizer(self) -> str | None:
         """Digest of the tokenizer that texts are tokenised with; None where none is."""
         return None if self._policy is None else self._policy.card.tokenizer
-
-    def shown_fields(self, history: Sequence[Message], context: IntArray, group: Sequence[Message]) -> Json:
-        """Text, and tokens as the policy's template renders them, of what a policy is shown; or CannotDo."""
-        text = "\n".join(filter(None, map(text_of, group)))
-        if self._policy is None:
-            return {"text": text}
-        if not group:
-            return {"text": text, "tokens": token_array([])}
-        rendered = self._policy.render(history, context, group)
-        if rendered.rewrites:
-            raise CannotDo(
-                "this policy's template rewrites what came before, so turns have no token ids of their own",
-                where=f"message {len(history) + 1}",
-                hint="import without --policy, and fork at messages",
-            )
-        return {"text": text, "tokens": rendered.tokens}
-
-    def said_fields(self, message: Message, where: str) -> Json:
-        """Text and tokens of an assistant turn; CannotDo where it calls tools."""
-        text = text_of(message)
-        if self._policy is None:
-            return {"text": text}
-        if _calls(message):
-            raise CannotDo(
-                "a tool call's token ids cannot be known from its JSON",
-                where=where,
-                hint="import without --policy, and fork at messages",
-            )
-        tokens = self._policy.encode(text)
-        return {"text": text, "tokens": tokens, "offsets": _ends(self._policy, tokens, text)}
-
-
-def _ends(policy: Policy, tokens: IntArray, text: str) -> IntArray | None:
-    """The end of each token in its text (characters); None where decoding does not give the text back.
-
-    A character whose bytes are split over tokens belongs to the token that completes it.
-    """
-    if policy.card.kind not in _DECODE_HERE:
-        return None
-    ends: list[int] = []
-    at, begun = 0, 0
-    for number in range(len(tokens)):
-        piece = policy.decode(tokens[begun : number + 1])
-        if text.startswith(piece, at):
-            at, begun = at + len(piece), number + 1
-        elif number - begun >= _LONGEST_CHARACTER:
-            return None
-        ends.append(at)
-    return token_array(ends) if at == len(text) else None

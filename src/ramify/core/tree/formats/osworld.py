@@ -72,18 +72,19 @@ class OSWorld:
             return first.startswith("{") and '"step_num"' in first[:4096]
         return isinstance(body, dict) and {"step_num", "action"} <= set(body)
 
-    def fits(self, folder: Path) -> bool:
-        """Whether a folder, or one inside it, holds a trajectory."""
-        return next(folder.rglob("traj.jsonl"), None) is not None
+    def unit(self, folder: Path) -> Path | None:
+        """The trajectory of an episode's folder; screens and results lie beside it."""
+        file = folder / "traj.jsonl"
+        return file if file.is_file() else None
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every trajectory, in the order of their folders.
+        """Drafts of a trajectory, given as its file or as its folder.
 
         Raises:
             BadInput: a line that is no step, or a step without its tree; it names the line.
         """
-        for file in sorted(path.rglob("traj.jsonl")) if path.is_dir() else [path]:
-            yield from shaped(_trajectory(file), str(file), "OSWorld")
+        file = self.unit(path) or path
+        yield from shaped(_trajectory(file), str(file), "OSWorld")
 
 
 def _steps(path: Path) -> Iterator[tuple[str, Json]]:

@@ -18,6 +18,7 @@ from typing import Any, Final, final
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Cost, Policy, Sampling
 from ramify.core.tree.formats.base import Head, Position, Record, Remark, whole
+from ramify.core.tree.formats.conversation import origin
 from ramify.core.tree.formats.grouped import Grouped
 from ramify.core.tree.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
 from ramify.core.tree.formats.otlp_messages import Talk, talk_of
@@ -121,8 +122,16 @@ def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = Non
         yield Remark("lost", "messages of calls: their content was not captured", f"trace {trace}", silent)
     told = _Told(trace, spans[0].resource, by_id, {span.id for span in agents})
     definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
-    walk = Walk(definitions, [_tool_run(span, told) for span in tools], policy)
-    walk.add([_call(span, *talks[span.id], told, definitions) for span in calls])
+    made = [_call(span, *talks[span.id], told, definitions) for span in calls]
+    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
+    walk = Walk(
+        definitions,
+        [_tool_run(span, told) for span in tools],
+        policy,
+        origin("otlp", model, service=service) if model or service else None,
+    )
+    walk.add(made)
     walk.finish(f"otlp/{trace}")
     unplaced = walk.unplaced()
     whole_trace = told.of_trace(agents) | ({"tools": unplaced} if unplaced else {})
@@ -291,6 +300,8 @@ def _settings(attributes: Json) -> Json | None:
         "temperature": attributes.get("gen_ai.request.temperature"),
         "top_p": attributes.get("gen_ai.request.top_p"),
         "max_tokens": attributes.get("gen_ai.request.max_tokens"),
+        "presence_penalty": attributes.get("gen_ai.request.presence_penalty"),
+        "frequency_penalty": attributes.get("gen_ai.request.frequency_penalty"),
     }
     known: Json = {key: value for key, value in given.items() if isinstance(value, (int, float))}
     top_k = attributes.get("gen_ai.request.top_k")

@@ -21,9 +21,11 @@ from ramify.core.tree.formats.base import Record
 from ramify.core.tree.formats.otlp import EVALUATION, NODE, PRODUCER
 from ramify.core.tree.formats.otlp_json import attributes_list
 from ramify.core.tree.formats.otlp_messages import INPUT, OUTPUT, TOOLS, parts_of_message
-from ramify.core.tree.formats.recorded import continues, recorded, said, scores_of, shown, walks_of
-from ramify.core.tree.node import Node, Step, Trajectory
+from ramify.core.tree.formats.recorded import recorded, scores_of, walks_of
+from ramify.core.tree.node import Node, Trajectory
 from ramify.core.tree.score import Producer, Score
+from ramify.core.tree.turn import Shown, parts_of
+from ramify.core.tree.turn import Turn as Said
 from ramify.core.types import Json, Message
 
 if TYPE_CHECKING:
@@ -36,25 +38,27 @@ _REQUEST: Final = {
     "top_p": "top_p",
     "top_k": "top_k",
     "max_tokens": "max_tokens",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
 }
 
 
 @final
 @dataclass(slots=True)
 class _Turn:
-    """One turn: the steps it was said in, what was shown before it, and the scores it carries."""
+    """One turn: what was said, what was shown before it, and the scores it carries."""
 
-    steps: list[Step]
+    said: Said
     context: list[Message]
     scores: list[Score] = field(default_factory=list)
 
     @property
     def node(self) -> Node:
-        return self.steps[-1].node
+        return self.said.node
 
     def message(self) -> Message | None:
         """What was said; None where nothing of it was recorded."""
-        return said(self.steps)
+        return self.said.message
 
 
 @final
@@ -107,24 +111,38 @@ def _own(node: Node) -> Json:
 def _turns(walk: Trajectory, tree: Tree) -> list[_Turn]:
     turns: list[_Turn] = []
     context: list[Message] = []
-    before: Step | None = None
+    owners: dict[str, _Turn] = {}
+    for part in parts_of(walk):
+        if isinstance(part, Shown):
+            context = [] if part.step.node.kind == "rewrite" else context
+            context = [*context, *part.messages]
+        else:
+            for said in _alone(part):
+                message = said.message
+                if not _only_shown(said.node):
+                    turns.append(_Turn(said, context))
+                    owners |= {step.node.id: turns[-1] for step in said.steps}
+                context = [*context, *([message] if message else [])]
+    # A score belongs to the turn that its node is of, or to the last one before it; one of a node that this
+    # walk cuts is of what another walk said.
+    last: _Turn | None = None
     for step in walk:
-        node = step.node
-        if node.kind == "action" and _only_shown(node):
-            context = [*context, *([node.message] if node.message else [])]
-        elif node.kind == "action":
-            alone = before is None or "span" in _own(node) or _only_shown(before.node)
-            if alone or not continues(step, before):
-                turns.append(_Turn([], context))
-            turns[-1].steps.append(step)
-            message = turns[-1].message()
-            context = [*turns[-1].context, *([message] if message else [])]
-        elif node.kind != "verdict":
-            context = shown(step) if node.kind == "rewrite" else [*context, *shown(step)]
-        if turns:
-            turns[-1].scores += scores_of(tree, node)
-        before = step
+        last = owners.get(step.node.id, last)
+        rewritten = step.node.kind == "action" and step.node.id not in owners and not _only_shown(step.node)
+        if last is not None and step.keep is None and not rewritten:
+            last.scores += scores_of(tree, step.node)
     return turns
+
+
+def _alone(turn: Said) -> Iterator[Said]:
+    """A turn, or those of an imported trace in it: there every call has a turn of its own."""
+    start = 0
+    for at in range(1, len(turn.steps)):
+        node, before = turn.steps[at].node, turn.steps[at - 1].node
+        if "span" in _own(node) or _only_shown(before):
+            yield Said(turn.steps[start:at], turn.opening if start == 0 else None)
+            start = at
+    yield Said(turn.steps[start:], turn.opening if start == 0 else None)
 
 
 def _only_shown(node: Node) -> bool:

@@ -18,13 +18,16 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, final
 import numpy as np
 
 from ramify.core.errors import BadInput
+from ramify.core.plain import canonical, content_hash
 from ramify.core.tree.formats.answers import PREFERRED
 from ramify.core.tree.formats.base import Record
 from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.tree.formats.parquet import arrow, write_rows
-from ramify.core.tree.formats.recorded import continues, recorded, said, scores_of, shown, walks_of
-from ramify.core.tree.node import Step, Trajectory
-from ramify.core.types import Json, Message
+from ramify.core.tree.formats.recorded import recorded, scores_of, walks_of
+from ramify.core.tree.formats.sampled import TURNS
+from ramify.core.tree.node import Trajectory
+from ramify.core.tree.turn import Part, Shown, Turn, parts_of
+from ramify.core.types import Json
 
 if TYPE_CHECKING:
     from ramify.core.tree.tree import Tree
@@ -45,16 +48,31 @@ _VERL_SCORES: Final = {
 @final
 @dataclass(slots=True)
 class _Row:
-    """One context of a walk: the steps before the first turn, and those from it on."""
+    """One context of a walk: what was shown before the first turn, and everything from it on."""
 
     walk: Trajectory
-    before: list[Step]
-    after: list[Step]
+    before: list[Part]
+    after: list[Part]
 
     def has_ids(self) -> bool:
-        """Whether every step that says something has token ids."""
-        known = all(step.tokens is not None for step in self.after)
-        return known and all(step.tokens is not None or not step.text for step in self.before)
+        """Whether every part that says something has token ids."""
+        known = all(part.tokens is not None for part in self.after)
+        return known and all(part.tokens is not None or not _messages([part]) for part in self.before)
+
+    def agrees(self) -> bool:
+        """Whether the messages of every part are what its token ids say."""
+        return all(isinstance(part, Turn) or part.exact for part in (*self.before, *self.after))
+
+    def group(self) -> str:
+        """The name of the row's prompt within its task: the task's own where the prompt is the task."""
+        task, shown = self.walk.root, _messages(self.before)
+        steps = [part.step for part in self.before if isinstance(part, Shown)]
+        cut = [[step.node.id, step.keep] for step in steps if step.keep is not None]
+        root = Shown(self.walk.steps[0]) if self.walk.steps[0].keep is None else None
+        ids, own = _joined(self.before), [] if root is None else _tokens(root)
+        if not cut and root is not None and canonical(shown) == canonical(_messages([root])) and ids == own:
+            return task.id
+        return content_hash([task.id, shown, ids, cut])
 
 
 @final
@@ -71,6 +89,7 @@ class TRLWriter:
             ids, floats = _lists()
             fields = [*_conversation(), ("prompt_ids", ids), ("completion_ids", ids), ("env_mask", ids)]
             fields += [(name, floats) for name in (*_LOGPROBS, *_TOKEN_SCORES.values())]
+            fields += [(TURNS, _text_type())]
             rows = (_trl(row, grades) for row in _rows(tree))
             return write_rows(
                 _some(rows, "walks in which something was said"), out, _schema(fields, grades.names)
@@ -116,6 +135,7 @@ class VerlWriter:
             fields = [(name, _text_type()) for name in ("uid", "data_source", "leaf", "extra")]
             fields += [("prompts", ids), ("responses", ids), ("response_mask", ids)]
             fields += [(name, floats) for name in (*_VERL.values(), *_VERL_SCORES.values())]
+            fields += [(TURNS, _text_type())]
             rows = (_verl(row, grades) for row in _rows(tree) if row.has_ids())
             return write_rows(_some(rows, "walks with token ids"), out, _schema(fields, grades.names))
 
@@ -131,14 +151,25 @@ def _some(rows: Iterator[Json], what: str) -> Iterator[Json]:
 
 def _rows(tree: Tree) -> Iterator[_Row]:
     for walk in walks_of(tree):
-        cuts = [at for at, step in enumerate(walk.steps) if step.node.kind == "rewrite"]
-        for start, end in zip([0, *cuts], [*cuts, len(walk.steps)], strict=True):
-            steps = [step for step in walk.steps[start:end] if step.node.kind != "verdict"]
-            first = next((at for at, step in enumerate(steps) if step.node.kind == "action"), None)
+        parts = parts_of(walk)
+        cuts = [
+            at for at, part in enumerate(parts) if part.node.kind == "rewrite" and isinstance(part, Shown)
+        ]
+        for start, end in zip([0, *cuts], [*cuts, len(parts)], strict=True):
+            context = parts[start:end]
+            first = next((at for at, part in enumerate(context) if isinstance(part, Turn)), None)
             if first is not None:
                 # A row that was imported said itself where its prompt ends.
-                first = 1 if steps[0].node.key.startswith("sampled/") else first
-                yield _Row(walk, steps[:first], steps[first:])
+                first = 1 if context[0].node.key.startswith("sampled/") else first
+                yield _Row(walk, context[:first], _seen(context[first:]))
+
+
+def _seen(parts: list[Part]) -> list[Part]:
+    """Parts without what an episode ended with, where all else has token ids: nobody was shown it."""
+    end = len(parts)
+    while end and isinstance(parts[end - 1], Shown) and parts[end - 1].tokens is None:
+        end -= 1
+    return parts[:end] if all(part.tokens is not None for part in parts[:end]) else parts
 
 
 @final
@@ -165,52 +196,56 @@ class _Grades:
         return {one.name: float(one.value) for one in newest if not isinstance(one.value, np.ndarray)}
 
     def tokens(self, row: _Row) -> dict[str, list[float]]:
-        """The scores that every turn of a row has one of for each token, 0 where something was shown."""
-        given = [
-            {
+        """The scores that all that was said in a row has one of for each token, 0 for the other tokens."""
+        arrays = {
+            step.node.id: {
                 one.name: one.value
                 for one in scores_of(self.tree, step.node)
                 if isinstance(one.value, np.ndarray)
             }
-            for step in row.after
-        ]
+            for part in row.after
+            if isinstance(part, Turn)
+            for step in part.steps
+        }
         found: dict[str, list[float]] = {}
-        for name in {name for one in given for name in one}:
+        for name in {name for one in arrays.values() for name in one}:
             values: list[float] | None = []
-            for step, one in zip(row.after, given, strict=True):
-                values = _more(values, step, one.get(name))
+            for part in row.after:
+                for count, given, node in _spans(part):
+                    known = None if node is None else arrays[node].get(name)
+                    if known is None and count and not given:
+                        values = None
+                    elif values is not None:
+                        numbers = [0.0] * count if known is None else known[:count]
+                        values += [float(value) for value in numbers]
             if values is not None:
                 found[name] = values
         return found
 
 
-def _conversations(row: _Row) -> tuple[list[Json], list[Json]]:
-    """Prompt and completion as messages."""
-    prompt = [message for step in row.before for message in shown(step)]
-    completion: list[Message] = []
-    turn: list[Step] = []
-    before: Step | None = None
-
-    def flush() -> None:
-        message = said(turn) if turn else None
-        if message is not None:
-            completion.append(message)
-        turn.clear()
-
-    for step in row.after:
-        if step.node.kind != "action":
-            flush()
-            completion.extend(shown(step))
-        else:
-            if not continues(step, before):
-                flush()
-            turn.append(step)
-        before = step
-    flush()
-    return [_message(one) for one in prompt], [_message(one) for one in completion]
+def _spans(part: Part) -> list[tuple[int, bool, str | None]]:
+    """Tokens of a part piece by piece: how many, whether nobody said them, and the node of them who did."""
+    if isinstance(part, Shown):
+        return [(len(_tokens(part)), True, None)]
+    return [
+        (len(piece.tokens), piece.given, None if piece.step is None else piece.step.node.id)
+        for piece in part.pieces
+        if piece.tokens is not None
+    ]
 
 
-def _message(message: Message) -> Json:
+def _messages(parts: Iterable[Part]) -> list[Json]:
+    """Parts of a conversation as messages."""
+    found: list[Json] = []
+    for part in parts:
+        if isinstance(part, Shown):
+            found += map(_message, part.messages)
+        elif part.message is not None:
+            found.append(_message(part.message))
+    return found
+
+
+def _message(message: Json) -> Json:
     """A message as its columns hold it: text, calls with their arguments as JSON."""
     calls = [
         {
@@ -230,33 +265,54 @@ def _message(message: Message) -> Json:
 
 def _ids(row: _Row, grades: _Grades) -> Json:
     """Token ids of a row and what is known of each."""
-    said_by = [(step.node.kind == "action", len(_tokens(step))) for step in row.after]
-    made: Json = {"prompt": _joined(row.before), "completion": _joined(row.after)}
-    made["mask"] = [int(speaks) for speaks, count in said_by for _ in range(count)]
+    made: Json = {"prompt": _joined(row.before), "completion": _joined(row.after), "mask": []}
+    for part in row.after:
+        said = ~part.given if isinstance(part, Turn) else [False] * len(_tokens(part))
+        made["mask"] += [int(one) for one in said]
     for name in _LOGPROBS:
-        values: list[float] | None = []
-        for step in row.after:
-            values = _more(values, step, getattr(step.node, name))
-        made[name] = values
-    return made | {"scores": grades.tokens(row)}
+        made[name] = _values(row.after, name)
+    return made | {"scores": grades.tokens(row), "turns": _turns(row.after)}
 
 
-def _more(values: list[float] | None, step: Step, given: Any) -> list[float] | None:
-    """Numbers with those of another step: 0 for what was shown, as trainers have it; None once one lacks."""
-    count = len(_tokens(step))
-    if values is None or step.node.kind != "action":
-        return None if values is None else [*values, *([0.0] * count)]
-    if given is None:
-        return values if not count else None
-    return [*values, *(float(value) for value in given[:count])]
+def _values(parts: Sequence[Part], name: str) -> list[float] | None:
+    """Numbers of all tokens: 0 for what was shown or given, as trainers have it; None once one lacks."""
+    values: list[float] = []
+    for part in parts:
+        found = part.values(name) if isinstance(part, Turn) else np.zeros(len(_tokens(part)))
+        if found is None:
+            return None
+        values += np.where(np.isnan(found), 0.0, found).tolist()
+    return values
 
 
-def _tokens(step: Step) -> Sequence[Any]:
-    return [] if step.tokens is None else step.tokens.tolist()
+def _turns(parts: Sequence[Part]) -> str | None:
+    """Where the turns begin and what they are made of; None where the mask alone says it."""
+    found: list[Json] = []
+    at, plain, before = 0, True, False
+    for part in parts:
+        if isinstance(part, Turn):
+            pieces = [
+                [len(piece.tokens), len(piece.text), int(piece.given), piece.forced]
+                for piece in part.pieces
+                if piece.tokens is not None
+            ]
+            found.append({"start": at, "pieces": pieces})
+            # Two turns in a row, and one that says no token, are not to be seen in a mask.
+            plain = plain and not before and bool(pieces[0][0]) and len(pieces) == 1
+            plain = plain and not (pieces[0][2] or pieces[0][3])
+        elif not _messages([part]) or not len(_tokens(part)):
+            plain = False
+        at += len(_tokens(part))
+        before = isinstance(part, Turn)
+    return None if plain else json.dumps(found)
 
 
-def _joined(steps: Sequence[Step]) -> list[int]:
-    return [token for step in steps for token in _tokens(step)]
+def _tokens(part: Part) -> Sequence[int]:
+    return [] if part.tokens is None else part.tokens.tolist()
+
+
+def _joined(parts: Sequence[Part]) -> list[int]:
+    return [token for part in parts for token in _tokens(part)]
 
 
 def _line(row: _Row) -> Json:
@@ -268,7 +324,7 @@ def _line(row: _Row) -> Json:
 def _told(row: _Row, grades: _Grades, kept: Json) -> Json:
     """The columns that every row has: its group, its leaf, its scores, and what else was recorded of it."""
     made: Json = {
-        "group": str(kept.pop("group", row.walk.root.id)),
+        "group": str(kept.pop("group", row.group())),
         "leaf": str(kept.pop("leaf", row.walk.leaf.id)),
     }
     scores = grades.end(row.walk)
@@ -279,13 +335,14 @@ def _told(row: _Row, grades: _Grades, kept: Json) -> Json:
 
 
 def _trl(row: _Row, grades: _Grades) -> Json:
-    prompt, completion = _conversations(row)
+    prompt, completion = _messages(row.before), _messages(row.after)
     tools = row.walk.root.extra.get("tools")
     made: Json = {"prompt": prompt, "completion": completion}
     made |= _told(row, grades, _line(row))
     made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
-    if row.has_ids():
+    if row.has_ids() and row.agrees():
         ids = _ids(row, grades)
+        made[TURNS] = ids["turns"]
         made |= {"prompt_ids": ids["prompt"], "completion_ids": ids["completion"], "env_mask": ids["mask"]}
         made |= {name: ids.get(name) for name in _LOGPROBS}
         made |= {column: ids["scores"].get(name) for name, column in _TOKEN_SCORES.items()}
@@ -300,44 +357,62 @@ def _verl(row: _Row, grades: _Grades) -> Json:
     told = _told(row, grades, kept)
     made: Json = {"uid": told.pop("group"), "data_source": str(source), **told}
     made |= {"prompts": ids["prompt"], "responses": ids["completion"], "response_mask": ids["mask"]}
-    made |= {column: ids.get(name) for name, column in _VERL.items()}
+    made |= {column: ids.get(name) for name, column in _VERL.items()} | {TURNS: ids["turns"]}
     return made | {column: ids["scores"].get(name) for name, column in _VERL_SCORES.items()}
 
 
 def _pairs(tree: Tree) -> Iterator[Json]:
-    """Chosen and rejected walks that part nearest to their ends, each rejected one once."""
+    """Chosen and rejected walks that part nearest to their ends, each rejected one once.
+
+    Sides go by their last contexts; those of different contexts are no answers to one prompt.
+    """
     grades = _Grades.of(tree)
     for task in tree.tasks():
         walks = tree.paths(list(tree.leaves(task)))
-        graded = [(walk, grades.end(walk)) for walk in walks]
-        chosen = [(walk, scores) for walk, scores in graded if scores.get(PREFERRED) == 1.0]
-        for walk, scores in graded:
-            if scores.get(PREFERRED) != 0.0 or not chosen:
+        graded = [(walk, parts_of(walk.context), grades.end(walk)) for walk in walks]
+        chosen = [one for one in graded if one[2].get(PREFERRED) == 1.0]
+        for worse in graded:
+            if worse[2].get(PREFERRED) != 0.0 or not chosen:
                 continue
-            best = max(chosen, key=lambda one: _common(one[0], walk))
-            yield _pair(best[0], walk, best[1].get("score"), scores.get("score"))
+            best = max(chosen, key=lambda one: _common(one[1], worse[1]))
+            if _common(best[1], worse[1]):
+                yield _pair(best, worse)
 
 
-def _common(one: Trajectory, other: Trajectory) -> int:
-    """How many steps two walks share."""
+def _common(one: Sequence[Part], other: Sequence[Part]) -> int:
+    """How many parts two contexts share."""
     count = 0
-    for first, second in zip(one.steps, other.steps, strict=False):
-        if first.node.id != second.node.id or first.keep != second.keep:
+    for first, second in zip(one, other, strict=False):
+        if _place(first) != _place(second):
             break
         count += 1
     return count
 
 
-def _pair(chosen: Trajectory, rejected: Trajectory, better: float | None, worse: float | None) -> Json:
-    at = _common(chosen, rejected)
-    sides = [_Row(walk, list(walk.steps[:at]), list(walk.steps[at:])) for walk in (chosen, rejected)]
-    tools = chosen.root.extra.get("tools")
-    prompt = _conversations(_Row(chosen, [], list(chosen.steps[:at])))[1]
-    made: Json = {"prompt": prompt, "tools": json.dumps(tools, ensure_ascii=False) if tools else None}
-    made |= {"score_chosen": better, "score_rejected": worse}
+def _place(part: Part) -> Any:
+    """What makes a part the same in two walks: where it lies, and of a rewritten context what it says."""
+    if isinstance(part, Turn):
+        opening = None if part.opening is None else part.opening.node.id
+        return opening, [(step.node.id, step.keep) for step in part.steps]
+    if part.node.kind == "rewrite":
+        return canonical(part.messages)
+    return part.node.id, part.step.keep
+
+
+def _pair(
+    chosen: tuple[Trajectory, list[Part], dict[str, float]],
+    rejected: tuple[Trajectory, list[Part], dict[str, float]],
+) -> Json:
+    at = _common(chosen[1], rejected[1])
+    sides = [_Row(walk, parts[:at], _seen(parts[at:])) for walk, parts, _ in (chosen, rejected)]
+    tools = chosen[0].root.extra.get("tools")
+    made: Json = {"prompt": _messages(sides[0].before)}
+    made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
+    made |= {"score_chosen": chosen[2].get("score"), "score_rejected": rejected[2].get("score")}
+    exact = all(one.has_ids() and one.agrees() for one in sides)
     for name, side in zip(("chosen", "rejected"), sides, strict=True):
-        made[name] = _conversations(side)[1]
-        if all(one.has_ids() for one in sides):
+        made[name] = _messages(side.after)
+        if exact:
             made |= {"prompt_ids": _joined(side.before), f"{name}_ids": _joined(side.after)}
     return made
 

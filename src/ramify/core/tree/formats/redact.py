@@ -202,6 +202,7 @@ class CleanPolicy:
         # A redactor of its own: what is taken out here is counted where it is taken out of the texts.
         self._policy, self._redactor = policy, Redactor()
         self.card = policy.card
+        self.codec = getattr(policy, "codec", None)
         redactor.decode = policy.decode
 
     def encode(self, text: str) -> IntArray:
@@ -211,6 +212,11 @@ class CleanPolicy:
     def decode(self, tokens: IntArray) -> str:
         """As the policy's."""
         return self._policy.decode(tokens)
+
+    def clean(self, message: Message) -> Message:
+        """A message without its secrets."""
+        made: Message = self._redactor.json(message)
+        return made
 
     def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
         """Token ids of messages without their secrets."""

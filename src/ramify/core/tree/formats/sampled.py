@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,11 @@ from ramify.core.tree.formats.base import Record, Remark
 from ramify.core.tree.formats.openai_chat import text_of
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import Producer, Score
-from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, NodeKind, token_array
+from ramify.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
+#: The column of our rows, a JSON text, that says of every turn where in the completion it starts and which
+#: pieces it has: tokens, characters, whether it was put there, how many tokens the policy was made to say.
+TURNS: Final = "turn_pieces"
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "length": "length", "error": "error", "tool_calls": "stop", "tool_call": "stop",
@@ -34,6 +38,7 @@ class Sampled:
     ``said``: whether the policy said a token (None: all of them). ``logprobs``: under the law that was
     sampled from. ``values``: further scores, one per completion token. None where a number is not known.
     ``answers``: the completion's messages, which name the stretches of one speaker where they are as many.
+    ``turns``: what our own rows say of turns that a mask does not tell apart (:data:`TURNS`).
     """
 
     prompt: Sequence[int]
@@ -47,6 +52,7 @@ class Sampled:
     values: Mapping[str, Sequence[Any] | None] = field(default_factory=dict)
     policy: str | None = None
     finish: Finish | None = None
+    turns: Any = None
 
 
 def finish_of(reason: Any) -> Finish | None:
@@ -77,16 +83,18 @@ class SampledReader:
         yield from self._unfit(one, len(completion), where)
         yield Remark("lost", "times: the file has none", where)
         drafts = [self._task(one, prompt, rest.get("tools"))]
-        spans = _spans(said)
-        messages = _named(one.answers, [said[start] for start, _ in spans])
-        for number, (span, group) in enumerate(zip(spans, messages, strict=True), start=1):
-            kind: NodeKind = "action" if said[span[0]] else "observation"
-            drafts.append(self._stretch(one, completion, kind, span, group, drafts[-1], f"{line}/{number}"))
+        stretches = _told_stretches(one, said)
+        if stretches is None:
+            if one.turns is not None:
+                yield Remark("lost", f"{TURNS} that do not fit the row", where)
+            stretches = _stretches(one.answers, said)
+        for number, stretch in enumerate(stretches, start=1):
+            drafts.append(self._stretch(one, completion, stretch, drafts[-1], f"{line}/{number}"))
         kept = {key: value for key, value in rest.items() if key != "tools"}
         if kept:
             drafts[-1].extra["line"] = kept
         yield from drafts
-        yield from self._scores(one, drafts, spans, said, producer, scores)
+        yield from self._scores(one, drafts, stretches, len(said), producer, scores)
 
     def _task(self, one: Sampled, prompt: IntArray, tools: Any) -> Draft:
         messages = list(one.messages)
@@ -103,35 +111,33 @@ class SampledReader:
             extra=extra,
         )
 
-    def _stretch(
-        self,
-        one: Sampled,
-        ids: IntArray,
-        kind: NodeKind,
-        span: tuple[int, int],
-        messages: Sequence[Message],
-        above: Draft,
-        key: str,
-    ) -> Draft:
+    def _stretch(self, one: Sampled, ids: IntArray, stretch: _Stretch, above: Draft, key: str) -> Draft:
+        span, messages = stretch.span, stretch.messages
         tokens = ids[span[0] : span[1]]
-        says = kind == "action"
-        text = "\n".join(filter(None, map(text_of, messages))) if messages else self._decoded(tokens)
+        known = stretch.text is not None or bool(messages)
+        text = stretch.text
+        if text is None:
+            text = "\n".join(filter(None, map(text_of, messages))) if messages else self._decoded(tokens)
         message = messages[0] if len(messages) == 1 else None
-        if says and text and not messages:
+        if stretch.says and text and not known:
             message = {"role": "assistant", "content": text}
-        names = ("logprobs", "logprobs_t1", "ref_logprobs") if says else ()
+        if stretch.inner:
+            message = None
+        names = ("logprobs", "logprobs_t1", "ref_logprobs") if stretch.says and not stretch.given else ()
         arrays: Json = {name: _numbers(getattr(one, name), span, len(ids)) for name in names}
+        extra: Json = {"messages": list(messages)} if len(messages) > 1 else {}
         return Draft(
-            kind=kind,
+            kind="action" if stretch.says else "observation",
             parent=draft_id(above),
             key=key,
             text=text,
             tokens=tokens,
-            policy=one.policy if says else None,
-            finish=one.finish if says and span[1] == len(ids) else None,
+            policy=one.policy if stretch.says and not stretch.given else None,
+            settings={"forced": tokens[: stretch.forced].tolist()} if stretch.forced else None,
+            finish=one.finish if stretch.says and span[1] == len(ids) else None,
             message=message,
             origin="real",
-            extra={"messages": list(messages)} if len(messages) > 1 else {},
+            extra=extra | ({"edit": "insert"} if stretch.given else {}),
             **arrays,
         )
 
@@ -139,16 +145,16 @@ class SampledReader:
         self,
         one: Sampled,
         drafts: Sequence[Draft],
-        spans: Sequence[tuple[int, int]],
-        said: Sequence[bool],
+        stretches: Sequence[_Stretch],
+        count: int,
         producer: Producer,
         scores: Mapping[str, Any],
     ) -> Iterator[Record]:
         found = [Score(draft_id(drafts[-1]), name, value, producer.id) for name, value in finite(scores)]
         for name, values in one.values.items():
-            for draft, span in zip(drafts[1:], spans, strict=True):
-                numbers = _numbers(values, span, len(said))
-                if said[span[0]] and numbers is not None:
+            for draft, stretch in zip(drafts[1:], stretches, strict=True):
+                numbers = _numbers(values, stretch.span, count)
+                if stretch.says and not stretch.given and numbers is not None:
                     found.append(Score(draft_id(draft), name, numbers.astype(np.float64), producer.id))
         if found:
             yield producer
@@ -194,24 +200,122 @@ def _flags(raw: Any, count: int, where: str) -> list[bool]:
     return [bool(one) for one in raw]
 
 
-def _named(answers: Sequence[Message], speakers: Sequence[bool]) -> list[list[Message]]:
-    """The messages of each stretch; none where they are not as many as the stretches, speaker for speaker."""
-    groups: list[list[Message]] = []
-    for said, run in groupby(answers, lambda message: message["role"] == "assistant"):
-        listed = list(run)
-        groups += [[one] for one in listed] if said else [listed]
-    said_by = [group[0]["role"] == "assistant" for group in groups]
-    return groups if said_by == list(speakers) else [[] for _ in speakers]
+@final
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Tokens of one node to be: whose, and what is known of them beside.
+
+    ``text``: a part of the turn's text, where the row says so. ``given``: nobody said it. ``forced``: how
+    many tokens the policy was made to say first. ``inner``: one of several nodes of a turn.
+    """
+
+    span: tuple[int, int]
+    says: bool
+    messages: tuple[Message, ...] = ()
+    text: str | None = None
+    given: bool = False
+    forced: int = 0
+    inner: bool = False
 
 
-def _spans(said: Sequence[bool]) -> list[tuple[int, int]]:
-    """The stretches of one speaker, as begin and end."""
+def _stretches(answers: Sequence[Message], said: Sequence[bool]) -> list[_Stretch]:
+    """What a mask tells apart: one speaker's tokens in a row."""
     spans, at = [], 0
     for _, run in groupby(said):
         size = len(list(run))
         spans.append((at, at + size))
         at += size
-    return spans
+    speakers = [said[start] for start, _ in spans]
+    groups = _grouped(answers)
+    # Where they are not as many as the stretches, speaker for speaker, nobody knows whose words are whose.
+    if [group[0]["role"] == "assistant" for group in groups] != speakers:
+        groups = [()] * len(spans)
+    return [_Stretch(*one) for one in zip(spans, speakers, groups, strict=True)]
+
+
+def _told_stretches(one: Sampled, said: Sequence[bool]) -> list[_Stretch] | None:
+    """The stretches as :data:`TURNS` tells them; None where it is not there, or does not fit the row."""
+    turns = _turns_of(one.turns, len(said))
+    if turns is None:
+        return None
+    groups = _grouped(one.answers)
+    found: list[_Stretch] = []
+    at = 0
+    for start, pieces in [*turns, (len(said), [])]:
+        shown = bool(groups) and groups[0][0]["role"] != "assistant"
+        if start > at or shown:
+            found.append(_Stretch((at, start), False, groups.pop(0) if shown else ()))
+        if any(said[at:start]):
+            return None
+        at = start
+        if not pieces:
+            continue
+        message = groups.pop(0)[0] if groups else None
+        made = _turn(start, pieces, message)
+        if made is None:
+            return None
+        found += made
+        at = found[-1].span[1]
+    return None if groups else found
+
+
+def _turn(start: int, pieces: Sequence[Sequence[int]], message: Message | None) -> list[_Stretch] | None:
+    """One turn's stretches; None where its pieces are not what its message says."""
+    if message is not None and message["role"] != "assistant":
+        return None
+    text = None if message is None else text_of(message)
+    if len(pieces) == 1 and not pieces[0][2]:
+        messages = () if message is None else (message,)
+        return [_Stretch((start, start + pieces[0][0]), True, messages, forced=pieces[0][3])]
+    if text is not None and len(text) != sum(piece[1] for piece in pieces):
+        return None
+    # What a message has beside its text stands with the beginning of the turn.
+    more = message is not None and bool(set(message) - {"role", "content"})
+    found: list[_Stretch] = []
+    at, character = start, 0
+    for tokens, characters, given, forced in pieces:
+        part = None if text is None else text[character : character + characters]
+        span = (at, at + tokens)
+        own = ({**(message or {}), "content": part},) if more and not found else ()
+        found.append(_Stretch(span, True, own, part, bool(given), forced, inner=not own))
+        at, character = at + tokens, character + characters
+    return found
+
+
+def _turns_of(raw: Any, count: int) -> list[tuple[int, list[list[int]]]] | None:
+    """The checked content of :data:`TURNS`: turns in order, none beyond the completion."""
+    try:
+        body = json.loads(raw) if isinstance(raw, str) else raw
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, list):
+        return None
+    found: list[tuple[int, list[list[int]]]] = []
+    at = 0
+    for turn in body:
+        pieces = turn.get("pieces") if isinstance(turn, Mapping) else None
+        start = turn.get("start") if isinstance(turn, Mapping) else None
+        if not isinstance(pieces, list) or not pieces or type(start) is not int or start < at:
+            return None
+        for piece in pieces:
+            if (
+                not isinstance(piece, list)
+                or len(piece) != 4
+                or any(type(n) is not int or n < 0 for n in piece)
+            ):
+                return None
+        at = start + sum(piece[0] for piece in pieces)
+        found.append((start, pieces))
+    return found if at <= count else None
+
+
+def _grouped(answers: Sequence[Message]) -> list[tuple[Message, ...]]:
+    """Messages as turns alone, and what was shown between two together."""
+    groups: list[tuple[Message, ...]] = []
+    for said, run in groupby(answers, lambda message: message["role"] == "assistant"):
+        listed = list(run)
+        groups += [(one,) for one in listed] if said else [tuple(listed)]
+    return groups
 
 
 def _numbers(values: Any, span: tuple[int, int], count: int) -> FloatArray | None:
@@ -222,10 +326,14 @@ def _numbers(values: Any, span: tuple[int, int], count: int) -> FloatArray | Non
 
 
 def known_numbers(values: Sequence[Any]) -> FloatArray | None:
-    """Numbers as an array; None where one of them is none, or not known, or beyond 32 bits."""
-    if not all(isinstance(one, (int, float)) and abs(one) <= _LARGEST for one in values):
-        return None
-    return np.array(values, dtype=np.float32)
+    """Numbers as an array; None where one of them is none, or not known, or beyond 32 bits.
+
+    ``-Infinity`` is the log-prob of a token that could not have been said, and was forced.
+    """
+    for one in values:
+        if one != "-Infinity" and not (isinstance(one, (int, float)) and abs(one) <= _LARGEST):
+            return None
+    return np.array([float(one) for one in values], dtype=np.float32)
 
 
 def draft_id(draft: Draft) -> str:

@@ -51,12 +51,19 @@ class ToolRun:
 class Walk:
     """Drafts of a trace, call by call; ``main`` has the calls' continued answers by their keys."""
 
-    def __init__(self, tools: Any = None, runs: Sequence[ToolRun] = (), policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        tools: Any = None,
+        runs: Sequence[ToolRun] = (),
+        policy: Policy | None = None,
+        origin: Json | None = None,
+    ) -> None:
         self.drafts: list[Draft] = []
         self.main: dict[str, Draft] = {}
         self._tools = tools
-        self._ids = TokenWalk(policy)
+        self._ids = TokenWalk(policy, tools or ())
         self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
+        self._root |= {"origin": origin} if origin else {}
         self._runs = {run.call: run for run in runs if run.call is not None}
         self._nameless = [run.told for run in runs if run.call is None]
         self._context: list[Message] = []
@@ -135,15 +142,16 @@ class Walk:
         runs = [self._runs[str(m["tool_call_id"])].told for m in messages if self._known(m)]
         kept |= {"tool_spans": runs} if any(runs) and kind == "observation" else {}
         if kind == "action":
-            ids = self._ids.goes_on(messages[0], self._ids.said(messages[0], key))
+            ids = dict(self._ids.goes_on(messages[0], self._ids.said(messages[0])))
         else:
-            ids = self._ids.shown(messages)
+            ids = dict(self._ids.shown(messages))
+        kept |= ids.pop("extra", {})
         self._put(
             Draft(
                 kind=kind,
                 parent=None if self._end is None else draft_id(self._end),
                 key=key,
-                text="\n".join(filter(None, map(text_of, messages))),
+                text=ids.pop("text", "\n".join(filter(None, map(text_of, messages)))),
                 message=messages[0] if len(messages) == 1 and kind != "rewrite" else None,
                 origin="real",
                 extra=kept | (extra or {}),
@@ -165,7 +173,7 @@ class Walk:
         said = list(call.said) or [{"role": "assistant", "content": ""}]
         if not call.said:
             self._ids.lose()
-        ids = [self._ids.said(message, call.key) for message in said]
+        ids = [self._ids.said(message) for message in said]
         chosen = 0
         if after is not None:
             fits = [n for n, one in enumerate(said) if goes_on([*self._context, one], after.shown)]
@@ -173,18 +181,20 @@ class Walk:
         for number, message in enumerate(said):
             told = dict(call.told)
             own = call.choices[number] if number < len(call.choices) else {}
+            fields = dict(ids[number])
             extra = {**told.pop("extra", {}), **({"choice": number} if len(said) > 1 else {})}
+            extra |= fields.pop("extra", {})
             told |= {key: value for key, value in own.items() if key != "extra"}
             draft = Draft(
                 kind="action",
                 parent=parent,
                 key=call.key if number == 0 else f"{call.key}/{number}",
-                text=text_of(message),
+                text=fields.pop("text", text_of(message)),
                 message=message if call.said else None,
                 origin="real",
                 extra=extra | own.get("extra", {}),
                 **told,
-                **ids[number],
+                **fields,
             )
             self.drafts.append(draft)
             if number == chosen:

@@ -18,7 +18,7 @@ from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.answers import whole_message
 from ramify.core.tree.formats.base import Head, Record, Remark
-from ramify.core.tree.formats.conversation import graded
+from ramify.core.tree.formats.conversation import graded, origin
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.rows import read_items
 from ramify.core.tree.score import Producer
@@ -91,9 +91,11 @@ class SWEAgent:
                 own |= {"steps": [_kept(step) for step in steps]}
             if agent != main:
                 own = {"agent": agent}
-            drafts = self._chat.drafts(
-                messages, own, f"{line}/{number}", where, told=_told(messages, steps, body) if fits else ()
+            made = origin(
+                "swe-agent", _model(body), version=_info(body).get("swe_agent_version"), agent=agent
             )
+            spoken = _told(messages, steps, body) if fits else ()
+            drafts = self._chat.drafts(messages, own, f"{line}/{number}", where, told=spoken, origin=made)
             yield from graded(drafts, _producer(body), _scores(body) if agent == main else {}, _error(body))
 
 

@@ -3,70 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.policy.base import Policy
-from ramify.core.tree.formats.openai_chat import OpenAIChat
+from ramify.core.policy.shown import render_delta, turn_tokens
 from ramify.core.types import IntArray, Json, Message, token_array
+
+#: The key of ``Node.extra`` that says what token ids of an import are worth.
+MARK: Final = "token_ids"
+_BOUNDARY: Final = "at the end of a task or an observation: the messages up to there are rendered anew"
+_REWRITES: Final = "this policy's template rewrites what came before, so later turns have no ids of their own"
+_SILENT: Final = "the log does not have all that the policy was shown or said"
 
 
 @final
 class TokenWalk:
     """The context of a walk so far, in messages and in token ids; without a policy nothing is tokenised.
 
-    Where the log does not say what a policy was shown, nothing that follows has token ids, until a context
-    begins anew.
+    What cannot be rendered costs no more than its ids: from there on nothing has token ids, until a context
+    begins anew, and each such node says why and where it can be forked. Ids that stand for something the
+    model never saw in that form say so too; both under ``token_ids`` in ``extra``.
     """
 
-    def __init__(self, policy: Policy | None) -> None:
-        self._chat = OpenAIChat(policy)
-        self.tokenizer = self._chat.tokenizer
+    def __init__(self, policy: Policy | None, tools: Sequence[Json] = ()) -> None:
+        self._policy = policy
+        self._clean = getattr(policy, "clean", None)
+        self._tools = list(tools)
         self.begin()
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Digest of the tokenizer that texts are tokenised with; None where none is."""
+        return None if self._policy is None else self._policy.card.tokenizer
 
     def begin(self) -> None:
         """Forget what came before: a context is written anew."""
         self._history: list[Message] = []
         self._context: IntArray = token_array([])
-        self._known = self.tokenizer is not None
+        self._why: str | None = None
 
-    def lose(self) -> None:
-        """Something was shown or said that the log does not have."""
-        self._known = False
+    def offer(self, tools: Sequence[Json]) -> None:
+        """The tools that the policy is offered, before it is shown anything."""
+        self._tools = list(tools)
+
+    def lose(self, why: str = _SILENT) -> None:
+        """Something was shown or said that has no token ids."""
+        self._why = self._why or why
 
     def shown(self, messages: Sequence[Message]) -> Json:
-        """The fields of a draft that shows messages, which are of the context from here on.
-
-        Raises:
-            CannotDo: the policy's template rewrites what came before.
-        """
-        if not self._known:
+        """The fields of a draft that shows messages, which are of the context from here on."""
+        if self._policy is None:
             return {}
-        fields = self._chat.shown_fields(self._history, self._context, messages)
-        return self._added(messages, fields)
+        if self._why is not None:
+            return self._unknown()
+        if not messages:
+            return {"tokens": token_array([])}
+        made = [dict(message) for message in messages]
+        if self._tools and not self._history:
+            made[0] = {**made[0], "tools": self._tools}
+        if self._clean is not None:
+            made = [self._clean(message) for message in made]
+        try:
+            rendered, notes = render_delta(self._policy, self._history, self._context, made)
+        except (BadInput, CannotDo) as error:
+            self.lose(error.what)
+            return self._unknown()
+        if rendered.rewrites:
+            self.lose(_REWRITES)
+            return self._unknown()
+        self._history.extend(made)
+        self._context = np.concatenate([self._context, rendered.tokens]).astype(np.int32)
+        fields: Json = {"tokens": rendered.tokens}
+        return fields | ({"extra": {MARK: _approximate(notes)}} if notes else {})
 
-    def said(self, message: Message, where: str) -> Json:
+    def said(self, message: Message) -> Json:
         """The fields of a draft that says a message; :meth:`goes_on` makes it part of the context.
 
-        Raises:
-            CannotDo: a tool call, whose token ids cannot be known from its JSON.
+        ``text`` is among them where the ids spell another one than the message's own: that of its calls.
         """
-        return _tokens(self._chat.said_fields(message, where)) if self._known else {}
+        if self._policy is None:
+            return {}
+        if self._why is not None:
+            return self._unknown()
+        clean = message if self._clean is None else self._clean(message)
+        turn = turn_tokens(self._policy, clean, self._tools)
+        fields: Json = {"tokens": turn.tokens, "offsets": turn.offsets}
+        fields |= {"text": turn.text} if turn.calls is not None or turn.approximate else {}
+        mark = _approximate(turn.approximate) if turn.approximate else {}
+        mark |= {"calls": turn.calls} if turn.calls is not None else {}
+        return fields | ({"extra": {MARK: mark}} if mark else {})
 
     def goes_on(self, message: Message, fields: Json) -> Json:
         """Go on from what was said, with the fields that :meth:`said` gave."""
-        return self._added([message], fields) if self._known else {}
+        if self._policy is not None and self._why is None:
+            self._history.append(message if self._clean is None else self._clean(message))
+            self._context = np.concatenate([self._context, fields["tokens"]]).astype(np.int32)
+        return fields
 
-    def _added(self, messages: Sequence[Message], fields: Json) -> Json:
-        self._history.extend(messages)
-        self._context = np.concatenate([self._context, fields["tokens"]]).astype(np.int32)
-        return _tokens(fields)
+    def _unknown(self) -> Json:
+        return {"extra": {MARK: {"none": self._why, "fork": _BOUNDARY}}}
 
 
-def _tokens(fields: Json) -> Json:
-    """Token ids and where they end; the text is the reader's own."""
-    return {name: value for name, value in fields.items() if name != "text"}
+def _approximate(notes: Sequence[str]) -> Json:
+    return {"approximate": list(notes)}
 
 
 def lacking(policy: Policy | None) -> str:

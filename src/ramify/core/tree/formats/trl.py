@@ -22,7 +22,7 @@ from ramify.core.tree.formats.conversation import graded
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.parquet import row_items
 from ramify.core.tree.formats.rows import alone
-from ramify.core.tree.formats.sampled import Sampled, SampledReader, draft_id
+from ramify.core.tree.formats.sampled import TURNS, Sampled, SampledReader, draft_id
 from ramify.core.tree.node import Draft
 from ramify.core.tree.score import Producer, Score
 from ramify.core.types import Json, Message
@@ -36,12 +36,15 @@ _STEPS: Final = frozenset({"completions", "labels"})
 _MASKS: Final = ("env_mask", "tool_mask", "completion_mask")
 _LOGPROBS: Final = ("logprobs", "sampling_per_token_logps", "old_per_token_logps")
 #: Numbers that set or order something, and grade nothing.
-_SETTINGS: Final = frozenset({"step", "epoch", "temperature", "top_p", "min_p", "learning_rate", "lr"})
+_SETTINGS: Final = frozenset({
+    "step", "epoch", "temperature", "top_p", "min_p", "learning_rate", "lr",
+    "repetition_penalty", "presence_penalty", "frequency_penalty",
+})  # fmt: skip
 _GRADES: Final = ("reward", "score", "advantage", "label", "acc", "correct", "success", "pass")
 _TEXTS: Final = frozenset({"prompt", "completion", "chosen", "rejected", "completions", "labels", "messages"})
 _ARRAYS: Final = frozenset({
     *_IDS, *_MASKS, *_LOGPROBS, "advantages", "logprobs_t1", "ref_logprobs", "ref_per_token_logps",
-    "chosen_ids", "rejected_ids",
+    "chosen_ids", "rejected_ids", TURNS,
 })  # fmt: skip
 
 
@@ -165,6 +168,7 @@ class TRL:
             messages=messages_of(prompt, "user", where, "prompt") if prompt else (),
             answers=messages_of(body.get("completion") or [], "assistant", where, "completion"),
             said=_first(body, _MASKS),
+            turns=body.get(TURNS),
             logprobs=_first(body, _LOGPROBS),
             logprobs_t1=body.get("logprobs_t1"),
             ref_logprobs=_first(body, ("ref_logprobs", "ref_per_token_logps")),

@@ -16,11 +16,11 @@ from typing import Any, final
 from ramify.core.errors import BadInput
 from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.base import Head, Record
-from ramify.core.tree.formats.conversation import check_results, graded, grades, message_of
+from ramify.core.tree.formats.conversation import check_results, graded, grades, message_of, origin
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.rows import read_items
 from ramify.core.tree.formats.verifiers_graph import GraphReader
-from ramify.core.tree.node import Draft
+from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json, Message
 
@@ -91,7 +91,8 @@ class Verifiers:
         metrics = body.get("metrics") if isinstance(body.get("metrics"), dict) else {}
         scores = {"reward": body.get("reward"), **(metrics or {})}
         producer = Producer("verifiers", "0", {"task": str(body.get("task") or "")})
-        drafts = self._chat.drafts(messages, rest, line, where)
+        made = origin("verifiers", body.get("model"), task=body.get("task")) if body.get("model") else None
+        drafts = self._chat.drafts(messages, rest, line, where, origin=made)
         yield from graded(drafts, producer, scores, _error(body.get("error")))
 
     def _trace(self, body: Json, line: str, where: str) -> Iterator[Record]:
@@ -104,7 +105,9 @@ class Verifiers:
         if self._chat.tokenizer is not None and reader.ids is None:
             tools = {"tools": body["tools"]} if body.get("tools") else {}
             for number, messages in enumerate(branches):
-                drafts = list(self._chat.drafts(messages, tools, f"{line}/{number}", where))
+                drafts = list(
+                    self._chat.drafts(messages, tools, f"{line}/{number}", where, origin=reader.origin)
+                )
                 ends.append(drafts.pop())
                 yield from drafts
         else:
@@ -118,7 +121,13 @@ class Verifiers:
         error = _error(errors[0] if errors else None)
         for number, end in enumerate(ends):
             kept = {"line": rest} if number == 0 else {"branch": number}
-            yield replace(end, extra=end.extra | kept, error=error)
+            if end.kind == "task" and str(end.key).startswith("chat/"):
+                # The prompt may be that of other rollouts: what ended this one stands on a node of its own.
+                yield end
+                above = node_id(None, None, "task", str(end.key))
+                ends[number] = Draft(kind="verdict", parent=above, key=f"{line}/{number}/end", origin="real")
+            ends[number] = replace(ends[number], extra=ends[number].extra | kept, error=error)
+            yield ends[number]
         yield from _scores(body, ends)
 
 

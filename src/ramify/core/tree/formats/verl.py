@@ -22,7 +22,7 @@ from ramify.core.tree.formats.conversation import graded
 from ramify.core.tree.formats.openai_chat import OpenAIChat
 from ramify.core.tree.formats.parquet import row_items
 from ramify.core.tree.formats.rows import alone, begins
-from ramify.core.tree.formats.sampled import Sampled, SampledReader
+from ramify.core.tree.formats.sampled import TURNS, Sampled, SampledReader
 from ramify.core.tree.score import Producer
 from ramify.core.types import Json
 
@@ -33,7 +33,7 @@ _MARKS: Final = frozenset({"reward_model", "ability", "extra_info"})
 _ARRAYS: Final = frozenset({
     *_BATCH, "input_ids", "attention_mask", "position_ids", "response_mask", "loss_mask", "old_log_probs",
     "rollout_log_probs", "ref_log_prob", "token_level_scores", "token_level_rewards", "advantages", "returns",
-    "log_probs_t1",
+    "log_probs_t1", TURNS,
 })  # fmt: skip
 _VALUES: Final = {
     "advantage": "advantages", "token_reward": "token_level_rewards", "token_score": "token_level_scores",
@@ -104,6 +104,7 @@ class Verl:
             prompt=prompt,
             completion=completion,
             said=arrays.get("response_mask", arrays.get("loss_mask")),
+            turns=body.get(TURNS),
             logprobs=arrays.get("rollout_log_probs", arrays.get("old_log_probs")),
             logprobs_t1=arrays.get("log_probs_t1"),
             ref_logprobs=arrays.get("ref_log_prob"),

@@ -16,6 +16,7 @@ from ramify.core.errors import BadInput
 from ramify.core.judge import Verdict
 from ramify.core.tree.node import Trajectory
 from ramify.core.tree.score import Producer
+from ramify.core.tree.turn import last_said
 from ramify.core.types import Json, Message
 from ramify.core.world.base import Observation, Split, Task
 from ramify.core.world.dice import Dice, digest
@@ -165,15 +166,9 @@ class RuleJudge:
 
 def last_turn(walk: Trajectory) -> Message:
     """The last assistant turn of a walk as a message, its tool calls with it where they were recorded."""
-    said: list[str] = []
-    message: Message | None = None
-    fresh = True
-    for step in walk:
-        if step.node.kind == "action":
-            said = [step.text] if fresh else [*said, step.text]
-            message = step.node.message if fresh and step.keep is None else None
-        fresh = step.node.kind in ("observation", "task")
-    return message or {"role": "assistant", "content": "".join(said)}
+    turns = last_said(walk, answered=True)
+    message = turns[0].node.message if len(turns) == 1 and turns[0].whole else None
+    return message or {"role": "assistant", "content": "".join(turn.text for turn in turns)}
 
 
 def _own(walk: Trajectory) -> Checker:

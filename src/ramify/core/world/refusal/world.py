@@ -13,6 +13,7 @@ from ramify.core.judge import Verdict
 from ramify.core.policy.scripted import Law, ScriptedPolicy
 from ramify.core.tree.node import Trajectory
 from ramify.core.tree.score import Producer
+from ramify.core.tree.turn import last_said
 from ramify.core.world.base import Observation, Split, Task
 from ramify.core.world.dice import Dice, digest, split_of
 from ramify.core.world.refusal.law import WORDS, RefusalLaw, refused
@@ -127,13 +128,7 @@ class RefusalJudge:
 
     def judge(self, walk: Trajectory) -> Verdict:
         """Whether the last turn refuses; what the world says after it is not read."""
-        said: list[str] = []
-        fresh = True
-        for step in walk:
-            if step.node.kind == "action":
-                said = [step.text] if fresh else [*said, step.text]
-            fresh = step.node.kind in ("observation", "task")
-        verdict = refused("".join(said))
+        verdict = refused("".join(turn.text for turn in last_said(walk, answered=True)))
         return Verdict(None if verdict is None else float(verdict))
 
 

@@ -102,8 +102,8 @@ class TestRunner:
     def __init__(
         self,
         *,
-        test_seconds: float = 2.0,
-        seconds: float = 60.0,
+        test_seconds: float = 30.0,
+        seconds: float = 600.0,
         steps: int = STEPS,
         preload: Iterable[str] = STANDARD,
         require: Iterable[str] = ("rlimits", "seccomp"),

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, final
 
-from ramify.core.errors import CannotDo, MissingExtra
+from ramify.core.errors import CannotDo, MissingExtra, install_command
 
 T = TypeVar("T")
 
@@ -24,10 +24,6 @@ T = TypeVar("T")
 VARIABLE: Final = "RAMIFY_CHROMIUM"
 #: Names of it on the search path.
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-INSTALL: Final = (
-    "pip install 'ramify[web]' and: playwright install chromium "
-    f"(or install chromium, or set {VARIABLE} to its path)"
-)
 #: Flags without which a browser in a container does not start, or calls home.
 FLAGS: Final = (
     "--no-sandbox",
@@ -40,6 +36,14 @@ FLAGS: Final = (
 )
 
 
+def install() -> str:
+    """What to run where there is no browser."""
+    return (
+        f"{install_command('web')} and: playwright install chromium "
+        f"(or install chromium, or set {VARIABLE} to its path)"
+    )
+
+
 def executable(given: str | None = None) -> str | None:
     """The Chromium to run: the given path, the environment's, one on the search path; None: playwright's own.
 
@@ -50,7 +54,7 @@ def executable(given: str | None = None) -> str | None:
     if named:
         found = shutil.which(named)
         if found is None:
-            raise CannotDo(f"there is no browser at {named!r}", where="web", hint=INSTALL)
+            raise CannotDo(f"there is no browser at {named!r}", where="web", hint=install())
         return found
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
@@ -60,13 +64,13 @@ def missing(given: str | None = None) -> str | None:
     try:
         from playwright.sync_api import sync_playwright  # noqa: F401
     except ImportError:
-        return f"playwright is not installed; {INSTALL}"
+        return f"playwright is not installed; {install()}"
     try:
         path = executable(given)
     except CannotDo as error:
         return str(error)
     own = None if path else _own()
-    return None if path or own else f"no Chromium was found; {INSTALL}"
+    return None if path or own else f"no Chromium was found; {install()}"
 
 
 def _own() -> str | None:
@@ -162,7 +166,7 @@ def in_browser(job: Callable[[Any], T], path: str | None = None) -> T:
                 browsers[key] = play.chromium.launch(executable_path=named, args=list(FLAGS))
             except Error as error:
                 first = str(error).strip().splitlines()[0]
-                raise CannotDo(f"Chromium does not start: {first}", where="web", hint=INSTALL) from error
+                raise CannotDo(f"Chromium does not start: {first}", where="web", hint=install()) from error
         return job(browsers[key])
 
     return _thread().call(work)
