@@ -70,17 +70,45 @@ def test_sequence_is_the_test_turned_round(d):
     assert (shuffled.low, shuffled.high) == pytest.approx((found.low, found.high))
 
 
-# 400 sequences looked at after every tenth of 200 pairs: the error rate is at most 0.05, so more than
-# 38 misses come by chance less than once in 1e4 runs; the seed is fixed.
-@pytest.mark.parametrize("mean", [0.0, 0.1])
-def test_time_uniform_coverage(mean):
-    rng, misses = np.random.default_rng(11), 0
-    for _ in range(400):
-        rates = [0.1 + mean, 0.1, 0.8 - mean]
-        d = rng.choice([1.0, -1.0, 0.0], size=200, p=rates)
-        looks = (stats.anytime_test(d[:n], mean).p for n in range(10, 201, 10))
-        misses += any(p <= 0.05 for p in looks)
-    assert misses <= 38
+@pytest.mark.parametrize("mean", [0.0, 0.1, -0.6])
+@pytest.mark.parametrize("change", [0.2, 0.8])
+def test_time_uniform_coverage_exactly(mean, change):
+    """The chance that the true mean is ever called wrong at a look after every fifth of 40 pairs: all paths.
+
+    ``change``: how often a pair differs at all, at least; gains minus losses are ``mean``.
+    """
+    change = max(change, abs(mean))
+    gain, loss = (change + mean) / 2, (change - mean) / 2
+    alive, missed = np.zeros((42, 42)), 0.0  # by gains and losses
+    alive[0, 0] = 1.0
+    for pairs in range(1, 41):
+        fresh = (1 - gain - loss) * alive
+        fresh[1:] += gain * alive[:-1]
+        fresh[:, 1:] += loss * alive[:, :-1]
+        alive = fresh
+        if pairs % 5 == 0:
+            for gains, losses in np.argwhere(alive > 0).tolist():
+                d = np.repeat([1.0, -1.0, 0.0], [gains, losses, pairs - gains - losses])
+                if stats.anytime_test(d, mean).p <= 0.05:
+                    missed += alive[gains, losses]
+                    alive[gains, losses] = 0.0
+    assert missed + alive.sum() == pytest.approx(1.0)
+    assert 0 < missed <= 0.05
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=30), st.sampled_from([0.05, 0.3])
+)
+def test_the_sequence_of_a_mean_is_its_test_turned_round(scores, error):
+    x = np.array(scores)
+    found = stats.mean_sequence(x, error)
+    assert 0 <= found.low <= found.estimate <= found.high <= 1
+    assert found.estimate == pytest.approx(x.mean())
+    assert found.level == 1 - error
+    for end in {found.low, found.high} - {0.0, 1.0}:
+        assert stats.anytime_test(2 * x - 1, 2 * end - 1).p == pytest.approx(error, rel=1e-4)
+    lost = stats.mean_sequence(1 - x, error)
+    assert (lost.low, lost.high) == pytest.approx((1 - found.high, 1 - found.low), abs=1e-8)
 
 
 def test_all_equal_and_certain_differences():
@@ -94,13 +122,35 @@ def test_all_equal_and_certain_differences():
     assert stats.anytime_test(np.array([-1.0, -1.0]), null=-1.0).p == 1.0
 
 
-def test_nonsense_is_refused():
-    for call in (
-        lambda: stats.anytime_test(np.zeros(0)),
-        lambda: stats.anytime_test(np.array([2.0])),
-        lambda: stats.anytime_test(np.zeros(3), null=1.5),
-        lambda: stats.confidence_sequence(np.array([0.0, -1.5])),
-        lambda: stats.confidence_sequence(np.zeros(3), error=0.0),
-    ):
-        with pytest.raises(BadInput):
-            call()
+def test_names_limits_and_what_is_huge():
+    d = np.array([1.0, 0.0, -0.5])
+    assert stats.anytime_test(d).method == "betting e-value"
+    assert stats.confidence_sequence(d).method == stats.mean_sequence(np.abs(d)).method
+    assert stats.confidence_sequence(d).method == "betting confidence sequence"
+    assert stats.confidence_sequence(d) == stats.confidence_sequence(d, 0.05)
+    assert stats.mean_sequence(np.abs(d)) == stats.mean_sequence(np.abs(d), 0.05)
+    assert stats.anytime_test(d, null=1.0).p == 0.0
+    assert stats.anytime_test(np.ones(4), null=1.0).p == 1.0
+    assert stats.anytime_test(np.ones(3000)).statistic == math.exp(700), "as large as a float can show"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: stats.anytime_test(np.zeros(0)), "there are no differences"),
+        (lambda: stats.anytime_test(np.array([2.0])), "a difference is 2; "),
+        (lambda: stats.anytime_test(np.array([0.5, -1.5, 1.2])), "a difference is -1.5; "),
+        (lambda: stats.anytime_test(np.zeros(3), null=1.5), "the null is 1.5"),
+        (lambda: stats.anytime_test(np.zeros(3), null=-1.5), "the null is -1.5"),
+        (lambda: stats.confidence_sequence(np.array([0.0, -1.5])), "a difference is -1.5"),
+        (lambda: stats.confidence_sequence(np.zeros(3), error=0.0), "the error rate is 0.0"),
+        (lambda: stats.confidence_sequence(np.zeros(3), error=1.0), "the error rate is 1.0"),
+        (lambda: stats.mean_sequence(np.array([0.5, -0.1])), "a score is -0.1; "),
+        (lambda: stats.mean_sequence(np.array([0.5, 1.1])), "a score is 1.1; "),
+        (lambda: stats.mean_sequence(np.zeros(0)), "there are no scores"),
+        (lambda: stats.mean_sequence(np.zeros(2), error=1.0), "the error rate is 1.0"),
+    ],
+)
+def test_nonsense_is_refused(call, message):
+    with pytest.raises(BadInput, match=message.replace(".", "[.]")):
+        call()

@@ -171,6 +171,6 @@ def test_what_cannot_be_exported_is_refused(file, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="nothing to write"):
         write_parquet([], tmp_path / "x")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match=r"ramify\[export\]"):
+    with pytest.raises(MissingExtra, match="pip install 'datasets>="):
         write_parquet([{"a": 1}], tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -9,7 +9,7 @@ from ramify.core.stats.power import paired_draws, paired_power, unpaired_draws, 
 from ramify.core.stats.proportions import clopper_pearson, newcombe, newcombe_paired, tango, wilson
 from ramify.core.stats.ranking import auroc
 from ramify.core.stats.results import Difference, Interval, Test
-from ramify.core.stats.sequential import anytime_test, confidence_sequence
+from ramify.core.stats.sequential import anytime_test, confidence_sequence, mean_sequence
 from ramify.core.stats.signed_rank import wilcoxon
 from ramify.core.stats.tables import cochran_armitage, fisher, mcnemar
 from ramify.core.stats.unbiased import outcome_variance, pass_at_k
@@ -32,6 +32,7 @@ __all__ = [
     "macro_mean",
     "mcnemar",
     "mean_interval",
+    "mean_sequence",
     "newcombe",
     "newcombe_paired",
     "outcome_variance",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -112,7 +113,8 @@ def clustered_difference(
     d = cluster_values(y - x, clusters)
     if d.size < 2:
         raise BadInput("one cluster cannot show a difference", hint="compare on at least two")
-    return adjusted_paired_t(np.zeros_like(d), d, level)
+    found = adjusted_paired_t(np.zeros_like(d), d, level)
+    return replace(found, interval=replace(found.interval, method="adjusted paired t, clustered"))
 
 
 def macro_mean(parts: Sequence[Interval]) -> Interval:

@@ -130,7 +130,7 @@ def sampled_tokens(node: Node) -> Bools:
     return drawn
 
 
-def _contexts(trajectory: Trajectory) -> Iterator[list[Step]]:
+def contexts(trajectory: Trajectory) -> Iterator[list[Step]]:
     """Runs of steps that form one context each: a rewrite begins a new one."""
     run: list[Step] = []
     for step in trajectory:
@@ -161,7 +161,7 @@ def trajectory_samples(
     Raises:
         BadInput: a step holds text without token ids, or the advantages have another length.
     """
-    runs = list(_contexts(trajectory))
+    runs = list(contexts(trajectory))
     for step in (s for run in runs for s in run):
         if step.tokens is None and step.text:
             raise BadInput("this walk holds text without token ids", where=f"node {step.node.id[:12]}")

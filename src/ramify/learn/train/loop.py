@@ -228,8 +228,11 @@ def finished_updates(folder: Path) -> list[Json]:
 
 
 def _check(policy: LocalPolicy, tasks: Sequence[Task], plan: TreeTraining, settings: Sampling) -> None:
-    if (settings.temperature, settings.top_k, settings.top_p) != (1.0, None, None):
-        raise BadInput("training needs rollouts at temperature 1 without top-k or top-p", where="sampling")
+    if settings.but(banned=()).distribution != Sampling().distribution:
+        raise BadInput(
+            "training needs rollouts at temperature 1 without top-k, top-p, min-p or penalties",
+            where="sampling",
+        )
     if not tasks:
         raise BadInput("there is no task to train on", where="training")
     if plan.gradient.kl_weight > 0 and policy.reference is None:

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramify.core.errors import BadInput
+from ramify.core.plain import content_hash
 from ramify.core.tree.node import Node, Step, Trajectory
+from ramify.core.tree.turn import Shown, Turn, parts_of
 from ramify.core.types import IntArray, Json, Message, token_array
 from ramify.learn.credit.segments import walk_stretches
 from ramify.learn.credit.siblings import child_mean_values
-from ramify.learn.train.batch import Sample, trajectory_samples
+from ramify.learn.train.batch import Sample, contexts, trajectory_samples
 from ramify.learn.train.preference import Pair
 
 Floats = NDArray[np.float64]
@@ -25,7 +27,8 @@ class RolloutRow:
 
     ``prompt`` and ``completion`` are token ids. Per completion token: ``mask`` (learned), ``logprobs`` (when
     sampled, temperature 1), ``advantages`` and ``ref_logprobs`` (None: not recorded); where the mask is
-    false they are 0. ``group`` is the task's root node, ``leaf`` the rollout's last node.
+    false they are 0. ``group`` names the prompt (the task's root node where nothing was edited), ``leaf`` the
+    rollout's last node.
     """
 
     group: str
@@ -74,40 +77,59 @@ def rollout_rows(
 
 
 def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
-    start = _first_said(walk, sample)
+    before = _prompt_parts(walk, sample)
+    start = _first_said(before, sample)
     mask = sample.mask[start:]
 
     def shown(values: ArrayLike) -> Floats:
         return np.where(mask, np.asarray(values, dtype=np.float64)[start:], 0.0)
 
     extra = walk.root.extra
-    message = walk.root.message
+    prompt = token_array(sample.tokens[:start])
+    messages = _messages(walk, before)
+    own = walk.steps[0].tokens
+    plain = messages == _messages(walk, []) and own is not None and np.array_equal(own, prompt)
     return RolloutRow(
-        group=walk.root.id,
+        # Rollouts of one group have one prompt: an edited context is another one than the task's own.
+        group=walk.root.id if plain else content_hash([walk.root.id, messages, prompt.tolist()]),
         leaf=walk.leaf.id,
-        prompt=token_array(sample.tokens[:start]),
+        prompt=prompt,
         completion=token_array(sample.tokens[start:]),
         mask=mask,
         logprobs=shown(sample.logprobs_t1),
         advantages=shown(sample.advantages),
         ref_logprobs=None if sample.ref_logprobs is None else shown(sample.ref_logprobs),
         reward=reward,
-        messages=tuple(extra.get("messages", ())) or (() if message is None else (message,)),
+        messages=messages,
         world=extra.get("world"),
         task=extra.get("task", {}),
     )
 
 
-def _first_said(walk: Trajectory, sample: Sample) -> int:
-    """Where the policy's first turn of the sample begins, so that rollouts of a task share their prompt."""
-    at = 0
-    for step in walk.context:
-        if step.node.kind == "action" and step.tokens is not None:
-            break
-        at += 0 if step.tokens is None else len(step.tokens)
+def _prompt_parts(walk: Trajectory, sample: Sample) -> list[Shown]:
+    """What a sample's context shows before its first turn; a rewrite may carry the beginning of that one."""
+    for run in contexts(walk):
+        ids = [step.tokens for step in run if step.tokens is not None]
+        if ids and np.array_equal(np.concatenate(ids), sample.tokens):
+            parts = parts_of(run)
+            first = next((at for at, part in enumerate(parts) if isinstance(part, Turn)), len(parts))
+            return [part for part in parts[:first] if isinstance(part, Shown)]
+    return []
+
+
+def _messages(walk: Trajectory, before: Sequence[Shown]) -> tuple[Message, ...]:
+    """The messages of a prompt; none where a task has a text alone."""
+    if len(before) > 1 or (before and before[0].node.id != walk.root.id):
+        return tuple(message for part in before for message in part.messages)
+    message = walk.root.message
+    return tuple(walk.root.extra.get("messages", ())) or (() if message is None else (message,))
+
+
+def _first_said(before: Sequence[Shown], sample: Sample) -> int:
+    """Where the first turn of a sample begins, so that rollouts of one prompt share it."""
     first = int(np.flatnonzero(sample.mask)[0])
-    same = np.array_equal(walk.tokens, sample.tokens)
-    return at if same and 0 < at <= first else first
+    at = sum(0 if part.tokens is None else len(part.tokens) for part in before)
+    return at if 0 < at <= first else first
 
 
 def sibling_pairs(

@@ -219,6 +219,18 @@ def test_returns_of_rewards_per_step():
     graph = StateGraph.from_arrays(np.zeros(6, int), [4, 2], [3.0, 4.0], rewards=rewards)
     wanted = [1 + 0.25 * 2, 0.5 * 2, 2, 0, 3.5, 1]
     np.testing.assert_allclose(returns(graph, 0.5), wanted)
+    # A turn in several parts: from part to part nothing is discounted, from turn to turn once, and over turns
+    # that left no step (one of nothing kept) as often as there were turns.
+    parts = StateGraph.from_arrays(
+        np.zeros(6, int), [4, 2], [3.0, 4.0], rewards=rewards, togo=[5, 5, 4, 1, 3, 1]
+    )
+    wanted = [1 + 0.5 * 2, 0 + 0.5 * 2, 2 + 0.5**3 * 0, 0, 3 + 0.5**2 * 1, 1]
+    np.testing.assert_allclose(returns(parts, 0.5), wanted)
+    late = StateGraph.from_arrays(np.zeros(4, int), [4], [1.0], rewards=[0, 0, 0, 1.0], togo=[9, 6, 6, 2])
+    np.testing.assert_allclose(returns(late, 0.5), [0.5**7, 0.5**4, 0.5**4, 1])
+    whole = StateGraph.from_arrays([0, 1, 2, 2], [4], [8.0], togo=[4, 4, 2, 1])
+    np.testing.assert_allclose(returns(whole, 0.5), [1, 1, 4, 8])
+    np.testing.assert_allclose(node_values(whole, 0.5), [0.5, 0.5, 3, 8])
     # A reward on the last step alone is the reward of the episode, for runs as long as they come.
     outcomes, lengths = [1.0, 0.0, 2.0], [3000, 1, 17]
     last = np.zeros(sum(lengths))

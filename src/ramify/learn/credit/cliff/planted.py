@@ -133,7 +133,7 @@ def record_trace(
     Raises: BadInput for other settings: their log-probs cannot be computed from the seam.
     """
     law = settings or Sampling()
-    if (law.temperature, law.top_k, law.top_p, law.banned) != (1.0, None, None, ()):
+    if law.distribution != Sampling().distribution:
         raise BadInput("a trace can be recorded from its tokens only at temperature 1 without filters")
     if start.tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")

@@ -97,10 +97,7 @@ def _check(end: Point, walk: Trajectory, settings: Sampling | None) -> None:
     need_tokens(Trajectory(walk.steps[: said[-1] + 1] if said else walk.steps))
     for node, _ in action_steps(walk):
         own = Sampling.from_json(node.settings or {})
-        law = (own.temperature, own.top_k, own.top_p, own.banned)
-        if settings is not None and law != (
-            settings.temperature, settings.top_k, settings.top_p, settings.banned
-        ):  # fmt: skip
+        if settings is not None and own.distribution != settings.distribution:
             raise Mismatch(
                 "the continuations would be sampled under another law than the trace was",
                 where=f"node {node.id[:12]}",

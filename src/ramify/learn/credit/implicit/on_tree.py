@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ramify.core.errors import BadInput
+from ramify.core.policy.base import Sampling
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.node import Node, Step, Trajectory
 from ramify.core.tree.score import Producer, Score
@@ -37,9 +38,9 @@ NAME = "implicit"
 
 def _plain_law(settings: Mapping[str, Any] | None) -> bool:
     """Whether tokens were sampled from the law itself: temperature 1, no filter, nothing banned."""
-    given = settings or {}
-    narrowed = ("top_k", "top_p", "banned", "banned_first")
-    return given.get("temperature", 1.0) == 1.0 and not any(given.get(key) for key in narrowed)
+    known = {f.name for f in fields(Sampling)}
+    given = {key: value for key, value in (settings or {}).items() if key in known}
+    return Sampling.from_json(given).is_plain
 
 
 def _policy_logprobs(node: Node) -> Floats:
