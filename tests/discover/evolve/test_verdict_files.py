@@ -168,7 +168,7 @@ def test_damaged_entries_are_refused(tmp_path, spoil):
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch):
     file = zstandard_log(tmp_path / "z.eval", log([1]))
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(MissingExtra, match="inspect"):
+    with pytest.raises(MissingExtra, match="zstandard"):
         list(read_log(file))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import discover.localize.language_fixtures as fixtures
+from ramify.core.errors import install_command
 from ramify.discover.localize.facts import Span
 from ramify.discover.localize.index import RepoIndex
 from ramify.discover.localize.languages import grammar
@@ -254,8 +255,8 @@ def test_without_the_grammars_files_are_plain_text(monkeypatch: pytest.MonkeyPat
     index = built("GO")
     facts = index.files["main.go"]
     assert facts.parse == "none"
-    assert facts.error == "tree-sitter-go is not installed: pip install 'ramify[languages]'"
-    assert "ramify[languages]" in RepoTools(index).symbols("main.go").text
+    assert facts.error == f"tree-sitter-go is not installed: {install_command('languages')}"
+    assert "tree-sitter-go>=" in RepoTools(index).symbols("main.go").text
 
 
 SCRIPTS = {

@@ -99,6 +99,7 @@ class Diagnosed:
             "findings": [one.to_json() | {"sentence": one.sentence} for one in told.findings],
             "ran": list(told.ran),
             "blind": dict(told.blind),
+            "slips": [one.to_json() for one in told.slips],
             "simulated_sizes": dict(self.simulated) or None,
             "notes": list(self.notes),
             "source_lines": {str(number): text for number, text in self.lines.items()},

@@ -46,6 +46,7 @@ class GpuDiagnosed:
             "findings": [one.to_json() | {"sentence": one.sentence} for one in told.findings],
             "ran": list(told.ran),
             "blind": dict(told.blind),
+            "slips": [one.to_json() for one in told.slips],
             "notes": list(self.notes),
             "signals": self.signals.to_json(),
         }

@@ -140,6 +140,7 @@ def _asked(found: Diagnosis) -> list[Line]:
     lines = [Line(f"Asked and silent: {', '.join(silent) or 'none'}", "dim")]
     if found.blind:
         lines.append(Line(f"Had nothing to read: {', '.join(sorted(found.blind))}", "dim"))
+    lines += [Line(f"Broke, please report it: {one.rule}: {one.error}") for one in found.slips]
     return lines
 
 

@@ -13,6 +13,7 @@ from ramify.core.errors import BadInput
 from ramify.discover.kernel.finding import Category, Finding, by_severity
 from ramify.discover.kernel.roofline import Bound, Classified
 from ramify.discover.kernel.signals import Signals, Source
+from ramify.discover.kernel.slip import Slip
 
 #: A finding where the measurements show one; None where they do not, or are not there.
 Check: TypeAlias = Callable[[Signals], Finding | None]
@@ -66,19 +67,27 @@ def registered() -> Mapping[str, MicroTool]:
 @final
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found, gravest first; which tools ran; which had nothing to read (name -> why)."""
+    """What was found, gravest first; which tools ran; which had nothing to read (name -> why).
+
+    ``slips``: tools that broke.
+    """
 
     classified: Classified
     findings: tuple[Finding, ...]
     ran: tuple[str, ...]
     blind: dict[str, str]
+    slips: tuple[Slip, ...] = ()
 
 
 def run_tools(tools: Iterable[MicroTool], signals: Signals, classified: Classified) -> Diagnosis:
-    """All tools for this class of kernel on its measurements; one that has none of its sources is blind."""
+    """All tools for this class of kernel on its measurements; one that has none of its sources is blind.
+
+    A tool that raises has found nothing and is among the slips; the others are asked all the same.
+    """
     findings: list[Finding] = []
     ran: list[str] = []
     blind: dict[str, str] = {}
+    slips: list[Slip] = []
     for tool in sorted(tools, key=lambda one: one.name):
         if classified.bound not in tool.bounds:
             continue
@@ -87,8 +96,12 @@ def run_tools(tools: Iterable[MicroTool], signals: Signals, classified: Classifi
                 f"{one}: {signals.absent.get(one, 'not measured')}" for one in tool.sources
             )
             continue
+        try:
+            found = tool.check(signals)
+        except Exception as error:
+            slips.append(Slip.of(f"tool {tool.name}", error))
+            continue
         ran.append(tool.name)
-        found = tool.check(signals)
         if found is not None:
             findings.append(found)
-    return Diagnosis(classified, tuple(by_severity(findings)), tuple(ran), blind)
+    return Diagnosis(classified, tuple(by_severity(findings)), tuple(ran), blind, tuple(slips))

@@ -36,7 +36,7 @@ def archive():
 
 @pytest.fixture(scope="module")
 def shell():
-    found = Shell(ShellLimits(seconds=5, disk=1 << 20))
+    found = Shell(ShellLimits(seconds=60, disk=1 << 20))
     yield found
     found.close()
 

@@ -16,7 +16,7 @@ PART = {"judge.md": "Accept only true work."}
 
 @pytest.fixture(scope="module")
 def shell():
-    found = Shell(ShellLimits(seconds=5))
+    found = Shell(ShellLimits(seconds=60))
     yield found
     found.close()
 

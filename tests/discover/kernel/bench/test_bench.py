@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, CannotDo
 from ramify.core.sandbox.inside import seccomp
-from ramify.discover.kernel.bench import Bench, Calibration, Candidate, Limits, calibration
+from ramify.discover.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
 from ramify.discover.kernel.bench.calibration import home, load_calibration
 from ramify.discover.kernel.bench.check import called
 from ramify.discover.kernel.bench.draw import draw_batch
@@ -133,6 +135,30 @@ def test_wrong_only_while_it_is_timed(bench: Bench) -> None:
     assert "while it was timed" in found.why
 
 
+def test_a_duel_is_on_inputs_that_no_search_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor a search that was stopped and goes on, whose bench counts from the beginning again."""
+    problem = made(tmp_path, f"{HEAD} {{ {LOOP} }}", n=300)
+    asked: list[tuple[int, ...]] = []
+    made_of = np.random.default_rng
+
+    def recorded(seed: int | list[int]) -> np.random.Generator:
+        asked.extend([tuple(seed)] if isinstance(seed, list) else [])
+        return made_of(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", recorded)
+    seen: list[set[tuple[int, ...]]] = []
+    for timed in ("evaluate", "duel"):
+        with Bench(problem, tmp_path / "built", 3, LIMITS, calibration=KNOWN) as opened:
+            asked.clear()
+            found = (
+                opened.evaluate(opened.original) if timed == "evaluate" else opened.duel([opened.original])[0]
+            )
+            assert found.ok
+            assert len(asked) == len(set(asked)) > 7, "and no two timings have the same"
+            seen.append(set(asked))
+    assert not seen[0] & seen[1]
+
+
 def test_a_duel_leaves_out_only_who_fails(bench: Bench) -> None:
     good, bad = body(LOOP), body("")
     found = bench.duel([bad, good, TRICKS["trap"][2]], repeats=7)
@@ -189,11 +215,82 @@ def test_work_before_a_call_is_seen(bench: Bench) -> None:
         rng = np.random.default_rng(0)
         placed = place(host.layout, rng)
         called(host, draw_batch(bench.problem, 2, rng), placed)
-        host._idle = (host._idle or 0) - 10_000_000  # as if it had worked for 10 ms since
-        with pytest.raises(FailedError, match="while it was not called"):
+
+        def worked() -> None:
+            host._idle = (host._idle or 0) - 10_000_000  # as if it had worked for 10 ms since
             host.run(2)
+
+        for _ in range(5):  # now and then it is the machine
+            worked()
+            worked()
+            host._strikes = 0  # what a sample without any of it does; here the machine may be busy
+        worked()
+        worked()
+        with pytest.raises(FailedError, match="while it was not called"):
+            worked()
         host.close()
         host.close()
+
+
+def test_work_after_the_answer_is_seen_where_it_is_no_accident(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor's account of the process runs 10 ms ahead of the clock: once, then every time."""
+    billed = ahead = 0
+    real = Host._cpu
+
+    def cpu(host: Host) -> int:
+        nonlocal billed
+        billed += ahead
+        return real(host) + billed
+
+    monkeypatch.setattr(Host, "_cpu", cpu)
+    with Host(bench._built(bench.original).path, Shared(layout_of(bench.problem)), LIMITS) as host:
+        rng = np.random.default_rng(0)
+        called(host, draw_batch(bench.problem, 1, rng), place(host.layout, rng))
+        ahead = 10_000_000
+        host.run(1)
+        assert host._strikes == 1
+        host.run(1)
+        with pytest.raises(FailedError, match="said to be done after") as caught:
+            host.run(1)
+    assert caught.value.cheat == "works-outside"
+
+
+def test_an_original_that_fails_between_its_samples_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = bench._tried().host
+    real = Host.run
+
+    def run(host: Host, calls: int) -> object:
+        if host is original and calls == 0:
+            raise FailedError("it was billed for what it did not do", "works-outside")
+        return real(host, calls)
+
+    monkeypatch.setattr(Host, "run", run)
+    with pytest.raises(CannotDo, match="the original failed while it was timed: it was billed"):
+        bench.evaluate(bench.original)
+
+
+def test_a_limit_counts_what_the_process_was_given(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that does not let it run, its clock stands still: it is waited for."""
+    with Host(bench._built(bench.original).path, Shared(layout_of(bench.problem)), LIMITS) as host:
+        rng = np.random.default_rng(0)
+        called(host, draw_batch(bench.problem, 1, rng), place(host.layout, rng))
+        held: list[float] = []
+        real = select.select
+
+        def late(*given: Any) -> Any:
+            wait = given[3]
+            if wait and len(held) < 3:
+                held.append(wait)
+                return [], [], []
+            return real(*given)
+
+        monkeypatch.setattr(process.select, "select", late)
+        host.run(1)
+        assert len(held) == 3
 
 
 def test_profiled_programs_call_the_kernel_once(bench: Bench) -> None:

@@ -135,7 +135,7 @@ def test_seconds_and_samples_are_those_of_the_calls(opened: Callable[[str], Benc
     bench = opened(COLUMNS)
     driver = bench.profiled(bench.original)
     assert repeated(driver, 7).argv[-1] == "7"
-    assert 0 < seconds_of(driver, least=0.005, repeats=1) < 1
+    assert 0 < seconds_of(driver, least=0.005, repeats=1) < 60
     assert (calls_for(1.0), calls_for(1e-9)) == (2, 100_000)
     found = sampled(driver, 50, stack=False, output_bytes=1024)
     if found.has("perf"):

@@ -55,7 +55,7 @@ def test_a_finished_search_is_not_done_again_and_a_longer_one_goes_on(tmp_path: 
     assert texts(tmp_path / "s")[:2] == texts(tmp_path / "straight")[:2]
 
 
-class StopError(Exception):
+class StopError(BaseException):
     """Stands for a process that is killed."""
 
 

@@ -14,6 +14,7 @@ from ramify.discover.kernel.finding import Finding
 from ramify.discover.kernel.search.model import Observation, Trial, WriterState
 from ramify.discover.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
 from ramify.discover.kernel.search.unlocking import Unlocked
+from ramify.discover.kernel.slip import Slip
 
 DONE = Evaluated(ok=True, stage="done", speedup=1.0)
 
@@ -41,7 +42,9 @@ class Book:
         Move("prefetch"),
     )
 
-    def moves(self, source: str, entry: str, flags: tuple[str, ...]) -> Sequence[Move]:
+    def moves(
+        self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
+    ) -> Sequence[Move]:
         return self.all
 
     def apply(
@@ -165,7 +168,9 @@ def test_a_proposal_says_whose_advice_it_follows() -> None:
 class Locked:
     """A promise opens the only move that helps; a second promise is not to be had."""
 
-    def moves(self, source: str, entry: str, flags: tuple[str, ...]) -> Sequence[Move]:
+    def moves(
+        self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
+    ) -> Sequence[Move]:
         if "restrict" in source:
             return (Move("tile", "8", ("Strided",)), Move("jam", "4", ("Alias",)))
         return (Move("restrict"), Move("tile", "8", ("Strided",)))

@@ -54,6 +54,9 @@ class Bench:
         self.calibration = calibration or load_calibration()
         self._progress = progress
         self._draws = 0
+        # A duel has inputs of its own: a search that goes on counts its draws from the beginning again, and
+        # what chose a candidate must not be what it is judged on.
+        self._purpose: tuple[int, ...] = ()
         self._noise: float | None = None
         self._stack = ExitStack()
         self._original: Original | None = None
@@ -126,7 +129,11 @@ class Bench:
         Raises:
             BadInput: fewer than 7 repeats. CannotDo: the original fails now.
         """
-        return self._timed(candidates, repeats)
+        self._purpose = (1,)
+        try:
+            return self._timed(candidates, repeats)
+        finally:
+            self._purpose = ()
 
     def profiled(self, candidate: Candidate, *, calls: int = 1) -> Driver:
         """A program that calls a candidate ``calls`` times on one set of drawn inputs, then ends with 0.
@@ -159,7 +166,7 @@ class Bench:
 
     def _rng(self) -> np.random.Generator:
         self._draws += 1
-        return np.random.default_rng([self.seed, self._draws])
+        return np.random.default_rng([self.seed, self._draws, *self._purpose])
 
     def _built(self, candidate: Candidate, main: str = "host.c") -> Program:
         self._tried()

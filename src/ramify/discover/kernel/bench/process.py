@@ -31,6 +31,11 @@ _MESSAGE = struct.Struct("<4Q")
 START = 20.0
 #: Work outside of the window: so much of it, in seconds and as a share, is the driver's own.
 SLACK, SHARE = 3e-4, 0.1
+#: So many samples in a row with more than that are a kernel that works outside. One alone is the machine: an
+#: interrupt, or time that the host of a virtual machine took, is billed to whoever was running.
+STRIKES = 3
+#: A limit counts seconds of the processor; on the wall it may be so many times as long, for a busy machine.
+BUSY = 20.0
 
 
 @final
@@ -91,6 +96,7 @@ class Host:
                 hint="Linux on x86_64 or aarch64",
             )
         self._idle: int | None = None
+        self._strikes = 0
         self._open = 0
         self._base = 0
         self.layers: tuple[str, ...] = ()
@@ -98,6 +104,9 @@ class Host:
         try:
             self._confined(machine)
             self._stop()
+        except FailedError as failed:
+            self.close()
+            raise CannotDo(f"a kernel's process did not start: {failed}", where="kernel bench") from None
         except BaseException:
             self.close()
             raise
@@ -132,8 +141,9 @@ class Host:
         if select.select([self._from], [], [], 0)[0]:
             self._stray()
         before = self._cpu()
+        outside = ""
         if self._idle is not None and before - self._idle > SLACK * 1e9:
-            raise FailedError("it worked while it was not called", "works-outside")
+            outside = "it worked while it was not called"
         allowed = self.limits.seconds * max(calls, 1)
         started = time.perf_counter_ns()
         self._continue()
@@ -144,10 +154,10 @@ class Host:
         self._idle = self._cpu()
         cpu = self._idle - before
         if cpu > wall * (1 + SHARE) + SLACK * 1e9:
-            raise FailedError(
-                f"it worked {cpu * 1e-9:.4g} s, and said to be done after {wall * 1e-9:.4g} s",
-                "works-outside",
-            )
+            outside = f"it worked {cpu * 1e-9:.4g} s, and said to be done after {wall * 1e-9:.4g} s"
+        self._strikes = self._strikes + 1 if outside else 0
+        if self._strikes >= STRIKES:
+            raise FailedError(outside, "works-outside")
         return Took(cpu * 1e-9, wall * 1e-9)
 
     def _continue(self) -> None:
@@ -190,10 +200,7 @@ class Host:
         )  # fmt: skip
         guards = struct.pack(f"<{len(layout.guards)}Q", *layout.guards)
         os.write(self._to, plan + guards + rules + code)
-        try:
-            kind, held, self._base, _ = self._answer(START)
-        except FailedError as failed:
-            raise CannotDo(f"a kernel's process did not start: {failed}", where="kernel bench") from None
+        kind, held, self._base, _ = self._answer(START)
         if kind != _READY:
             raise CannotDo("a kernel's process did not start", where="kernel bench")
         self.layers = tuple(name for name, bit in _LAYERS.items() if held & bit)
@@ -220,10 +227,12 @@ class Host:
             raise FailedError("it answered in the place of the bench's driver", "forged-answer")
 
     def _answer(self, seconds: float) -> tuple[int, int, int, int]:
-        ready, _, _ = select.select([self._from], [], [], seconds)
-        if not ready:
-            self._process.kill()
-            raise FailedError(f"it was not done after {seconds:g} s")
+        until, used, left = time.monotonic() + BUSY * seconds, self._cpu(), seconds
+        while not select.select([self._from], [], [], max(left, 0.02))[0]:
+            left = seconds - (self._cpu() - used) * 1e-9
+            if left <= 0 or time.monotonic() > until:
+                self._process.kill()
+                raise FailedError(f"it was not done after {seconds:g} s")
         said = os.read(self._from, _MESSAGE.size)
         if not said:
             raise self._ended()

@@ -91,7 +91,8 @@ class Evaluated:
 class Limits:
     """What a candidate may use, and how long is measured.
 
-    ``seconds``: of one call. ``memory``: bytes beyond its arrays. ``build``: seconds of the compiler.
+    ``seconds``: of the processor, for one call. ``memory``: bytes beyond its arrays. ``build``: seconds of
+    the compiler.
     ``sample``: least seconds of a timed sample, which takes several calls where one is shorter.
     ``longest``: about the most seconds of a sample of the original. ``arrays``: the most bytes of all
     calls' arrays in a sample.

@@ -55,7 +55,10 @@ class Turns:
         """
         if not self._hosts:
             return
-        self._idle = min(self._original.run(0).cpu for _ in range(5))
+        try:
+            self._idle = min(self._original.run(0).cpu for _ in range(5))
+        except FailedError as failed:
+            raise must_run(failed, self.problem.name) from None
         for _ in range(_PILOTS):
             self._turn(0)
             wanted = self._wanted()

@@ -6,6 +6,8 @@ only misses beyond one per needed line count against a kernel, are ours.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ramify.discover.kernel.cpu import metrics as m
 from ramify.discover.kernel.cpu.metrics import METRICS, Metric
 from ramify.discover.kernel.cpu.tools import cpu_tools
@@ -44,7 +46,7 @@ def diagnose_cpu(
     if not every:
         return run_tools(_asked(), full, classified)
     found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
-    return Diagnosis(classified, found.findings, found.ran, found.blind)
+    return replace(found, classified=classified)
 
 
 def _classified(full: Signals, work: Work | None, ceilings: Ceilings, inherent: bool) -> Classified:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ramify.core.errors import BadInput
-from ramify.discover.kernel.rewrite.rule import Changed, Move, Rule
+from ramify.discover.kernel.rewrite.rule import Changed, Given, Move, Rule
 from ramify.discover.kernel.rewrite.rules import (
     accumulators,
     divisions,
@@ -26,6 +26,7 @@ from ramify.discover.kernel.rewrite.rules import (
 )  # fmt: skip
 from ramify.discover.kernel.rewrite.show import show
 from ramify.discover.kernel.rewrite.unit import Unit, read_unit
+from ramify.discover.kernel.slip import Slip
 
 #: In the order in which moves are listed: cheap and wide ones first.
 RULES: tuple[Rule, ...] = (
@@ -59,8 +60,10 @@ _BY_NAME = {rule.name: rule for rule in RULES}
 LONGEST = 30_000
 
 
-def moves(source: str, entry: str, flags: tuple[str, ...]) -> list[Move]:
+def moves(source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None) -> list[Move]:
     """All legal moves on a C source's function ``entry`` built with ``flags``, always in the same order.
+
+    ``slips`` takes what a rule raises by a bug of its own; without it the error is raised.
 
     Raises:
         BadInput: no such function, or a syntax error in it.
@@ -69,15 +72,31 @@ def moves(source: str, entry: str, flags: tuple[str, ...]) -> list[Move]:
     unit = read_unit(source, entry, tuple(flags))
     found: list[Move] = []
     for rule in RULES:
-        for parameters in rule.offers(unit):
-            try:
-                changed = rule.make(unit, parameters)
-            except BadInput:
-                continue
-            if len(changed.unit.before) + len(show(changed.unit.body)) > LONGEST:
-                continue
-            found.append(Move(rule.name, parameters, rule.answers, changed.reassociates, changed.assumes))
+        try:
+            for parameters in rule.offers(unit):
+                found += _offered(rule, unit, parameters, slips)
+        except Exception as error:
+            if slips is None:
+                raise
+            slips.append(Slip.of(f"rule {rule.name}", error))
     return found
+
+
+def _offered(rule: Rule, unit: Unit, parameters: Given, slips: list[Slip] | None) -> list[Move]:
+    """The move, if it is legal and the kernel stays short enough."""
+    try:
+        changed = rule.make(unit, parameters)
+        size = len(changed.unit.before) + len(show(changed.unit.body))
+    except BadInput:
+        return []
+    except Exception as error:
+        if slips is None:
+            raise
+        slips.append(Slip.of(f"rule {Move(rule.name, parameters).id}", error))
+        return []
+    if size > LONGEST:
+        return []
+    return [Move(rule.name, parameters, rule.answers, changed.reassociates, changed.assumes)]
 
 
 def apply(source: str, entry: str, flags: tuple[str, ...], move: Move) -> tuple[str, tuple[str, ...]]:

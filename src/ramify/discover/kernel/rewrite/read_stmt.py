@@ -86,10 +86,10 @@ def _read(node: Node) -> Stmts:
         case "if_statement":
             return (_branch(node),)
         case "return_statement":
-            value = node.named_child(0)
+            value = next(iter(node.named_children), None)
             return (Return(None if value is None else read_expr(value)),)
         case "expression_statement":
-            inner = node.named_child(0)
+            inner = next(iter(node.named_children), None)
             return () if inner is None else (_expression(inner),)
         case _:
             return (Opaque(text(node).strip()),)

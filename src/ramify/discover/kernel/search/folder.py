@@ -2,7 +2,8 @@
 
 ``search.json``: settings, writer, problem, machine, and at the end the best kernel. ``rounds.jsonl``: every
 choice before it was tried. ``nodes.jsonl``: every kernel that was tried. ``findings.jsonl``: what was
-measured of a node before it was written from. ``sources/``: a file for each candidate, by its digest.
+measured of a node before it was written from. ``slips.jsonl``: rules and tools that broke.
+``sources/``: a file for each candidate, by its digest.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from ramify.discover.kernel.search.folder_read import (
     NODES,
     ROUNDS,
     SEARCH,
+    SLIPS,
     SOURCES,
     read_facts,
     read_history,
 )
 from ramify.discover.kernel.search.model import Observation, Proposal
 from ramify.discover.kernel.search.record import Round, SearchNode
+from ramify.discover.kernel.slip import Slip
 
 #: Settings that a search may be resumed with another value of.
 FREE = ("evaluations", "finalists")
@@ -54,7 +57,7 @@ class SearchFolder:
         try:
             self.facts, self.resumed = _agreed(path, facts)
             with _writing(path):
-                for name in (ROUNDS, NODES, FINDINGS):
+                for name in (ROUNDS, NODES, FINDINGS, SLIPS):
                     _mend(path / name)
             self.history = read_history(path)
         except BaseException:
@@ -101,6 +104,10 @@ class SearchFolder:
         told = [one.to_json() for one in observation.findings]
         body = {"number": number, "findings": told, "counters": observation.counters}
         self._append(FINDINGS, body | {"absent": observation.absent})
+
+    def add_slip(self, slip: Slip) -> None:
+        """A rule or a tool that broke."""
+        self._append(SLIPS, slip.to_json())
 
     def _save(self, candidate: Candidate) -> None:
         file = self.path / SOURCES / f"{candidate.digest}{self._suffix}"

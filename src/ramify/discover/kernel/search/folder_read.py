@@ -15,9 +15,10 @@ from ramify.core.types import Json
 from ramify.discover.kernel.bench.result import Candidate, Evaluated
 from ramify.discover.kernel.search.model import Observation, Proposal
 from ramify.discover.kernel.search.record import History, Round, SearchNode
+from ramify.discover.kernel.slip import Slip
 
-SEARCH, ROUNDS, NODES, FINDINGS, SOURCES = (
-    "search.json", "rounds.jsonl", "nodes.jsonl", "findings.jsonl", "sources",
+SEARCH, ROUNDS, NODES, FINDINGS, SLIPS, SOURCES = (
+    "search.json", "rounds.jsonl", "nodes.jsonl", "findings.jsonl", "slips.jsonl", "sources",
 )  # fmt: skip
 
 
@@ -101,6 +102,7 @@ def read_history(path: Path) -> History:
         seen = from_json(_Seen, body, place)
         body.pop("number")
         found.observations[seen.number] = from_json(Observation, body, place)
+    found.slips = [from_json(Slip, body, place) for place, body in _lines(path / SLIPS)]
     return found
 
 

@@ -30,6 +30,7 @@ from ramify.discover.kernel.search.notes import notes_on
 from ramify.discover.kernel.search.record import Forgotten, History, Round, SearchNode, Sink
 from ramify.discover.kernel.search.settings import KernelSearchSettings
 from ramify.discover.kernel.search.strategy import Strategy, strategy
+from ramify.discover.kernel.slip import Slip
 
 _STAGE = "kernels tried"
 
@@ -57,6 +58,8 @@ class SearchLoop:
         self._sink: Sink = sink or Forgotten()
         self._stored = history or History()
         self.observations = dict(self._stored.observations)
+        #: Rules and tools that broke, each once; the search went on without them.
+        self.slips: list[Slip] = list(self._stored.slips)
         #: Digest of a candidate -> the node that tried it.
         self._seen: dict[str, int] = {}
         self._tried: defaultdict[int, list[str]] = defaultdict(list)
@@ -147,8 +150,20 @@ class SearchLoop:
             seen = self.evaluator.observe(node.candidate, node.evaluated)
         except UserError as error:
             seen = Observation(absent={"diagnosis": str(error)})
+        except Exception as error:
+            slip = Slip.of("diagnosis", error)
+            seen = Observation(absent={"diagnosis": slip.error}, slips=(slip,))
+        for slip in seen.slips:
+            self._slipped(slip)
+        seen = replace(seen, slips=())
         self.observations[at] = seen
         self._sink.add_observation(at, seen)
+
+    def _slipped(self, slip: Slip) -> None:
+        """Keep what broke: once, however often the same rule breaks in the same way."""
+        if not any((one.rule, one.error) == (slip.rule, slip.error) for one in self.slips):
+            self.slips.append(slip)
+            self._sink.add_slip(slip)
 
     def _state(self, at: int, pending: list[Proposal], key: tuple[int, int, int]) -> WriterState:
         node = self.nodes[at]
@@ -169,6 +184,7 @@ class SearchLoop:
             seen=self._seen.keys() | {one.candidate.digest for one in pending},
             noise=self.evaluator.noise,
             key=key,
+            report=self._slipped,
         )
 
     def path(self, number: int) -> tuple[int, ...]:

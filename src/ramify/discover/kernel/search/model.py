@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from ramify.discover.kernel.bench.result import Candidate, Evaluated
 from ramify.discover.kernel.finding import Finding
+from ramify.discover.kernel.slip import Slip
 
 #: What a writer is told of a kernel beside its time: findings, the profilers' plain numbers, or nothing.
 Feedback: TypeAlias = Literal["diagnosed", "raw", "none"]
+
+
+def _unheard(slip: Slip) -> None:
+    """Nobody listens."""
 
 
 @final
@@ -20,11 +25,13 @@ class Observation:
     """What was measured of one kernel. ``counters``: ``source.metric`` -> value; ``absent``: source -> why.
 
     ``findings`` are the gravest first. A writer is shown findings or counters, as the feedback says.
+    ``slips``: tools that broke; the search keeps them apart.
     """
 
     findings: tuple[Finding, ...] = ()
     counters: dict[str, float] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    slips: tuple[Slip, ...] = ()
 
 
 @final
@@ -79,7 +86,8 @@ class WriterState:
     ``observation``: None where the feedback is ``none`` or the kernel fails. ``tried``: moves made from this
     node already, those of this round too. ``trials``: every try so far. ``seen``: digests of candidates
     that need no second try. ``noise``: gains up to this ratio are none. ``key``: seed, round and
-    number within the round, from which all randomness comes.
+    number within the round, from which all randomness comes. ``report`` takes a rule
+    of the writer's that broke.
     """
 
     entry: str
@@ -94,6 +102,7 @@ class WriterState:
     seen: Container[str]
     noise: float
     key: tuple[int, int, int]
+    report: Callable[[Slip], None] = _unheard
 
 
 @runtime_checkable

@@ -65,7 +65,7 @@ class BenchEvaluator:
             f"{source}.{name}": value for source, some in values.items() for name, value in some.items()
         }
         absent = {str(source): why for source, why in found.signals.absent.items()}
-        return Observation(found.diagnosis.findings, counters, absent)
+        return Observation(found.diagnosis.findings, counters, absent, found.diagnosis.slips)
 
     def duel(self, candidates: Sequence[Candidate]) -> list[Evaluated]:
         """All in turns with the original."""

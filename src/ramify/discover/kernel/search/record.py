@@ -8,6 +8,7 @@ from typing import Protocol, final
 
 from ramify.discover.kernel.bench.result import Candidate, Evaluated
 from ramify.discover.kernel.search.model import Observation, Proposal
+from ramify.discover.kernel.slip import Slip
 
 
 @final
@@ -45,6 +46,7 @@ class History:
     nodes: list[SearchNode] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     observations: dict[int, Observation] = field(default_factory=dict)
+    slips: list[Slip] = field(default_factory=list)
 
 
 class Sink(Protocol):
@@ -62,6 +64,10 @@ class Sink(Protocol):
         """What was measured of a node."""
         ...
 
+    def add_slip(self, slip: Slip) -> None:
+        """A rule or a tool that broke."""
+        ...
+
 
 @final
 class Forgotten:
@@ -74,6 +80,9 @@ class Forgotten:
         """Nothing."""
 
     def add_observation(self, number: int, observation: Observation) -> None:
+        """Nothing."""
+
+    def add_slip(self, slip: Slip) -> None:
         """Nothing."""
 
 

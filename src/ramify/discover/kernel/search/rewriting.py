@@ -15,6 +15,7 @@ import numpy as np
 
 from ramify.core.errors import UserError
 from ramify.discover.kernel.search.model import Proposal, Trial, WriterState
+from ramify.discover.kernel.slip import Slip
 
 #: The next finding's advice weighs so much of the one before it.
 _NEXT = 0.5
@@ -60,8 +61,10 @@ M = TypeVar("M", bound=Rewrite)
 class Library(Protocol[M]):
     """Rewrites of a source: which are legal, and what each makes of it. A module will do."""
 
-    def moves(self, source: str, entry: str, flags: tuple[str, ...]) -> Sequence[M]:
-        """All legal ones, in a stable order."""
+    def moves(
+        self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
+    ) -> Sequence[M]:
+        """All legal ones, in a stable order; rules that break are put into ``slips``."""
         ...
 
     def apply(self, source: str, entry: str, flags: tuple[str, ...], move: M) -> tuple[str, tuple[str, ...]]:
@@ -74,12 +77,13 @@ class RewriteWriter(Generic[M]):
     """Draws one legal move at a time, by the findings' order and by what its kind has brought so far.
 
     A share ``unguided`` of the tries follows no advice. A tool's advice for one kind of move is silenced on a
-    path where two tries of it (one, where the kind has no parameters to vary) brought nothing.
+    path where two tries of it (one, where the kind has no parameters to vary) brought nothing. A rule that
+    breaks offers nothing, and is reported.
     """
 
     def __init__(self, library: Library[M], unguided: float = 0.15) -> None:
         self._library, self._unguided = library, unguided
-        self._moves = lru_cache(maxsize=512)(library.moves)
+        self._moves = lru_cache(maxsize=512)(self._listed)
 
     @property
     def name(self) -> str:
@@ -92,7 +96,15 @@ class RewriteWriter(Generic[M]):
             return None
         source, flags = state.candidate.source, state.candidate.flags
         tried = set(state.tried)
-        left = [one for one in self._moves(source, state.entry, flags) if one.id not in tried]
+        try:
+            legal, slips = self._moves(source, state.entry, flags)
+        except UserError as error:
+            if state.number == 0:
+                raise  # the user's own source, which the user can mend
+            legal, slips = (), (Slip.of(f"reading node {state.number}", error),)
+        for slip in slips:
+            state.report(slip)
+        left = [one for one in legal if one.id not in tried]
         rng = np.random.default_rng(state.key)
         free = bool(rng.random() < self._unguided)
         while left:
@@ -107,6 +119,18 @@ class RewriteWriter(Generic[M]):
                 return made
         return None
 
+    def _listed(
+        self, source: str, entry: str, flags: tuple[str, ...]
+    ) -> tuple[Sequence[M], tuple[Slip, ...]]:
+        """Legal moves, and what broke while they were looked for."""
+        slips: list[Slip] = []
+        try:
+            return self._library.moves(source, entry, flags, slips), tuple(slips)
+        except UserError:
+            raise
+        except Exception as error:  # the reader itself: no rule can be asked
+            return (), (*slips, Slip.of(f"reading {entry}", error))
+
     def _made(self, state: WriterState, move: M, guided: bool) -> Proposal | None:
         """The move's code; None where it cannot be applied after all."""
         try:
@@ -114,6 +138,9 @@ class RewriteWriter(Generic[M]):
                 state.candidate.source, state.entry, state.candidate.flags, move
             )
         except UserError:
+            return None
+        except Exception as error:
+            state.report(Slip.of(f"rule {move.id}", error))
             return None
         seen = state.observation.findings if state.observation and guided else ()
         answered = [one for one in seen if answers(move, one.tool)]

@@ -18,6 +18,7 @@ from ramify.discover.kernel.search.loop import SearchLoop
 from ramify.discover.kernel.search.model import Evaluator, Writer
 from ramify.discover.kernel.search.record import SearchNode, fastest
 from ramify.discover.kernel.search.settings import KernelSearchSettings
+from ramify.discover.kernel.slip import Slip
 
 
 @final
@@ -26,7 +27,8 @@ class SearchResult:
     """What came of a search: ``best`` as the last duel has it, timed there as ``final``.
 
     The duel is on fresh inputs after the search, so ``final`` is free of the luck by which the best of many
-    noisy times looks faster than it is. ``resumed``: whether the folder held a part of it already.
+    noisy times looks faster than it is. ``resumed``: whether the folder held a part of it already. ``slips``:
+    rules and tools of ours that broke, without which the search went on.
     """
 
     folder: Path
@@ -35,6 +37,7 @@ class SearchResult:
     final: Evaluated
     suffix: str = ".c"
     resumed: bool = False
+    slips: tuple[Slip, ...] = ()
 
     @property
     def faster(self) -> bool:
@@ -89,6 +92,7 @@ class SearchResult:
             "final": self.final.to_json(),
             "faster": self.faster,
             "resumed": self.resumed,
+            "slips": [one.to_json() for one in self.slips],
         }
 
 
@@ -129,7 +133,7 @@ def run_search(
         record.note(state="done", best=best.number, tried=loop.done, final=final.to_json())
         return SearchResult(
             folder=folder, nodes=tuple(loop.nodes), best=best, final=final, suffix=problem.suffix,
-            resumed=record.resumed,
+            resumed=record.resumed, slips=tuple(loop.slips),
         )  # fmt: skip
 
 
@@ -167,6 +171,7 @@ def _kept(record: SearchFolder, loop: SearchLoop, suffix: str) -> SearchResult |
         final=Evaluated.from_json(facts["final"]),
         suffix=suffix,
         resumed=True,
+        slips=tuple(loop.slips),
     )
 
 

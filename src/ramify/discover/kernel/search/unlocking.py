@@ -12,6 +12,7 @@ from typing import Generic, TypeAlias, TypeVar, final
 
 from ramify.core.errors import UserError
 from ramify.discover.kernel.search.rewriting import Library, Rewrite
+from ramify.discover.kernel.slip import Slip
 
 M = TypeVar("M", bound=Rewrite)
 
@@ -96,17 +97,24 @@ class Unlocked(Generic[M]):
     def __init__(self, library: Library[M], keys: Sequence[str] = KEYS) -> None:
         self._library, self._keys = library, tuple(keys)
 
-    def moves(self, source: str, entry: str, flags: tuple[str, ...]) -> list[Step[M]]:
+    def moves(
+        self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
+    ) -> list[Step[M]]:
         """Moves that are legal as it stands first, then those that a key opens."""
-        own = self._library.moves(source, entry, flags)
+        own = self._library.moves(source, entry, flags, slips)
         known = {one.id for one in own}
         found: list[Step[M]] = [One(one) for one in own]
         for key in (one for one in own if one.name in self._keys):
             try:
                 opened = self._library.apply(source, entry, flags, key)
+                after = self._library.moves(opened[0], entry, opened[1], slips)
             except UserError:
                 continue
-            after = self._library.moves(opened[0], entry, opened[1])
+            except Exception as error:
+                if slips is None:
+                    raise
+                slips.append(Slip.of(f"rule {key.id}", error))
+                continue
             found += [Both(key, one) for one in after if one.id not in known]
         return found
 

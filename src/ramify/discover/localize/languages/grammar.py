@@ -8,6 +8,7 @@ from bisect import bisect_right
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from ramify.core.errors import install_command
 from ramify.discover.localize.facts import FileFacts, Kind
 from ramify.discover.localize.languages.imports_told import imports_told
 from ramify.discover.localize.languages.queries import QUERIES
@@ -51,7 +52,7 @@ def read_with_grammar(
         parser, query = _tools(language)
     except ImportError:
         module = QUERIES[language][0].replace("_", "-")
-        return reading.facts("none", f"{module} is not installed: pip install 'ramify[languages]'")
+        return reading.facts("none", f"{module} is not installed: {install_command('languages')}")
     from tree_sitter import QueryCursor
 
     root = parser.parse(raw).root_node
