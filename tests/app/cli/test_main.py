@@ -17,6 +17,8 @@ import typer
 
 from ramify import __version__
 from ramify.app import cli
+from ramify.core.errors import CannotDo, UserError
+from ramify.core.tree.tree import Tree
 
 RAMIFY = [str(Path(sys.executable).with_name("ramify"))]
 
@@ -175,6 +177,15 @@ def test_an_unknown_node_is_named(run):
     assert "ffffffff" in ramify(*fork, status=2).stderr
 
 
+def begun(tree):
+    """Whether rollouts are being recorded, so that Ctrl-C is heeded and there is something to keep."""
+    try:
+        with Tree.open(tree, "r") as opened:
+            return len(opened) > 20
+    except UserError:
+        return False
+
+
 def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
     grow = [
         *RAMIFY, "grow", "--world", "maze:3,3,3", "--policy", "scripted:walker", "--draws", "40",
@@ -184,12 +195,65 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True, preexec_fn=heed)  # noqa: PLW1509
     tree = tmp_path / "run" / "tree.db"
-    deadline = time.monotonic() + 60
-    while not tree.exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not begun(tree) and running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.5)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=120)
     assert running.returncode == 130, said
     assert "goes on from there" in said
     assert ramify("tree", "verify", tree).returncode == 0
+
+
+def failing_with(error, monkeypatch, *, answered=False):
+    """What a command with --json prints that fails with an error, having answered or not."""
+    from ramify.app.cli.common import print_json
+
+    app = typer.Typer()
+
+    @app.command()
+    def verb():
+        if answered:
+            print_json({"rows": 3})
+        raise error
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(cli, "_mount", lambda *asked: None)
+    monkeypatch.setattr(sys, "argv", ["ramify"])
+    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "argv", ["ramify", "--json"])
+    app.info.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises((SystemExit, ArithmeticError)) as stop,
+    ):
+        cli.main()
+    return out.getvalue(), err.getvalue(), stop.value
+
+
+def test_a_command_that_gives_up_says_why_in_its_json(tmp_path, monkeypatch):
+    refused = ramify("tree", "list", tmp_path / "no.db", "--json", status=2)
+    assert json.loads(refused.stdout)["error"] == {
+        "kind": "NotATree", "what": "this is not a tree file: no such file", "where": str(tmp_path / "no.db"),
+        "hint": "check the path",
+    }  # fmt: skip
+    assert "no such file" in refused.stderr
+    assert ramify("tree", "list", tmp_path / "no.db", status=2).stdout == ""
+
+
+def test_a_stop_and_a_bug_are_in_the_json_too(monkeypatch):
+    stopped, _, status = failing_with(KeyboardInterrupt(), monkeypatch)
+    assert json.loads(stopped)["error"]["kind"] == "Interrupted"
+    assert status.code == 130
+    broke, _, raised = failing_with(ZeroDivisionError("nothing to divide by"), monkeypatch)
+    assert json.loads(broke)["error"] | {"hint": ""} == {
+        "kind": "ZeroDivisionError", "what": "nothing to divide by", "where": None, "hint": "",
+    }  # fmt: skip
+    assert isinstance(raised, ZeroDivisionError)
+
+
+def test_an_answer_that_was_printed_stays_one_document(monkeypatch):
+    out, err, _ = failing_with(CannotDo("the disk is gone"), monkeypatch, answered=True)
+    assert json.loads(out) == {"rows": 3}
+    assert "the disk is gone" in err

@@ -20,7 +20,7 @@ from ramify.core.errors import BadInput, CannotDo, InternalError
 from ramify.core.world.base import Observation, Task
 
 RAMIFY = str(Path(sys.executable).with_name("ramify"))
-mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="pip install 'ramify[mcp]'")
+mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="the extra mcp is not installed")
 
 
 @dataclass

@@ -63,6 +63,19 @@ def test_removing_the_token_that_lost_most_helps(done):
     assert done[1]["ci_low"] > -0.05
 
 
+def test_the_draws_that_found_the_token_are_not_those_that_prove_it(done):
+    folder, _ = done
+    with Tree.open(folder / "tree.db", "r") as tree:
+        arms = list(tree.forks())
+    changed = [arm for arm in arms if arm.change is not None]
+    place = {(arm.node, arm.token) for arm in changed}
+    assert len(changed) == len(place) == 1
+    proof = [arm for arm in arms if (arm.node, arm.token) in place and "exclude_first" not in arm.extra]
+    proof = [arm for arm in proof if arm.seed == changed[0].seed]
+    assert len(proof) == 2, "with the control"
+    assert changed[0].seed not in {arm.seed for arm in arms if arm not in proof}
+
+
 def test_the_report_is_one_page_without_network(done):
     page = (done[0] / "report.html").read_text()
     assert page.startswith("<!doctype html>")

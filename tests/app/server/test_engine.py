@@ -27,7 +27,7 @@ def model_of(policy, script, **more):
     return EngineModel(policy, width=live.width, live=live), live
 
 
-def until(met, seconds=10.0):
+def until(met, seconds=120.0):
     """Wait for what another thread does."""
     end = time.monotonic() + seconds
     while not met():

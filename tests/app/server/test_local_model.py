@@ -211,12 +211,37 @@ def test_our_own_client_finds_a_token_exact_paired_policy(address, policy):
     (far,) = sample_all(remote, [Request(ids, key)], Sampling(temperature=1.3, max_tokens=12, stop=("q",)))
     (near,) = sample_all(
         policy,
-        [Request(ids, NoiseKey(key.integer(31), SEEDED, 0))],
+        [Request(ids, NoiseKey(key.call_seed(0), SEEDED, 0))],
         Sampling(temperature=1.3, max_tokens=12, stop=("q",)),
     )
     assert far.tokens.tolist() == near.tokens.tolist()
     assert np.allclose(far.logprobs_t1, near.logprobs_t1, atol=1e-5)
     assert np.allclose(remote.logprobs([ids])[0], policy.logprobs([ids])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Sampling(
+            presence_penalty=1.5, frequency_penalty=0.5, repetition_penalty=1.4, min_p=0.01, max_tokens=12
+        ),
+        Sampling(frequency_penalty=-1.0, temperature=0.7, max_tokens=12),
+    ],
+)
+def test_served_penalties_are_those_of_the_model_here(address, policy, settings):
+    remote = RemotePolicy(address, "m", tokenizer=policy.codec)
+    ids, keys = policy.encode(PROMPT), [NoiseKey(5, 6, i) for i in range(3)]
+    far = sample_all(remote, [Request(ids, key) for key in keys], settings)
+    near = sample_all(policy, [Request(ids, NoiseKey(key.call_seed(0), SEEDED, 0)) for key in keys], settings)
+    plain = sample_all(
+        policy, [Request(ids, NoiseKey(key.call_seed(0), SEEDED, 0)) for key in keys], Sampling()
+    )
+    assert [c.tokens.tolist() for c in far] == [c.tokens.tolist() for c in near]
+    assert [c.tokens.tolist()[:12] for c in plain] != [c.tokens.tolist() for c in near]
+    for one, other in zip(far, near, strict=True):
+        assert np.allclose(one.logprobs_t1, other.logprobs_t1, atol=1e-5)
+    beside = sample_all(remote, [Request(ids, keys[0]), Request(ids, keys[1])], Sampling(max_tokens=12))
+    assert [c.tokens.tolist() for c in beside] == [c.tokens.tolist()[:12] for c in plain[:2]]
 
 
 def test_responses_are_the_chat_answers(client):
@@ -259,7 +284,8 @@ def test_responses_are_the_chat_answers(client):
         ("completions", {"prompt": "x", "logit_bias": {"5": 3}}, "logit_bias", "-100"),
         ("completions", {"prompt": "x", "n": 65}, "n", "64"),
         ("completions", {"prompt": "x", "stop": [""]}, "stop", "empty"),
-        ("chat/completions", {"messages": TALK, "presence_penalty": 1}, "presence_penalty", "cannot"),
+        ("chat/completions", {"messages": TALK, "length_penalty": 2}, "length_penalty", "cannot"),
+        ("chat/completions", {"messages": TALK, "presence_penalty": 3}, "presence_penalty", "2"),
         ("chat/completions", {"messages": TALK, "top_logprobs": 3}, "top_logprobs", "logprobs"),
         ("chat/completions", {"messages": TALK, "tool_choice": "required"}, "tool_choice", "no tools"),
         ("chat/completions", {"messages": TALK, "max_tokens": 3, "max_completion_tokens": 4},

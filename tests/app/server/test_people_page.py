@@ -53,7 +53,7 @@ def closed():
 def opened(chromium, said, **options):
     """A fresh visitor's tab; whatever its console complains of is put into ``said``."""
     context = chromium.new_context(locale="en-US", reduced_motion="reduce", **options)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(120_000)
     page = context.new_page()
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("console", lambda told: said.append(told.text) if told.type in ("error", "warning") else None)

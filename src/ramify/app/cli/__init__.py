@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ramify import __version__
-from ramify.app.cli.failing import give_out, mendable, show_crash, show_error, show_stopped
+from ramify.app.cli.failing import begin, give_out, mendable, show_crash, show_error, show_stopped
 from ramify.app.cli.watching import watch_verbs
 from ramify.core.errors import UserError
 
@@ -61,7 +61,10 @@ _NOUNS = {
     "speculate": "speculate", "simulate": "simulate", "theory": "theory", "run": "run",
 }  # fmt: skip
 #: Verbs that stand without a noun, each with its file.
-_ALONE = {"fork": "fork", "sweep": "fork", "grow": "grow", "demo": "demo", "serve": "serve", "view": "view"}
+_ALONE = {
+    "fork": "fork", "compare": "fork", "sweep": "fork", "grow": "grow", "demo": "demo", "serve": "serve",
+    "view": "view",
+}  # fmt: skip
 
 
 def _mount(asked: str = "") -> None:
@@ -79,6 +82,7 @@ def main() -> None:
     """Run the command line: exit status 0 done, 1 found something, 2 usage, 130 interrupted."""
     _mount(*sys.argv[1:2])
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    begin()
     try:
         app()
     except UserError as error:

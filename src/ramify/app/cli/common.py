@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
+from ramify.app.cli.failing import answer_json
 from ramify.core.errors import BadInput, MissingExtra
 from ramify.core.tree.address import is_address, parse_address
 
@@ -25,7 +27,7 @@ R = TypeVar("R", bound="Part")
 
 def print_json(data: Any) -> None:
     """One JSON document on standard output."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    answer_json(data)
 
 
 def existing(path: Path) -> Path:
@@ -92,11 +94,49 @@ def simulator_for(spec: str | None, control: str | None, live: Progress) -> Lear
     return LearnedSimulator(open_simulator(spec, progress=live)[0], steered)
 
 
-def judge_for(pattern: str | None) -> Judge | None:
-    """A judge that looks for a pattern in the last turn, if a pattern was given."""
-    from ramify.core.judge import MatchJudge
+def judge_for(pattern: str | None, spec: str | None = None) -> Judge | None:
+    """A judge that looks for a pattern in the last turn, or the one that is named; None for neither."""
+    from ramify.core.judge import MatchJudge, load_judge
 
+    if pattern and spec:
+        raise BadInput("one judge grades: --success-regex or --judge")
+    if spec:
+        return load_judge(spec)
     return MatchJudge(pattern) if pattern else None
+
+
+def ask_for_grading(
+    world: World | None, judge: Judge | None, *, as_json: bool
+) -> tuple[World | None, Judge | None]:
+    """World and judge; asked for where there are none and somebody sits at a terminal.
+
+    Nothing is asked with ``--json``, or where input or output is no terminal.
+    """
+    from ramify.core.fork.grading import is_graded
+    from ramify.core.world.open import open_world
+
+    people = sys.stdin.isatty() and sys.stdout.isatty()
+    if is_graded("success", world, judge) or as_json or not people:
+        return world, judge
+    typer.echo("Nothing says yet which draws succeed. It may be said by\n")
+    for number, (flag, what) in enumerate(_GRADERS, 1):
+        typer.echo(f"  {number}  {what} ({flag})")
+    chosen = typer.prompt("\nwhich (0: none, stop)", type=int, default=1)
+    if not 1 <= chosen <= len(_GRADERS):
+        return world, judge
+    flag, what = _GRADERS[chosen - 1]
+    given = typer.prompt(what)
+    typer.echo(f"next time: {flag} {shlex.quote(given)}")
+    if flag == "--world":
+        return open_world(given), judge
+    return world, judge_for(given) if flag == "--success-regex" else judge_for(None, given)
+
+
+_GRADERS: Final = (
+    ("--success-regex", "a pattern that a right last turn matches"),
+    ("--world", "the world that the log is from"),
+    ("--judge", "a judge of yours, FILE.py:NAME"),
+)
 
 
 def settings_for(base: Sampling, items: list[str]) -> Sampling | None:

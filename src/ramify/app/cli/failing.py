@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import traceback
@@ -24,8 +25,35 @@ def _told(event: str, level: Any, **facts: Any) -> bool:
     return told is not None and told.on_screen
 
 
+class _Answered:
+    """Whether this run of the command line has printed its JSON document."""
+
+    yes = False
+
+
+def answer_json(data: Any) -> None:
+    """One JSON document on standard output: a command's answer."""
+    _Answered.yes = True
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def begin() -> None:
+    """A command starts: nothing is answered yet."""
+    _Answered.yes = False
+
+
+def _answer_error(kind: str, what: str, where: str | None = None, hint: str | None = None) -> None:
+    """Where ``--json`` was asked for and nothing was answered, the answer is why: ``{"error": {...}}``.
+
+    So a program that reads the output finds the reason where it looks, beside the exit status.
+    """
+    if "--json" in sys.argv[1:] and not _Answered.yes:
+        answer_json({"error": {"kind": kind, "what": what, "where": where, "hint": hint}})
+
+
 def show_error(error: UserError) -> None:
     """What the user can mend."""
+    _answer_error(type(error).__name__, error.what, error.where, error.hint)
     if _told("error", "error", message=error.what, where=error.where, hint=error.hint,
              kind=type(error).__name__):  # fmt: skip
         return
@@ -99,6 +127,7 @@ def give_out() -> UserError | None:
 
 def show_stopped() -> None:
     """It was interrupted."""
+    _answer_error("Interrupted", "it was stopped", hint="what is recorded stays; the same command goes on")
     said = "stopped; what is recorded stays, and a command that records goes on from there."
     if not _told("error", "warning", message=said, kind="Interrupted"):
         typer.echo(f"\n{said}", err=True)
@@ -106,5 +135,6 @@ def show_stopped() -> None:
 
 def show_crash(error: Exception) -> bool:
     """Our own fault; whether it has been said, else Python says it."""
+    _answer_error(type(error).__name__, str(error), hint="this is a bug of ours: please report the traceback")
     trace = "".join(traceback.format_exception(error))
     return _told("error", "error", message=str(error), kind=type(error).__name__, trace=trace)

@@ -1,14 +1,16 @@
-"""``ramify fork`` and ``ramify sweep``: the one operation, on a recorded tree."""
+"""``ramify fork``, ``sweep`` and ``compare``: the one operation, on a recorded tree."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ramify.app.cli.backends import BackendSpec, backend_for, policies_for
 from ramify.app.cli.common import (
+    ask_for_grading,
     existing,
     judge_for,
     print_json,
@@ -16,6 +18,12 @@ from ramify.app.cli.common import (
     simulator_for,
     world_for,
 )
+from ramify.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ramify.core.fork.change import Diff
+    from ramify.core.fork.recorded import Pair
+    from ramify.core.tree import Tree
 
 TreeFile = Annotated[Path, typer.Option("--tree", help="The tree file.")]
 PolicySpec = Annotated[
@@ -26,6 +34,10 @@ WorldSpec = Annotated[
 ]
 Regex = Annotated[
     str | None, typer.Option("--success-regex", help="Without a world: success is a match in the last turn.")
+]
+JudgeSpec = Annotated[
+    str | None,
+    typer.Option("--judge", help="Who grades instead: FILE.py:NAME, a judge or a function of a trajectory."),
 ]
 Settings = Annotated[list[str], typer.Option("--set", help="Sampling setting, e.g. temperature=0.7.")]
 Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]
@@ -59,6 +71,7 @@ def fork_command(
     draws: Annotated[int, typer.Option("--draws", help="Continuations per arm.")] = 64,
     world: WorldSpec = None,
     success_regex: Regex = None,
+    judge: JudgeSpec = None,
     settings: Settings = [],  # noqa: B006
     seed: Seed = 0,
     simulator: SimulatorSpec = None,
@@ -69,50 +82,85 @@ def fork_command(
 ) -> None:
     """Fork a point with and without one change, and compare.
 
+    Where nobody says which draws succeed (a world, --success-regex, --judge), what they said is compared.
+
     Example: ramify fork --tree runs/demo/tree.db --node 3f2a --token 2 --change remove:1 --policy hf:DIR
 
     Example: ramify fork --tree runs/demo/tree.db --node 3f2a --policy hf:DIR --backend processes:4
     """
-    from functools import partial
-
     from ramify.app.cli.cards import LiveProgress, effect_card
-    from ramify.core.fork import compare, compare_until, fork, parse_change, recorded_settings
+    from ramify.core.fork import compare, compare_until, fork, fork_both, parse_change, recorded_settings
+    from ramify.core.fork.grading import is_graded
+    from ramify.core.fork.report import said_report
     from ramify.core.tree import Tree
     from ramify.core.world.open import open_world
 
-    with Tree.open(existing(tree)) as store, LiveProgress() as live, backend_for(backend) as crew:
-        opened = policies_for(live, crew)
+    with Tree.open(existing(tree)) as store, backend_for(backend) as crew:
         point = store.at(store.node(node), token)
         walk = store.path(point)
-        actor = opened(policy)
-        what = parse_change(change, opened, open_world)
-        maker = simulator_for(simulator, simulator_control, live)
-        place = world_for(walk, world, simulated=maker is not None)
-        judge = judge_for(success_regex)
-        law = settings_for(recorded_settings(point, walk), settings)
-        if until_clear and what is not None:
-            effect = compare_until(
-                point, actor, what, max_draws=draws, settings=law, world=place, judge=judge,
-                seed=seed, simulator=maker, progress=live, backend=crew,
-            )  # fmt: skip
-        else:
-            run = partial(
-                fork, point, actor, draws, settings=law, world=place, judge=judge, seed=seed,
-                simulator=maker, progress=live, backend=crew,
-            )  # fmt: skip
-            base = run()
+        place = world_for(walk, world, simulated=simulator is not None)
+        grader = judge_for(success_regex, judge)
+        if until_clear and change:
+            place, grader = ask_for_grading(place, grader, as_json=as_json)
+        with LiveProgress() as live:
+            opened = policies_for(live, crew)
+            actor = opened(policy)
+            what = parse_change(change, opened, open_world)
+            maker = simulator_for(simulator, simulator_control, live)
+            law = settings_for(recorded_settings(point, walk), settings)
+            more: dict[str, Any] = {
+                "settings": law, "world": place, "judge": grader, "seed": seed, "simulator": maker,
+                "progress": live, "backend": crew,
+            }  # fmt: skip
             if what is None:
+                base = fork(point, actor, draws, **more)
                 live.close()
                 _print_arm(base, as_json)
                 return
-            other = run(change=what)
-            effect = compare(base, other)
+            if until_clear:
+                told = compare_until(point, actor, what, max_draws=draws, **more).to_json()
+            else:
+                base, other = fork_both(point, actor, draws, what, **more)
+                graded = is_graded("success", place, grader)
+                told = compare(base, other).to_json() if graded else said_report(base, other)
     if as_json:
-        print_json(effect.to_json())
+        print_json(told)
+    elif "said" in told:
+        _print_said(told)
     else:
         from rich.console import Console
 
-        Console().print(effect_card(effect.to_json()))
+        Console().print(effect_card(told))
+
+
+def _print_said(told: dict[str, Any]) -> None:
+    """Two arms that nobody graded: what they said, not how well."""
+    from ramify.core.fork.grading import WAYS
+
+    span = "of its own noise" if told["paired"] else "of noise of its own"
+    typer.echo(f"{told['what']}: {told['before_text']!r} -> {told['after_text']!r}")
+    typer.echo(f"{told['draws']} pairs of draws, each {'with one noise' if told['paired'] else span}")
+    typer.echo("nothing was graded, so nothing is known of success; what was said:")
+    rows = (("another text", told["other_text"]), ("another first token", told["other_first_token"]))
+    for name, share in rows:
+        typer.echo(
+            f"  {name:22s}{'not comparable' if share is None else f'{100 * share:.0f} % of the pairs'}"
+        )
+    length = told["length"]
+    if length is not None:
+        typer.echo(
+            f"  length in tokens      {length['base']['rate']:.1f} -> {length['other']['rate']:.1f}, "
+            f"{length['difference']:+.1f} [{length['low']:+.1f}, {length['high']:+.1f}]"
+        )
+    for name, arm in (("control", told["said"]["control"]), ("changed", told["said"]["changed"])):
+        typer.echo(f"{name}: {arm['draws']} draws, {arm['errors']} failed; most often")
+        for text, count in arm["most_common"]:
+            typer.echo(f"{count:5d}  {_short(text)!r}")
+    typer.echo(f"to compare success: {WAYS}")
+
+
+def _short(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _print_arm(base: object, as_json: bool) -> None:
@@ -124,13 +172,17 @@ def _print_arm(base: object, as_json: bool) -> None:
         print_json(summary)
         return
     typer.echo(f"{summary['draws']} draws, {summary['graded']} graded, {summary['errors']} failed")
+    if not summary["graded"]:
+        from ramify.core.fork.grading import WAYS
+
+        typer.echo(f"nothing was graded; to know of success, {WAYS}")
     if summary["rate"] is not None:
         typer.echo(f"success {summary['rate']:.3f} [{summary['low']:.3f}, {summary['high']:.3f}]")
     if summary["simulated"]:
         who = summary["simulator"]["model"]
         typer.echo(f"{100 * summary['simulated']:.0f} % of the answers are simulated, by {who}")
     for text, count in summary["most_common"]:
-        typer.echo(f"{count:5d}  {text!r}")
+        typer.echo(f"{count:5d}  {_short(text)!r}")
 
 
 def sweep_command(
@@ -141,6 +193,8 @@ def sweep_command(
     draws: Annotated[int, typer.Option("--draws", help="Draws that serve each point.")] = 64,
     world: WorldSpec = None,
     success_regex: Regex = None,
+    judge: JudgeSpec = None,
+    settings: Settings = [],  # noqa: B006
     reuse: Annotated[bool, typer.Option(help="Let a draw serve every point it passes.")] = True,
     seed: Seed = 0,
     simulator: SimulatorSpec = None,
@@ -150,24 +204,39 @@ def sweep_command(
 ) -> None:
     """Fork every token of a trace in one batch: where was success won or lost?
 
+    Somebody must say which draws succeed: the recorded world or --world, --success-regex, or --judge. Where
+    none does, a terminal is asked, and otherwise nothing is drawn.
+
     Example: ramify sweep --tree runs/demo/tree.db --node 9c1d --policy hf:DIR --draws 64
+
+    Example: ramify sweep --tree mine.db --node 9c1d --policy hf:DIR --success-regex '42'
     """
     from ramify.app.cli.cards import LiveProgress, trace_strip
-    from ramify.core.fork import potential_scores, sweep
+    from ramify.core.errors import BadInput
+    from ramify.core.fork import potential_scores, recorded_settings, sweep
+    from ramify.core.fork.grading import WAYS, need_grader
     from ramify.core.fork.report import trace_report
     from ramify.core.tree import Tree
 
-    with Tree.open(existing(tree)) as store, LiveProgress() as live, backend_for(backend) as crew:
+    with Tree.open(existing(tree)) as store, backend_for(backend) as crew, LiveProgress() as live:
         end = store.at(store.node(node))
         walk = store.path(end)
+        place = world_for(walk, world, simulated=simulator is not None)
+        place, grader = ask_for_grading(place, judge_for(success_regex, judge), as_json=as_json)
+        need_grader("success", place, grader, f"node {end.node.id[:12]}")  # before a model is read
         actor = policies_for(live, crew)(policy)
         maker = simulator_for(simulator, simulator_control, live)
-        place = world_for(walk, world, simulated=maker is not None)
+        law = settings_for(recorded_settings(end, walk), settings)
         result = sweep(
-            end, actor, draws, every=every, reuse=reuse, world=place,
-            judge=judge_for(success_regex), seed=seed, simulator=maker, progress=live,
-            backend=crew,
+            end, actor, draws, every=every, reuse=reuse, settings=law, world=place, judge=grader, seed=seed,
+            simulator=maker, progress=live, backend=crew,
         )  # fmt: skip
+        if not result.count.any():
+            raise BadInput(
+                f"none of the {result.sampled} draws was graded, so nothing is known of success",
+                where=f"node {end.node.id[:12]}",
+                hint=f"see why with `ramify tree path`, or {WAYS}",
+            )
         if every == "token":
             producer, scores = potential_scores(result, actor, seed, draws)
             store.add_producer(producer)
@@ -181,7 +250,143 @@ def sweep_command(
         Console().print(trace_strip(report))
 
 
+def compare_command(
+    tree: TreeFile,
+    pairs: Annotated[
+        list[str],
+        typer.Option(
+            "--pairs",
+            help="CONTROL:CHANGED, ids of two arms or enough of their beginnings; or a file with such a pair "
+            "a line; may be given often. Default: all pairs of the tree, where they are of one change.",
+        ),
+    ] = [],  # noqa: B006
+    score: Annotated[str, typer.Option("--score", help="The score that is compared.")] = "success",
+    level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
+    show: Annotated[
+        bool, typer.Option("--list", help="Instead: the pairs of arms that the tree holds.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare arms that were drawn earlier: one pair, or one change at points of several tasks.
+
+    Several points are compared with tasks as what is counted: points and draws of one task do not narrow the
+    interval as more tasks would.
+
+    Example: ramify compare --tree runs/demo/tree.db --list
+
+    Example: ramify compare --tree runs/demo/tree.db --pairs 3f2a:77c0 --pairs 91ab:0d3e
+    """
+    from ramify.app.cli.cards import effect_card
+    from ramify.core.fork import compare
+    from ramify.core.fork.recorded import pairs as recorded_pairs
+    from ramify.core.fork.recorded import recorded_pair
+    from ramify.core.tree import Tree
+
+    with Tree.open(existing(tree)) as store:
+        held = recorded_pairs(store.forks())
+        if show:
+            _print_pairs(store, held, as_json)
+            return
+        if pairs:
+            known = [record.id for record in store.forks()]
+            named = [(_arm(known, one), _arm(known, other)) for one, other in _named_pairs(pairs)]
+        else:
+            _check_one_change(store, held)
+            named = [(pair.control.id, pair.changed.id) for pair in held]
+        effect = compare([recorded_pair(store, *pair) for pair in named], score=score, level=level)
+    if as_json:
+        print_json(effect.to_json())
+    else:
+        from rich.console import Console
+
+        Console().print(effect_card(effect.to_json()))
+
+
+def _named_pairs(given: list[str]) -> list[tuple[str, str]]:
+    """The pairs that the options name, in order: each ``CONTROL:CHANGED``, or a file of such lines."""
+    found: list[tuple[str, str]] = []
+    for item in given:
+        file = Path(item)
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else [item]
+        for number, line in enumerate(lines, 1):
+            text = line.partition("#")[0].strip()
+            if not text:
+                continue
+            control, _, changed = text.partition(":")
+            if not control or not changed:
+                raise BadInput(
+                    f"{text!r} does not name two arms",
+                    where=f"{item}, line {number}" if file.is_file() else "--pairs",
+                    hint="CONTROL:CHANGED; `ramify compare --list` shows the arms of a tree",
+                )
+            found.append((control.strip(), changed.strip()))
+    return found
+
+
+def _arm(known: list[str], begin: str) -> str:
+    """The one arm whose id begins so."""
+    fit = [arm for arm in known if arm.startswith(begin)]
+    if len(fit) != 1:
+        raise BadInput(
+            f"{len(fit)} arms of this tree begin with {begin!r}" if fit else f"no arm begins with {begin!r}",
+            where="--pairs",
+            hint="`ramify compare --list` shows the arms of a tree",
+        )
+    return fit[0]
+
+
+def _in_words(store: Tree, pair: Pair) -> Diff:
+    from ramify.core.fork.recorded import change_in_words
+
+    record = pair.changed
+    return change_in_words(record.change or {}, store.at(record.node, record.token))
+
+
+def _check_one_change(store: Tree, held: list[Pair]) -> None:
+    """Whether all pairs of a tree are of one change, so that one effect may stand for them."""
+    if not held:
+        raise BadInput("this tree holds no changed arm with its control", hint="draw some with `ramify fork`")
+    kinds = sorted({json.dumps(pair.changed.change, sort_keys=True) for pair in held})
+    if len(kinds) > 1:
+        what = sorted({_in_words(store, pair).what for pair in held})
+        raise BadInput(
+            f"the tree's {len(held)} pairs of arms are of {len(kinds)} different changes: {', '.join(what)}",
+            hint="name those to compare with --pairs; --list shows them",
+        )
+
+
+def _print_pairs(store: Tree, held: list[Pair], as_json: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for pair in held:
+        record, diff = pair.changed, _in_words(store, pair)
+        point = store.at(record.node, record.token)
+        rows.append(
+            {
+                "control": pair.control.id,
+                "changed": record.id,
+                "point": point.address,
+                "task": store.path(point).root.id,
+                "what": diff.what,
+                "before": diff.before,
+                "after": diff.after,
+                "draws": [len(store.draws(pair.control.id)), len(store.draws(record.id))],
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        said = " -> ".join(repr(text) for text in (row["before"], row["after"]) if text)
+        typer.echo(
+            f"{row['control'][:12]}:{row['changed'][:12]}  task {row['task'][:8]}  {row['draws'][0]} and "
+            f"{row['draws'][1]} draws  {row['what']} {said}".rstrip()
+        )
+    if not rows:
+        typer.echo("no changed arm of this tree has a control")
+
+
 def register(app: typer.Typer) -> None:
-    """Mount the two commands."""
+    """Mount the commands."""
     app.command("fork")(fork_command)
+    app.command("compare")(compare_command)
     app.command("sweep")(sweep_command)

@@ -76,6 +76,10 @@ def search(
         print_json(found.to_json())
     else:
         _print(found)
+    for slip in found.slips:
+        typer.echo(f"a bug of ours, passed over: {slip.rule}: {slip.error}", err=True)
+    if found.slips:
+        typer.echo(f"please report it with the tracebacks in {found.folder / 'slips.jsonl'}", err=True)
     if not found.faster:
         raise typer.Exit(1)
 

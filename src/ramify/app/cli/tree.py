@@ -303,6 +303,8 @@ def import_file(
 ) -> None:
     """Read an export, or another tool's logs, into a tree; what cannot be read is skipped and told.
 
+    Of a folder every file is read by its own format.
+
     The same command again goes on where it was stopped, and changes nothing that is there. Secrets are taken
     out of other tools' logs.
 
@@ -315,11 +317,19 @@ def import_file(
 
     tokeniser = next(iter(_policies([policy]).values())) if policy else None
     redactor = None if keep_secrets else Redactor()
-    reader = reader_for(existing(source), format_, tokeniser, redactor)
+    reader = None if existing(source).is_dir() else reader_for(source, format_, tokeniser, redactor)
     with Tree.open(tree) as store, LiveProgress() as progress:
-        loaded = store.read_file(source, reader, strict=strict, redactor=redactor, progress=progress)
-        said = next((node.id for node in store.walk() if node.kind == "action"), None)
-    print_loaded(str(source), reader.name, loaded, as_json)
+        if reader is None:
+            loaded = store.read_folder(
+                source, format_, tokeniser, strict=strict, redactor=redactor, progress=progress
+            )
+            form = ", ".join(f"{name} ({count:,} files)" for name, count in sorted(loaded.files.items()))
+        else:
+            loaded = store.read_file(source, reader, strict=strict, redactor=redactor, progress=progress)
+            form = reader.name
+        # Where the first turn begins: that can be forked whether there are token ids or not.
+        said = next((node.parent for node in store.walk() if node.kind == "action"), None)
+    print_loaded(str(source), form, loaded, as_json)
     if said is not None and not as_json:
         typer.echo(
             f"next      ramify fork --tree {shown(tree)} --node {said[:8]} --policy {policy or 'hf:DIR'}"
@@ -352,14 +362,15 @@ def merge(
 
 @app.command()
 def stats(tree: TreeFile, as_json: AsJson = False) -> None:
-    """Count nodes, tokens, policies, forks, draws, scores and bytes.
+    """Count nodes, tokens, policies, forks, draws, scores and bytes; and tasks and means by origin.
 
     Example: `ramify tree stats runs/demo/tree.db --json`
     """
     with _reading(tree) as store:
         found = store.stats()
+        origins = store.origins()
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(found) | {"origins": [asdict(one) for one in origins]})
         return
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
     rows = {
@@ -374,6 +385,10 @@ def stats(tree: TreeFile, as_json: AsJson = False) -> None:
     }
     for name, text in rows.items():
         typer.echo(f"{name:<10} {text}")
+    for line in origins if any(one.origin for one in origins) else ():
+        told = " · ".join(f"{key} {value}" for key, value in line.origin.items()) or "not said by the log"
+        mean = f", mean {line.mean:.3f} of {line.scored:,}" if line.mean is not None else ""
+        typer.echo(f"origin     {told}: {line.tasks:,} tasks, {line.leaves:,} leaves{mean}")
     for score in found.scores:
         retired = "  retired" if score.retired else ""
         typer.echo(

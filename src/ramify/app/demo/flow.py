@@ -16,7 +16,7 @@ from pydantic import Field
 from ramify.app.demo.pages import report_data
 from ramify.app.viewer.report import render
 from ramify.core import stats
-from ramify.core.fork import Effect, Remove, Sweep, compare, fork, potential_scores, sweep, trace_report
+from ramify.core.fork import Effect, Remove, Sweep, compare, fork_both, potential_scores, sweep, trace_report
 from ramify.core.fork.arm import graded
 from ramify.core.grow import Group, grow
 from ramify.core.grow.pick import surprising_failures
@@ -135,18 +135,10 @@ def _explain(demo: Demo, groups: list[Group]) -> tuple[Sweep, Effect]:
     # Fresh noise: the draws that found the token must not be the ones that prove it.
     fresh = recipe.seed + 1
     behind = demo.tree.at(cliff.node, cliff.keep + 1)
-    base, other = (
-        fork(
-            behind,
-            demo.policy,
-            recipe.effect_draws,
-            change,
-            world=demo.world,
-            seed=fresh,
-            progress=_named(demo.progress, "proving the effect"),
-        )
-        for change in (None, Remove(1))
-    )
+    base, other = fork_both(
+        behind, demo.policy, recipe.effect_draws, Remove(1), world=demo.world, seed=fresh,
+        progress=_named(demo.progress, "proving the effect"),
+    )  # fmt: skip
     effect = compare(base, other)
     demo.tokens += effect.tokens
     demo.stage("Proved the effect", f"{recipe.effect_draws} fresh pairs of draws", started)

@@ -11,11 +11,7 @@ from ramify.core.types import Json
 
 #: Settings that change what is drawn and that no model here has: each with the values that ask for nothing.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0, 0.0),
-    "presence_penalty": (0, 0.0),
-    "repetition_penalty": (1, 1.0),
     "length_penalty": (1, 1.0),
-    "min_p": (0, 0.0),
     "min_tokens": (0,),
     "suffix": ("",),
     "use_beam_search": (False,),
@@ -63,8 +59,8 @@ class StreamOptions(BaseModel):
 class SamplingBody(Body):
     """How tokens are drawn. ``seed``: the same seed and prompt, the same tokens; choice i is its draw i.
 
-    Ours and vLLM's: ``top_k``, ``stop_token_ids``, ``ignore_eos``, ``include_stop_str_in_output``,
-    ``return_token_ids``. Of ``logit_bias`` only -100 (never) can be had.
+    Ours and vLLM's: ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``ignore_eos``,
+    ``include_stop_str_in_output``, ``return_token_ids``. Of ``logit_bias`` only -100 (never) can be had.
     """
 
     model: str
@@ -73,6 +69,10 @@ class SamplingBody(Body):
     temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     stop: str | list[str] | None = None
     stop_token_ids: list[Token] = Field(default_factory=list, max_length=128)
     ignore_eos: bool = False
@@ -85,7 +85,8 @@ class SamplingBody(Body):
 
 #: Fields of :class:`SamplingBody` that only a model which speaks tokens honours.
 SETTINGS = frozenset(
-    {"temperature", "top_p", "top_k", "stop", "stop_token_ids", "ignore_eos", "include_stop_str_in_output"}
+    {"min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"}
+    | {"temperature", "top_p", "top_k", "stop", "stop_token_ids", "ignore_eos", "include_stop_str_in_output"}
     | {"logit_bias", "max_tokens", "max_completion_tokens", "max_output_tokens"}
 )
 

@@ -28,7 +28,8 @@ class FlatAllowedTools(BaseModel):
 class ResponseRequest(Body):
     """A text or a list of messages, function calls and their outputs. Nothing is kept between requests.
 
-    ``seed`` and ``top_k`` are ours; the seed does what it does for chat completions.
+    ``seed``, ``top_k``, ``min_p`` and the penalties are ours; the seed does what it does for chat
+    completions.
     """
 
     model: str
@@ -38,6 +39,10 @@ class ResponseRequest(Body):
     temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     seed: Seed | None = None
     tools: list[dict[str, Any]] = Field(default_factory=list, max_length=1024)
     tool_choice: Literal["none", "auto", "required"] | FlatNamedTool | FlatAllowedTools | None = None

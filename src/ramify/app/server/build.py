@@ -40,7 +40,7 @@ def create_app(
 
     Raises:
         BadInput: no model and no world, an empty key, or fewer than one lane.
-        MissingExtra: fastapi is not installed (``pip install 'ramify[serve]'``).
+        MissingExtra: fastapi is not installed (extra ``serve``).
     """
     if not (models or worlds) or lanes < 1:
         raise BadInput("a server needs at least one model and one lane", where="server")

@@ -85,7 +85,7 @@ class EngineModel:
     @property
     def context(self) -> int | None:
         """Positions of the model."""
-        return self.policy.decoder.backbone.context
+        return self.policy.card.context
 
     @property
     def broken(self) -> str | None:

@@ -39,7 +39,7 @@ def page_server(app: Callable[[], Any], *, head_s: float, connections: int, drai
     ``head_s``: seconds that the head of a request may take; ``drain_s``: those that running answers get.
 
     Raises:
-        MissingExtra: uvicorn is not installed (``pip install 'ramify[serve]'``).
+        MissingExtra: uvicorn is not installed (extra ``serve``).
     """
     try:
         import uvicorn

@@ -27,7 +27,7 @@ _GAUGES = {
 class Metrics:
     """Counts and times of a server. What goes wrong in counting is logged, and breaks no answer.
 
-    Raises: MissingExtra where prometheus-client is not installed (``pip install 'ramify[serve]'``).
+    Raises: MissingExtra where prometheus-client is not installed (extra ``serve``).
     """
 
     def __init__(self) -> None:

@@ -124,6 +124,7 @@ def open_drafter(drafting: Drafting, policy: LocalPolicy) -> ModelSpeculator:
             None if drafting.calibration is None else SequentialTemperatureScaling.load(drafting.calibration)
         ),
         max_draft_tokens=drafting.most,
+        eos=policy.end_ids,
     )
 
 

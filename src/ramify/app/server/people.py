@@ -78,7 +78,7 @@ class EndBody(_Body):
 def create_people_app(conduct: Conduct) -> FastAPI:
     """The application of a study. Whoever asks sees their own part and no other: it is found by their token.
 
-    Raises: MissingExtra: fastapi is not installed (``pip install 'ramify[serve]'``).
+    Raises: MissingExtra: fastapi is not installed (extra ``serve``).
     """
     app = FastAPI(
         title="Ramify study",

@@ -27,7 +27,7 @@ def serve_people(
 
     Raises:
         CannotDo: the address cannot be had.
-        MissingExtra: uvicorn or fastapi is not installed (``pip install 'ramify[serve]'``).
+        MissingExtra: uvicorn or fastapi is not installed (extra ``serve``).
     """
 
     def app() -> Any:

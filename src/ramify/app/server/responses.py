@@ -124,7 +124,14 @@ def _asked(body: ResponseRequest, model: Served, desk: Desk, form: Form, grammar
     sampling = Sampling()
     if speaks_tokens(model):
         plain = SamplingBody(
-            model=body.model, temperature=body.temperature, top_p=body.top_p, top_k=body.top_k
+            model=body.model,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=body.top_k,
+            min_p=body.min_p,
+            repetition_penalty=body.repetition_penalty,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
         )
         sampling = settings_of(plain, desk.settings, body.max_output_tokens, "max_output_tokens")
         sampling = sampling.but(grammar=grammar)

@@ -42,7 +42,7 @@ def serve(
     Raises:
         BadInput: no model, or an address beyond this machine without a key.
         CannotDo: the address cannot be had.
-        MissingExtra: uvicorn is not installed (``pip install 'ramify[serve]'``).
+        MissingExtra: uvicorn is not installed (extra ``serve``).
     """
     settings = with_address(settings, host, port, key, lanes)
     server = _server(models, settings, "info", worlds)

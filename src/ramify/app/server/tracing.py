@@ -151,6 +151,9 @@ def _asked(
             found["gen_ai.request.top_p"] = float(settings.top_p)
         if settings.top_k is not None:
             found["gen_ai.request.top_k"] = float(settings.top_k)
+        for name in ("presence_penalty", "frequency_penalty"):
+            if (value := getattr(settings, name)) is not None:
+                found[f"gen_ai.request.{name}"] = float(value)
         if settings.stop:
             found["gen_ai.request.stop_sequences"] = list(settings.stop)
     return found

@@ -7,10 +7,11 @@ from ramify.core.errors import MissingExtra
 try:
     from fastapi import FastAPI
     from fastapi.exceptions import RequestValidationError
+    from fastapi.routing import APIRoute
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import Response
 except ImportError as error:
     raise MissingExtra("fastapi", "serve") from error
 
-__all__ = ["FastAPI", "HTTPException", "Request", "RequestValidationError", "Response"]
+__all__ = ["APIRoute", "FastAPI", "HTTPException", "Request", "RequestValidationError", "Response"]

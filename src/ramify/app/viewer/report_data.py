@@ -132,7 +132,7 @@ class Effect:
 
     ``scale``: rates, or means in their own unit; None: rates where both lie between 0 and 1.
     ``unpaired_low/high``: the interval the same draws give when pairing is ignored. ``caution``: who
-    answered, where it was not the world.
+    answered, where it was not the world. ``points``, ``tasks``: how many were compared together.
     """
 
     what: str
@@ -156,6 +156,8 @@ class Effect:
     tokens: int | None = None
     seconds: float | None = None
     caution: str | None = None
+    points: int = 1
+    tasks: int = 1
 
     @property
     def unit(self) -> Literal["rate", "mean"]:

@@ -87,6 +87,9 @@ def _effect(effect: Effect) -> str:
 def pairing_sentence(effect: Effect) -> str:
     """How the arms were paired, by which method, and what pairing bought; empty where nothing is known."""
     parts = []
+    if effect.points > 1:
+        many = f"{count(effect.points)} points of {count(effect.tasks)} tasks"
+        parts.append(f"{many} together; the tasks are what the intervals count.")
     if effect.paired is not None:
         noise = (
             "the same noise in both arms" if effect.paired else "independent noise: the arms are not paired"

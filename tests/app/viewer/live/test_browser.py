@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import time
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from ramify import Draft, MatchJudge, Tree
+from ramify import Draft, MatchJudge, Tree, fork
 from ramify.app.viewer.live.export import export_page
 from ramify.app.viewer.live.forking import Actor, Forking
 from ramify.app.viewer.live.server import viewing
 from ramify.app.viewer.live.shelf import Shelf
+from ramify.core.tree.formats import OpenAIChat
 from ramify.core.world.web import browser
 from support.viewer_tree import grow, policy
 
@@ -58,7 +60,7 @@ def opened(chromium, address, said, **options):
     """A fresh tab; whatever its console complains of, or that asks another machine, is put into ``said``."""
     usual = {"locale": "en-US", "viewport": WIDE, "reduced_motion": "reduce"}
     context = chromium.new_context(**usual | options)
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(120_000)
     page = context.new_page()
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("console", lambda told: said.append(told.text) if told.type in ("error", "warning") else None)
@@ -80,7 +82,7 @@ def ready(page):
 
 def until(page, expression):
     """Wait until an expression holds; the page's own policy forbids what Playwright waits with."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(30)
@@ -303,4 +305,66 @@ def test_a_shared_file_works_without_a_server(told, tmp_path):
     seen, hacked = browser.in_browser(look)
     assert seen == [("Merged states", 0), ("Effects", 0), ("Versions of a score", 0)]
     assert hacked is None
+    assert said == []
+
+
+def test_an_imported_log_can_be_forked_from_its_walk(tmp_path):
+    """Tokens without log-probs are tokens to choose; a text without token ids says where forks begin."""
+    said: list[str] = []
+    rows = [
+        {"role": "user", "content": "Well?"},
+        {"role": "assistant", "content": " think right"},
+        {"role": "user", "content": "Sure?"},
+        {"role": "assistant", "content": " guess wrong"},
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({"messages": rows}) + "\n")
+    for name, reader in (("ids.db", OpenAIChat(policy())), ("texts.db", OpenAIChat())):
+        with Tree.open(tmp_path / name) as tree:
+            tree.load(reader.read(log))
+            task = next(tree.tasks()).id
+            last = next(iter(tree.leaves())).id
+            if name == "ids.db":
+                first = next(node for node in tree.walk() if node.kind == "action")
+                fork(tree.at(first, 1), policy(), 4, judge=MatchJudge("right"))
+            else:
+                texts = (task, last)
+        if name == "ids.db":
+            ids = (task, last)
+    shelf = Shelf([tmp_path])
+    actor = Actor(policy(), lambda walk: None, MatchJudge("right"), "script")
+
+    def look(chromium, address):
+        with opened(chromium, f"{address}#/ids.db/{ids[0]}?node={ids[1]}", said) as page:
+            ready(page)
+            page.wait_for_selector(".step.action .tok")
+            page.click(".step.action .tok >> nth=1")
+            page.wait_for_selector(".panel:focus-within")
+            token = page.inner_text(".panel h3")
+            page.keyboard.press("Escape")
+            inside = page.locator(".line:has(small.keep)").first
+            inside.click()
+            ready(page)
+            page.wait_for_selector(".step.action >> nth=1 >> .tok")
+            line, steps = inside.inner_text(), page.locator(".step").all_inner_texts()
+        with opened(chromium, f"{address}#/texts.db/{texts[0]}?node={texts[1]}", said) as page:
+            ready(page)
+            page.wait_for_selector(".step.action .fork-place")
+            why = page.inner_text(".step.action .fork-place")
+            page.click(".step.action .fork-place button >> nth=0")
+            page.wait_for_selector(".step.task .panel:focus-within")
+            page.select_option(".panel .fork select", "none")
+            page.fill(".panel .fork .short input >> nth=0", "4")
+            page.click("text=Draw 4")
+            page.wait_for_selector(".fork [role=status]:has-text('done')")
+            return token, line, steps, why
+
+    with viewing(shelf, Forking(actor, shelf.file)) as address:
+        token, line, steps, why = browser.in_browser(lambda chromium: look(chromium, address))
+    assert token == "Token “ right”"
+    assert "right" in line or "wrong" in line
+    assert len(steps) == 3
+    assert " think right" in steps[1]
+    assert "right" in steps[2] or "wrong" in steps[2]
+    assert "no token ids are recorded" in why
     assert said == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,7 +13,14 @@ from ramify.app.server.guard import Guard
 from ramify.app.server.handlers import error_handlers
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
-from ramify.app.server.web import FastAPI, HTTPException, Response
+from ramify.app.server.web import (
+    APIRoute,
+    FastAPI,
+    HTTPException,
+    Request,
+    RequestValidationError,
+    Response,
+)
 from ramify.app.viewer.live import answers
 from ramify.app.viewer.live.forking import MOST, Forking, Wish
 from ramify.app.viewer.live.gate import Gate
@@ -57,7 +65,7 @@ class StopBody(BaseModel):
 def create_viewer_app(shelf: Shelf, forking: Forking | None = None, token: str | None = None) -> FastAPI:
     """The application that shows trees; it forks only where ``forking`` says who does.
 
-    Raises: MissingExtra: fastapi is not installed (``pip install 'ramify[serve]'``).
+    Raises: MissingExtra: fastapi is not installed (extra ``serve``).
     """
     secret = token or secrets.token_urlsafe(24)
     app = FastAPI(
@@ -69,12 +77,37 @@ def create_viewer_app(shelf: Shelf, forking: Forking | None = None, token: str |
     )
     app.add_middleware(Guard, settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=300.0))
     app.add_middleware(Gate, token=secret)
+    app.router.route_class = _reading(shelf)
     _add_page(app, shelf, forking, secret)
     _add_lists(app, shelf)
     _add_walks(app, shelf)
     _add_findings(app, shelf)
     _add_forks(app, forking)
     return app
+
+
+def _reading(shelf: Shelf) -> type[APIRoute]:
+    """Routes on which an error that a tree's damage explains is told as that, and where the damage lies."""
+
+    class Reading(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            answer = super().get_route_handler()
+
+            async def guarded(request: Request) -> Response:
+                try:
+                    return await answer(request)
+                except (HTTPException, RequestValidationError):
+                    raise  # what was asked is at fault, not the tree
+                except Exception as error:
+                    name = request.query_params.get("tree")
+                    damage = None if name is None else shelf.damage_behind(error, name)
+                    if damage is None:
+                        raise
+                    raise damage from error
+
+            return guarded
+
+    return Reading
 
 
 def _add_page(app: FastAPI, shelf: Shelf, forking: Forking | None, secret: str) -> None:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
 from ramify.app.viewer.live.answers import arm_card, effect_card
 from ramify.core.errors import BadChange, BadInput, CannotDo, UserError
-from ramify.core.fork import fork, parse_change
+from ramify.core.fork import fork, fork_both, parse_change
 from ramify.core.fork.arm import Fork
 from ramify.core.fork.change import Change
 from ramify.core.judge import Judge
@@ -184,20 +184,24 @@ class Forking:
     def _draw(self, job: Job, tree: Tree, change: Change | None) -> None:
         wish = job.wish
         point = tree.at(tree.node(wish.node), wish.token)
-        arms: list[Change | None] = [None] if change is None else [None, change]
-        job.total = wish.draws * len(arms)
+        arms = 1 if change is None else 2
+        job.total = wish.draws * arms
         world = self._actor.world(tree.path(point))
         for draws in _batches(wish.draws):
-            made = [self._arm(job, point, draws, arm, world) for arm in arms]
-            job.done = draws * len(arms)
+            made = self._arms(job, point, draws, change, world)
+            job.done = draws * arms
             alone = change is None
             job.card = arm_card(made[0], wish.score) if alone else effect_card(made[0], made[1], wish.score)
 
-    def _arm(self, job: Job, point: Point, draws: int, change: Change | None, world: World | None) -> Fork:
+    def _arms(
+        self, job: Job, point: Point, draws: int, change: Change | None, world: World | None
+    ) -> tuple[Fork, ...]:
+        """The control, and with a change both arms; a change that cannot be made is refused before draws."""
+
         def progress(
             stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
         ) -> None:
-            job.stage = waiting or ("control" if change is None else "change")
+            job.stage = waiting or ("control" if change is None else "control and change")
             job.tokens = tokens if tokens is not None else job.tokens
             if job.stop:
                 raise _Stopped
@@ -205,10 +209,12 @@ class Forking:
         if job.stop:
             raise _Stopped
         actor = self._actor
-        return fork(
-            point, actor.policy, draws, change, world=world, judge=actor.judge,
-            seed=job.wish.seed, progress=progress,
-        )  # fmt: skip
+        shared: dict[str, Any] = {
+            "world": world, "judge": actor.judge, "seed": job.wish.seed, "progress": progress,
+        }  # fmt: skip
+        if change is None:
+            return (fork(point, actor.policy, draws, **shared),)
+        return fork_both(point, actor.policy, draws, change, **shared)
 
 
 def _batches(draws: int) -> list[int]:

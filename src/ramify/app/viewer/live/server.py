@@ -36,7 +36,7 @@ def serve_viewer(
     Raises:
         BadInput: an address that other machines could reach.
         CannotDo: the address cannot be had.
-        MissingExtra: uvicorn or fastapi is not installed (``pip install 'ramify[serve]'``).
+        MissingExtra: uvicorn or fastapi is not installed (extra ``serve``).
     """
     _check(host)
     server = _server(shelf, forking)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, final
 
-from ramify.core.errors import BadInput, NotATree, UserError
+from ramify.core.errors import BadInput, NotATree, TreeDamaged, UserError
 from ramify.core.tree.tree import Tree
 from ramify.core.tree.view import TreeView
 from ramify.core.types import Json
@@ -61,6 +61,13 @@ class Shelf:
     def view(self, name: str) -> TreeView:
         """The tree of a name. Raises BadInput: no such name; NotATree, TreeVersion: it cannot be read."""
         return self._view(self.file(name))
+
+    def damage_behind(self, error: Exception, name: str) -> TreeDamaged | None:
+        """The damage of a tree that explains an error of reading it; None where nothing does."""
+        try:
+            return self.view(name).tree.damage_behind(error)
+        except UserError:
+            return None
 
     def trees(self) -> list[Json]:
         """What is shown: names, sizes and times; a tree that cannot be opened says why."""

@@ -40,7 +40,7 @@ function Walk({ place, tree, version, walk, onBack }) {
   return html`<section class="chat" aria-label="Walk" onKeyDown=${keys}>
     <${Head} ...${{ place, walk, onBack, column, columns, range }} last=${nodes.get(walk.leaf)} />
     <ol class="steps-list" ref=${box} tabindex="0" aria-label="Steps of the walk">
-      ${steps.map((step, at) => html`<${Step} key=${step.id} ...${{ step, place, column, range, want, open, setOpen }} node=${nodes.get(step.id)} next=${steps[at + 1]} box=${box} />`)}
+      ${steps.map((step, at) => html`<${Step} key=${step.id} ...${{ step, place, column, range, want, open, setOpen }} node=${nodes.get(step.id)} before=${steps[at - 1]?.id} next=${steps[at + 1]} box=${box} />`)}
       ${walk.steps.length > most && html`<li class="more"><button type="button" onClick=${() => setMost(most + FIRST)}>${count(walk.steps.length - most)} more steps</button></li>`}
     </ol>
   </section>`;
@@ -74,7 +74,7 @@ function Head({ place, walk, last, onBack, column, columns, range }) {
   </header>`;
 }
 
-function Step({ step, node, next, place, column, range, want, open, setOpen, box }) {
+function Step({ step, node, before, next, place, column, range, want, open, setOpen, box }) {
   const item = useRef(null);
   useEffect(() => {
     const watch = new IntersectionObserver(([seen]) => seen.isIntersecting && (watch.disconnect(), want(step.id)), { root: box.current, rootMargin: "600px" });
@@ -88,7 +88,7 @@ function Step({ step, node, next, place, column, range, want, open, setOpen, box
       <span class="who"><${Mark} kind=${step.kind} origin=${node?.origin} edited=${node?.edited} /><span aria-hidden="true">${node?.edited ? "edit" : simulated ? "simulated" : SPOKEN[step.kind]}</span></span>
       ${node && html`<${StepFacts} ...${{ node, open, setOpen }} />`}
     </div>
-    ${node ? html`<${Body} ...${{ node, keep, place, column, range, open, setOpen }} />` : html`<div class="waiting" aria-hidden="true"></div>`}
+    ${node ? html`<${Body} ...${{ node, before, keep, place, column, range, open, setOpen }} />` : html`<div class="waiting" aria-hidden="true"></div>`}
   </li>`;
 }
 
@@ -102,7 +102,7 @@ function StepFacts({ node, open, setOpen }) {
   return html`<span class="quiet facts-line">${facts.filter(Boolean).map(visible).join(" · ")}<button type="button" class="plain dots" aria-label="More of this step, and forks behind it" aria-expanded=${shown} onClick=${() => setOpen(shown ? null : { id: node.id, token: null })}>⋯</button></span>`;
 }
 
-function Body({ node, keep, place, column, range, open, setOpen }) {
+function Body({ node, before, keep, place, column, range, open, setOpen }) {
   const [full, setFull] = useState(node);
   useEffect(() => setFull(node), [node]);
   const mine = open?.id === node.id ? open : null;
@@ -111,15 +111,27 @@ function Body({ node, keep, place, column, range, open, setOpen }) {
   const pick = (token) => setOpen(mine?.token === token ? null : { id: node.id, token });
   const empty = !(full.tokens ? full.tokens.length : full.text);
   return html`
-    ${full.tokens && column !== PLAIN
+    ${full.tokens?.length
       ? html`<${Tokens} node=${full} ...${{ keep, column, range }} onPick=${pick} picked=${mine?.token ?? null} name=${`${SPOKEN[node.kind]}, tokens: arrow keys move, Enter opens one`} />`
-      : html`<div class="plain-text"><bdi>${visible(full.tokens ? full.tokens.join("") : full.text)}</bdi>${empty && html`<span class="quiet">(no text)</span>`}</div>`}
+      : html`<div class="plain-text"><bdi>${visible(full.text || "")}</bdi>${empty && html`<span class="quiet">(no text)</span>`}</div>`}
     ${full.next != null && html`<button type="button" class="quiet-button" onClick=${more}>show more of ${full.tokens ? plural(node.count, "token") : plural(node.length, "character")}</button>`}
     ${full.left_out && html`<p class="quiet">the rest of this step is not in this file</p>`}
     ${node.error && html`<p class="bad">${visible(node.error)}</p>`}
+    ${!full.tokens && node.kind !== "verdict" && html`<${ForkPlace} ...${{ node, before, setOpen }} />`}
     <${Foot} ...${{ node, keep, place }} />
     ${mine && html`<${Opened} ...${{ node: full, mine, place }} onClose=${() => setOpen(null)} />`}
   `;
+}
+
+// Where a step whose text is not split into tokens can be forked.
+function ForkPlace({ node, before, setOpen }) {
+  const inside = node.kind === "action";
+  const at = inside ? before : node.id;
+  const why = node.count == null ? "no token ids are recorded" : "its tokens are not told apart";
+  return html`<p class="quiet fork-place">
+    ${inside ? `${why}, so no fork begins inside this turn` : `forks begin at the end of this message`}${at &&
+    html` <button type="button" class="quiet-button" onClick=${() => setOpen({ id: at, token: null })}>${inside ? "fork where it begins" : "fork here"}</button>`}
+  </p>`;
 }
 
 function joined(before, told) {

@@ -1,0 +1,166 @@
+"""The README's lines for one's own model and log, word for word, on a log that nobody prepared."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+from tests.app.cli.test_main import ramify
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ramify.app.viewer.live import server
+from ramify.core.tree.tree import Tree
+from support.openai_server import CODEC
+
+README = Path(__file__).parents[3] / "README.md"
+LOG = [
+    {
+        "messages": [
+            {"role": "system", "content": "You are terse."},
+            {"role": "user", "content": "What is 6 times 7?"},
+            {"role": "assistant", "content": "6 times 7: it is 42."},
+        ]
+    },
+    {
+        "messages": [
+            {"role": "user", "content": "Name a colour."},
+            {"role": "assistant", "content": "Blue; or was it green?"},
+            {"role": "user", "content": "Just one."},
+            {"role": "assistant", "content": "Then it is blue, no more."},
+        ]
+    },
+]
+
+
+def lines():
+    block = re.search(r"## On your own model and log\n+```text\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    return block[1].splitlines()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A chat log as any program writes one, and a model's folder."""
+    made = tmp_path_factory.mktemp("own")
+    (made / "chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in LOG))
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=CODEC.vocabulary, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=1024, initializer_range=0.2, bos_token_id=None,
+        eos_token_id=1,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():  # turns end after a few tokens, or the test would take minutes
+        model.model.embed_tokens.weight[:, 0] = 4.0
+        model.lm_head.weight[1, 0] = 1.2
+    model.save_pretrained(made / "my-model")
+    CODEC.tokenizer.save_pretrained(made / "my-model")
+    return made
+
+
+def test_every_line_runs(folder, monkeypatch):
+    """One after the other, as a reader types them; only the ids of nodes are the reader's own."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    typed = [shlex.split(line) for line in lines()]
+    assert [words[:2] for words in typed] == [
+        ["ramify", "tree"], ["ramify", "fork"], ["ramify", "sweep"], ["ramify", "view"],
+    ]  # fmt: skip
+    pages = []
+
+    def served(shelf, forking=None, **_):
+        with server.viewing(shelf, forking) as address, urllib.request.urlopen(address) as answer:
+            pages.append(answer.read().decode())
+
+    monkeypatch.setattr(server, "serve_viewer", served)
+    said = {}
+    for words in typed:
+        if "--node" in words:
+            with Tree.open(folder / "mine.db", "r") as tree:
+                turns = [node for node in tree.walk() if node.kind == "action"]
+                words[words.index("--node") + 1] = turns[0].id[:8]
+        said[words[1]] = ramify(*words[1:], cwd=folder).stdout
+    assert "6 new nodes" in said["tree"]
+    assert "64 pairs of draws" in said["fork"]
+    assert "nothing was graded" in said["fork"]
+    assert "length in tokens" in said["fork"]
+    assert "success" in said["sweep"]
+    assert "<html" in pages[0]
+    with Tree.open(folder / "mine.db", "r") as tree, contextlib.suppress(StopIteration):
+        swept = [f for f in tree.forks() if "exclude_first" in f.extra]
+        assert swept, "the sweep left the trace and drew"
+        graded = tree.score_map("success", [d.leaf for f in swept for d in tree.draws(f.id)])
+        assert len(graded) == sum(d.end != "error" for f in swept for d in tree.draws(f.id))
+
+
+def test_a_sweep_that_nobody_grades_draws_nothing_and_names_three_ways(folder):
+    ramify("tree", "import", "bare.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
+    with Tree.open(folder / "bare.db", "r") as tree:
+        node = next(n for n in tree.walk() if n.kind == "action").id[:8]
+    sweep = ("sweep", "--tree", "bare.db", "--node", node, "--policy", "hf:./my-model")
+    refused = ramify(*sweep, cwd=folder, status=2)
+    assert "token" not in refused.stdout
+    for way in ("--world", "--success-regex", "--judge"):
+        assert way in refused.stderr
+    with Tree.open(folder / "bare.db", "r") as tree:
+        assert list(tree.forks()) == []
+
+
+def test_a_fork_of_a_log_is_graded_where_somebody_says_how(folder):
+    ramify("tree", "import", "graded.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
+    with Tree.open(folder / "graded.db", "r") as tree:
+        node = next(n for n in tree.walk() if n.kind == "action").id[:8]
+    (folder / "grader.py").write_text("def short(walk):\n    return float(len(walk.leaf.text) < 9)\n")
+    fork = ("fork", "--tree", "graded.db", "--node", node, "--token", "5", "--policy", "hf:./my-model")
+    more = ("--draws", "8", "--change", "remove:1", "--json")
+    bare = json.loads(ramify(*fork, *more, cwd=folder).stdout)
+    assert bare["graded"] == 0
+    told = json.loads(ramify(*fork, *more, "--judge", "grader.py:short", cwd=folder).stdout)
+    assert told["draws"] == 8
+    assert 0 <= told["base"]["rate"] <= 1
+    alone = ramify(*fork, "--draws", "8", cwd=folder).stdout
+    assert "8 draws" in alone
+    both = ("--judge", "grader.py:short", "--success-regex", "x")
+    assert "one judge" in ramify(*fork, *both, cwd=folder, status=2).stderr
+    costs = ("--change", "remove:9", "--draws", "64")
+    with Tree.open(folder / "graded.db", "r") as tree:
+        before = sum(len(tree.draws(f.id)) for f in tree.forks())
+    assert "cannot take 9" in ramify(*fork, *costs, "--seed", "3", cwd=folder, status=2).stderr
+    with Tree.open(folder / "graded.db", "r") as tree:
+        assert sum(len(tree.draws(f.id)) for f in tree.forks()) == before
+
+
+class _Terminal:
+    @staticmethod
+    def isatty():
+        return True
+
+
+@pytest.mark.parametrize(
+    ("answers", "pattern"), [((1, "42"), "42"), ((3, "grader.py:short"), None), ((0,), "nobody")]
+)
+def test_somebody_at_a_terminal_is_asked_who_grades(monkeypatch, tmp_path, answers, pattern):
+    from ramify.app.cli import common
+
+    (tmp_path / "grader.py").write_text("def short(walk):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    given = iter(answers)
+    monkeypatch.setattr(common.typer, "prompt", lambda *_, **__: next(given))
+
+    class Terminals:
+        stdin = stdout = _Terminal
+
+    monkeypatch.setattr(common, "sys", Terminals)
+    world, judge = common.ask_for_grading(None, None, as_json=False)
+    assert world is None
+    assert (judge is None) is (pattern == "nobody")
+    if pattern == "42":
+        assert judge.pattern == "42"
+    assert common.ask_for_grading(None, None, as_json=True) == (None, None), "never with --json"
+    Terminals.stdout = type("Pipe", (), {"isatty": staticmethod(lambda: False)})
+    assert common.ask_for_grading(None, None, as_json=False) == (None, None)
