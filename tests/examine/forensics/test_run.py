@@ -197,8 +197,11 @@ def test_cut_off_rollouts_are_unfinished_never_misses(tree):
     assert arm.unfinished + arm.runs == arm.total == 200
     limited = replace(bench, max_turns=1)
     other = Case.memory(replace(case.incident, name="other"))
-    cut = run_design(other, limited, Design.observe("rollouts", "x"), 20).arms[0]
-    assert cut.runs == 0 or cut.unfinished
+    design = Design.observe("rollouts", "x")
+    with pytest.raises(BadInput, match="none of the 20 rollouts ended"):
+        run_design(other, limited, design, 20)
+    cut = other.arms(design)[0]
+    assert (cut.runs, cut.unfinished) == (0, 20)
 
 
 def test_rows_count_only_where_they_were_predicted_first(tree):

@@ -35,7 +35,7 @@ WRITE = Tool(
 
 @pytest.fixture(scope="module")
 def sandbox():
-    with Sandbox(Limits(seconds=10)) as made:
+    with Sandbox(Limits(seconds=60)) as made:
         yield made
 
 

@@ -121,7 +121,7 @@ def test_tools_call_each_other_and_only_what_they_declared():
         asked.append(name)
         return arguments["x"] * arguments["y"]
 
-    with Sandbox(Limits(seconds=10)) as sandbox:
+    with Sandbox(Limits(seconds=60)) as sandbox:
         assert invoke(registry, sandbox, "twice", {"x": 5}, call).value == 20
         asked.clear()
         result = invoke(registry, sandbox, "tools.sly", {}, call)

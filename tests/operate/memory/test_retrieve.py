@@ -115,7 +115,7 @@ def test_near_duplicates_are_proposed(embedder):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtra, match="dense"):
+    with pytest.raises(MissingExtra, match="sentence-transformers"):
         SentenceEmbedder("x")
 
 

@@ -176,6 +176,9 @@ def test_framings_are_searched_on_other_sessions_and_the_worst_is_used(tmp_path)
     rows, searched = read_run(tmp_path)
     assert len(searched) == len(FRAMINGS) == len(told["framings"])
     assert {r.cell.rep for r in searched} == {-1}
+    with Tree.open(tmp_path / "tree.db", "r") as tree:
+        sessions = [{tree.path(tree.node(r.leaf)).root.id for r in part} for part in (rows, searched)]
+    assert not sessions[0] & sessions[1], "what chose the framing takes no part in its rate"
     assert rows[0].cell.framing == best_framings(searched)["agent"]
     assert told["episodes"] == 1
 

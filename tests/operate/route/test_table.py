@@ -210,7 +210,7 @@ def test_other_bad_files(tmp_path, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"ramify\[export\]"):
+    with pytest.raises(MissingExtra, match="pip install 'datasets>="):
         read_table(tmp_path / "t.parquet")
 
 

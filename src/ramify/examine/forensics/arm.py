@@ -99,6 +99,12 @@ class Arm:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Wilson interval of the rate; raises BadInput where no rollout ended."""
+        if not self.runs:
+            raise BadInput(
+                f"none of the {self.total} rollouts ended, so there is no rate",
+                where=f"arm {self.name}",
+                hint="allow them more turns or tokens; why each stopped is on the tree",
+            )
         return wilson(self.hits, self.runs, level)
 
     def bounds(self) -> tuple[float, float]:

@@ -56,9 +56,11 @@ class Printed:
         return max(abs(printed - 100 * mine) for printed, mine in pairs if printed is not None)
 
 
-#: Rates and brackets that are printed beside counts, or whose counts were released. Two printed brackets have
-#: neither and are left out: 60.5 [57.4, 63.6], and 100 [96.4, 100], which is Wilson's for 102 to 104 runs
-#: (and Clopper and Pearson's for 100).
+#: Rates and brackets that are printed beside counts, or whose counts are among the released results. Those of
+#: sandbagging are sums over the released runs of each condition (gkroiz/model_forensics_paper,
+#: reproduce/data/sandbagging: ``num_low_accuracy`` of ``num_runs``). One printed bracket is left out, for we
+#: found no counts of it: 100 [96.4, 100], which is Wilson's for 102 to 104 runs (and Clopper and Pearson's
+#: for 100).
 PRINTED: tuple[Printed, ...] = (
     Printed("workarounds at 258 type errors", 23, 175, 13.1, 8.9, 18.9),
     Printed("tampering, unchanged", 46, 98, 46.9),
@@ -73,6 +75,14 @@ PRINTED: tuple[Printed, ...] = (
     Printed("awareness: memory note", 0, 31, None, 0.0, 11.0),
     Printed("awareness: done message", 0, 30, None, 0.0, 11.4),
     Printed("awareness: user turn", 13, 40, None, 20.1, 48.0),
+    Printed("sandbagging, unchanged", 581, 960, 60.5, 57.4, 63.6),
+    Printed("sandbagging, no word of deployment", 227, 972, 23.4, 20.8, 26.1),
+    Printed("sandbagging, verbose documents", 199, 434, 45.9, 41.2, 50.6),
+    Printed("sandbagging, both", 44, 365, 12.1, 9.1, 15.8),
+    Printed("sandbagging, changelog", 36, 460, 7.8, 5.7, 10.6),
+    Printed("sandbagging, all three", 17, 402, 4.2, 2.7, 6.7),
+    # Its rate, 34.97, is printed as 34.9.
+    Printed("sandbagging, a sentence that clarifies", 50, 143, None, 27.6, 43.1),
 )
 
 

@@ -241,7 +241,7 @@ def _sweep(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progre
 
     if not isinstance(policy, LocalPolicy):
         raise CannotDo(f"{policy.card.name!r} does not say how many layers it has", where="prompt sweep")
-    blocks = len(policy.decoder.backbone.shape.layers)
+    blocks = policy.decoder.backbone.blocks
     plan = FirstTokenProbe("last_prompt", recipe.layer, recipe.recipe)
     found = prompt_sweep(
         rows, policy, sweep_layers(blocks), probe=plan, folder=folder / STATES, progress=progress

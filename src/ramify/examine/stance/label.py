@@ -217,7 +217,9 @@ def close_by_force(
             continue
         point = forced_end(tree, walk.leaf)
         settings = answer_settings(recorded_settings(point, walk), tokens)
-        jobs[leaf] = prepare(point, policy, 1, change=closing(marker), settings=settings, seed=seed)
+        jobs[leaf] = prepare(
+            point, policy, 1, change=closing(marker), settings=settings, seed=seed, room=tokens
+        )
     done = run_jobs(list(jobs.values()), progress=progress, stage="closing by force") if jobs else []
     moved = {leaf: arm.draws[0].leaf for leaf, arm in zip(jobs, done, strict=True) if arm.draws}
     return {leaf: moved.get(leaf, leaf) for leaf in leaves}

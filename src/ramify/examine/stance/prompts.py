@@ -158,7 +158,15 @@ def draw_answers(
 ) -> list[Fork]:
     """``count`` answers to every prompt without thinking: an empty one is put in, already closed."""
     jobs = [
-        prepare(case.root, policy, count, change=no_thinking(case, marker), settings=settings, seed=seed)
+        prepare(
+            case.root,
+            policy,
+            count,
+            change=no_thinking(case, marker),
+            settings=settings,
+            seed=seed,
+            room=settings.max_tokens,
+        )
         for case in cases
     ]
     return run_jobs(jobs, progress=progress, stage="answering without thinking")

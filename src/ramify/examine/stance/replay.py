@@ -223,6 +223,7 @@ def _jobs(
             change=change,
             settings=answer_settings(own, tokens),
             seed=key,
+            room=tokens,
         )
         yield (id_, keep), job
 

@@ -319,7 +319,8 @@ def _extended(work: _Work, prefixes: Sequence[Prefix], cuts: Sequence[float]) ->
             law = recorded_settings(point, work.tree.path(point))
             # One token more than is kept: a point inside a step can be run on from, its end cannot.
             law = law.but(banned=(*law.banned, *work.marker.banned), max_tokens=extra + 1, stop=(), forced=())
-            jobs.append(prepare(point, work.policy, 1, settings=law, seed=work.key(prefix, cut, "extend")))
+            seed = work.key(prefix, cut, "extend")
+            jobs.append(prepare(point, work.policy, 1, settings=law, seed=seed, room=extra + 1))
             names.append((prefix, cut, extra))
     if not jobs:
         return []
@@ -345,12 +346,13 @@ def _jobs(work: _Work, starts: Sequence[_Start], modes: Sequence[Mode]) -> Itera
             if mode == "force_close" or start.closed:
                 job = prepare(
                     start.point, work.policy, work.draws, change=insert,
-                    settings=answer_settings(own, work.tokens), seed=seed,
+                    settings=answer_settings(own, work.tokens), seed=seed, room=work.tokens,
                 )  # fmt: skip
             else:
                 # Within its own thinking a turn keeps the recorded limit; further thinking has it anew.
                 law = own.but(forced=(), banned_first=()) if start.cut > 1 else None
-                job = prepare(start.point, work.policy, work.draws, settings=law, seed=seed)
+                room = None if law is None else law.max_tokens
+                job = prepare(start.point, work.policy, work.draws, settings=law, seed=seed, room=room)
             yield (start.cut, mode, start.prefix.node.id), job
 
 

@@ -17,7 +17,7 @@ class SentenceEmbedder:
     """A sentence-transformers model, by name or folder.
 
     Raises:
-        MissingExtra: the package is not installed (``pip install 'ramify[dense]'``).
+        MissingExtra: the package is not installed (extra ``dense``).
     """
 
     def __init__(self, model: str) -> None:

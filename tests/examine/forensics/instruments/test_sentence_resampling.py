@@ -173,7 +173,8 @@ def test_cut_off_and_odd_continuations_are_not_counted_silently(tree):
     policy = ScriptedPolicy.from_replies(["a. b. c. d. e. f. yes", "a. b. c. d. e. f. no"])
     trace = fork(plant_prompt(tree, policy, "q"), policy, 1, settings=Sampling(max_tokens=40))
     end = tree.at(trace.draws[0].leaf)
-    found = sentence_resample(end, policy, 5, grader=MatchJudge("yes"), settings=Sampling(max_tokens=2))
+    # Seven tokens hold all the words and not the end of the turn: every draw is cut off, at every prefix.
+    found = sentence_resample(end, policy, 5, grader=MatchJudge("soon"), settings=Sampling(max_tokens=7))
     assert found.arms[0].unfinished == 5
     assert found.arms[0].runs == 0
     assert math.isnan(found.rates[0])

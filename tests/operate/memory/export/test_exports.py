@@ -57,7 +57,7 @@ def environment(name, arguments):
 
 @pytest.fixture(scope="module")
 def recordings():
-    with Sandbox(Limits(seconds=10)) as sandbox:
+    with Sandbox(Limits(seconds=60)) as sandbox:
         return [
             record(REGISTRY, sandbox, "pay_person", {"name": "Ann Lee", "amount": 3.5}, environment),
             record(REGISTRY, sandbox, "find_person", {"name": "Ann Lees"}, environment),
@@ -67,7 +67,7 @@ def recordings():
 def test_a_recording_keeps_calls_through_other_tools(recordings):
     assert [name for name, _, _ in recordings[0].calls] == ["pay.find_people", "pay.find_people", "pay.send"]
     assert recordings[0].value == {"sent": {"user_id": 1, "amount": 3.5, "note": "it's 'due'"}}
-    with Sandbox(Limits(seconds=10)) as sandbox, pytest.raises(BadInput, match="gave no value"):
+    with Sandbox(Limits(seconds=60)) as sandbox, pytest.raises(BadInput, match="gave no value"):
         record(REGISTRY, sandbox, "find_person", {"name": "nobody"}, environment)
 
 

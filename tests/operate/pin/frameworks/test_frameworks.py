@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, MissingExtra
+from ramify.core.errors import BadInput, MissingExtra, install_command
 from ramify.operate.pin import frameworks
 from support.chat_histories import plain
 
@@ -37,7 +37,7 @@ def test_a_missing_package_is_named_with_its_extra(module, monkeypatch):
     monkeypatch.setitem(sys.modules, MODULES[module], None)
     with pytest.raises(MissingExtra, match="is not installed") as caught:
         import_module(whole)
-    assert caught.value.hint == "pip install 'ramify[harness]'"
+    assert caught.value.hint == install_command("harness")
 
 
 @pytest.mark.parametrize(

@@ -144,18 +144,9 @@ class _Redrawing:
     def job(self, at: Point, rollout: int, draw: int) -> Job:
         """A draw of the rollout's own at a point, under the turn's settings and what is left of its limit."""
         stream = stream_of("redraw", rollout, at.address)
-        job = prepare(
+        return prepare(
             at, self.policy, [draw], settings=self.settings, world=self.world, seed=self.seed, stream=stream
         )
-        walk = self.tree.path(at)
-        already = 0
-        for step in reversed(walk.steps):
-            if step.node.kind != "action":
-                break
-            already += step.node.length if step.keep is None else step.keep
-        for branch in job.branches:
-            branch.max_tokens = max(job.plan.settings.max_tokens - already, 1)
-        return job
 
 
 def repeated_resample(

@@ -187,17 +187,20 @@ def collect(
     *,
     change: Change | None = None,
     settings: Sampling | None = None,
+    room: int | None = None,
     seed: int = 0,
     stage: str = "asking",
     progress: Progress = silent,
 ) -> tuple[list[Fork], tuple[Reply, ...], tuple[str, ...]]:
     """``draws`` turns of the policy from every point, one batch, read: arms, replies, warnings.
 
+    ``room``: tokens that each may have, where what the change puts in is no part of a turn of the policy's.
+
     Raises: BadInput without points; CannotDo where the policy cannot go on from there.
     """
     if not points:
         raise BadInput("there is no rollout to ask about")
-    jobs = [prepare(p, policy, draws, change=change, settings=settings, seed=seed) for p in points]
+    jobs = [prepare(p, policy, draws, change=change, settings=settings, seed=seed, room=room) for p in points]
     forks = run_jobs(jobs, progress=progress, stage=stage)
     blank: list[Reply] = []
     for number, fork in enumerate(forks):

@@ -93,9 +93,11 @@ def user_turn_sample(
             )
         order.append((ids, len(groups.setdefault(ids, []))))
         groups[ids].append(at)
+    # A user's message is no part of the policy's turn before it, so it has a whole turn's room of its own.
+    room = (settings or Sampling()).max_tokens
     done = {
         ids: collect(
-            points, policy, draws, reader, change=Insert(ids=ids), settings=settings, seed=seed,
+            points, policy, draws, reader, change=Insert(ids=ids), settings=settings, room=room, seed=seed,
             stage="user turns", progress=progress,
         )
         for ids, points in groups.items()
