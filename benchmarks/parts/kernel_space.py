@@ -24,6 +24,7 @@ from ramify.discover.kernel.diagnose import diagnose
 from ramify.discover.kernel.finding import Finding
 from ramify.discover.kernel.problem import Argument, Problem
 from ramify.discover.kernel.rewrite.moves import RULES
+from ramify.discover.kernel.slip import Slip
 
 SIZE = 256
 TABLE = Path(__file__).with_name("kernel_space_256.json")
@@ -153,7 +154,9 @@ class Space:
     def __init__(self) -> None:
         self.at = {point.candidate.digest: point for point in POINTS}
 
-    def moves(self, source: str, entry: str, flags: tuple[str, ...]) -> list[Step]:
+    def moves(
+        self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
+    ) -> list[Step]:
         """All points that differ in one choice."""
         here = self.at[Candidate(source, flags).digest]
         return [
