@@ -10,11 +10,12 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 # One stamp per TORCH= value, so that asking for another build installs it.
 READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
 PEERS := .venv/.peers
+MUTATE := .venv/.mutate
 CODE := src tests benchmarks tools
 # Temporary files in memory: there nobody waits for a disk to sync.
 SCRATCH := $(BIN)/python tools/scratch.py
 
-.PHONY: help setup demo test check format lint types imports surface docs-run notebooks docs wheel bench reference clean
+.PHONY: help setup demo test mutate check format lint types imports surface docs-run notebooks docs wheel bench reference clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -49,6 +50,14 @@ test: $(READY) ## All tests, with the coverage gate
 	@OMP_NUM_THREADS=1 COV_LINES=1 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadfile \
 	  --durations=20 --durations-min=3 $(ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
+
+$(MUTATE): $(READY)
+	@echo "mutate: mutmut"
+	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group mutate
+	@touch $@
+
+mutate: $(MUTATE) ## Break the numeric files line by line; what no test notices must be listed (ARGS=stats: less)
+	@OMP_NUM_THREADS=1 $(SCRATCH) $(BIN)/python tools/mutate.py $(ARGS)
 
 check: format lint types imports surface wheel docs docs-run notebooks ## Style, types, contracts, wheel, docs that run
 

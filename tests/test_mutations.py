@@ -30,15 +30,6 @@ class Mutation(NamedTuple):
 
 MUTATIONS = [
     Mutation(
-        "core/policy/noise.py", "range(10)", "range(9)", "core/policy/test_noise.py::test_known_answers"
-    ),
-    Mutation(
-        "core/policy/noise.py",
-        "np.arange(1, lanes + 1, dtype",
-        "np.arange(0, lanes, dtype",
-        "core/policy/test_noise.py::test_the_couplings_share_no_number",
-    ),
-    Mutation(
         "core/tree/node.py",
         "self.offsets[token - 1]",
         "self.offsets[token]",
@@ -57,16 +48,64 @@ MUTATIONS = [
         "core/stats/test_counts.py::test_paired_difference_published",
     ),
     Mutation(
-        "core/stats/sequential.py",
-        "down = (1 - values) / (1 - null)",
-        "down = (1 - values) / (1 + null)",
-        "core/stats/test_sequential.py::test_capital_is_a_fair_game",
+        "core/fork/effect.py",
+        "p=stats.anytime_test(pairs).p",
+        "p=stats.paired_difference(x, y).p",
+        "core/fork/test_effect.py::test_stopping_when_clear_keeps_its_error_rate_exactly",
+    ),
+    Mutation(
+        "core/fork/effect.py",
+        "base=_rate(stats.mean_sequence(x, error))",
+        "base=_rate(stats.mean_sequence(x))",
+        "core/fork/test_effect.py::test_intervals_at_the_stopping_time_are_tests_turned_round",
+    ),
+    Mutation(
+        "learn/credit/cliff/verify.py",
+        'fresh = stream_of("re-test", seed) >> 33',
+        "fresh = seed",
+        "learn/credit/cliff/test_fresh_draws.py::test_no_stage_judges_on_noise_that_another_has_used",
+    ),
+    Mutation(
+        "learn/credit/cliff/scan.py",
+        'seed if number == 0 else stream_of("look", seed, number) >> 33',
+        "seed",
+        "learn/credit/cliff/test_fresh_draws.py::test_every_look_of_a_scan_draws_anew",
+    ),
+    Mutation(
+        "learn/credit/graph/advantages.py",
+        "_powers(gamma, graph.togo[:-1] - graph.togo[1:])",
+        "gamma",
+        "learn/credit/graph/test_advantages.py::test_returns_of_rewards_per_step",
     ),
     Mutation(
         "core/fork/arm.py",
         "keep = point.keep - plan.drop",
         "keep = point.keep",
         "core/fork/test_change.py::test_remove_goes_back_before_the_token",
+    ),
+    Mutation(
+        "core/fork/arm.py",
+        "left = limit - start.said if room is None",
+        "left = limit if room is None",
+        "core/fork/test_limits.py::test_a_sweep_of_a_nested_trace_is_unbiased_exactly",
+    ),
+    Mutation(
+        "core/fork/arm.py",
+        "or world.max_turns) - len(answers), 1)",
+        "or world.max_turns), 1)",
+        "core/fork/test_limits.py::test_turns_already_used_are_subtracted_through_nested_forks",
+    ),
+    Mutation(
+        "core/fork/arm.py",
+        '        "turns": limits.turns,\n',
+        "",
+        "core/fork/test_identity.py::test_the_turn_limit_of_an_earlier_call_is_not_this_ones",
+    ),
+    Mutation(
+        "core/fork/potential.py",
+        "chance[: len(recorded.forced) + first] = 0.0",
+        "chance[: len(recorded.forced)] = 0.0",
+        "core/fork/test_potential.py::test_a_departure_of_a_sweep_leaves_no_chance_at_its_first_token",
     ),
     Mutation(
         "core/fork/episodes.py",

@@ -1,7 +1,7 @@
-"""Write constraints.txt: exact versions of all that setup and bench install, as this environment has them.
+"""Write constraints.txt: exact versions of all that setup, bench and mutate install, as they are here.
 
-Run it in an environment that `make setup` and `make bench` built and whose tests pass. PyTorch is left out:
-the Makefile pins it by itself (TORCH=), before anything that depends on it.
+Run it in an environment that `make setup`, `make bench` and `make mutate` built and whose tests pass. PyTorch
+is left out: the Makefile pins it by itself (TORCH=), before anything that depends on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
-# Exact versions of everything `make setup` and `make bench` install but PyTorch (see TORCH in the Makefile).
+# Exact versions of all that `make setup`, `bench` and `mutate` install but PyTorch (TORCH in the Makefile).
 # Written by tools/constraints.py; do not edit.
 """
 #: Pinned by TORCH=; a CUDA build's own packages come with it and are pinned by it.
@@ -44,7 +44,7 @@ def closure(asked: list[Requirement]) -> dict[str, str]:
         try:
             package = distribution(need.name)
         except PackageNotFoundError:
-            sys.exit(f"{need.name} is not installed here: run `make setup` and `make bench` first")
+            sys.exit(f"{need.name} is not installed here: run `make setup`, `bench` and `mutate` first")
         found[name] = package.version.split("+")[0]
         for line in package.requires or []:
             child = Requirement(line)

@@ -44,14 +44,38 @@ def law(ids):
     return logits - np.log(np.exp(logits).sum())
 
 
+def normal(logits):
+    return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+
+def penalised(logits, settings, prompt, said):
+    """Logits after the penalties, as vLLM reads them."""
+    logits = logits.copy()
+    r = settings.get("repetition_penalty", 1.0)
+    for token in {*prompt, *said}:
+        logits[token] = logits[token] / r if logits[token] > 0 else logits[token] * r
+    for token in set(said):
+        logits[token] -= settings.get("frequency_penalty", 0.0) * said.count(token)
+        logits[token] -= settings.get("presence_penalty", 0.0)
+    return logits
+
+
 def filtered(logits, settings):
-    """Log-probs of the law that a request's top-k and min-p leave, as servers read them."""
-    k, least = settings.get("top_k", 0), settings.get("min_p", 0.0)
-    if 0 < k < len(logits):
-        logits = np.where(logits >= np.sort(logits)[-k], logits, -np.inf)
+    """Log-probs of the law that a request's min-p, top-k and top-p leave, as vLLM reads them."""
+    k, least, most = settings.get("top_k", 0), settings.get("min_p", 0.0), settings.get("top_p", 1.0)
+    logits = normal(logits)
     if least:
-        logits = np.where(logits >= logits.max() + np.log(least), logits, -np.inf)
-    return logits - np.log(np.exp(logits).sum())
+        logits = normal(np.where(logits >= logits.max() + np.log(least), logits, -np.inf))
+    if 0 < k < len(logits):
+        logits = normal(np.where(logits >= np.sort(logits)[-k], logits, -np.inf))
+    if most < 1:
+        order = np.argsort(-logits, kind="stable")
+        before = np.cumsum(np.exp(logits[order])) - np.exp(logits[order])
+        logits[order[before >= most]] = -np.inf
+    return normal(logits)
+
+
+letters_law = law  # a field of the script has the other name
 
 
 @dataclass
@@ -61,6 +85,9 @@ class Script:
     dialect: str | None = "vllm"
     chat: bool = True
     seeds: bool = True
+    bits: int = 64
+    biased: bool = True
+    owner: str | None = None
     law: str = "t1"
     echo: bool = True
     tokenizer: bool = False
@@ -71,9 +98,11 @@ class Script:
         default_factory=lambda: [{"id": name, "max_model_len": 512} for name in ("tiny", "m", "guard")]
     )
     defaults: dict = field(default_factory=dict)
+    logits: object = letters_law
     flat_errors: bool = False
     lie: str | None = None
     key: str | None = None
+    colours: int = 1 << 20
     reply: dict = field(default_factory=lambda: {"content": "blue", "finish": "stop"})
     fail: deque = field(default_factory=deque)
     fail_when: object = None
@@ -94,6 +123,17 @@ class Refusal(Exception):
         self.status, self.message, self.headers = status, message, dict(headers)
 
 
+def generator(script, body):
+    """The numbers that a request is drawn with: its own of its seed, or what the server happens to have."""
+    seed = body.get("seed")
+    if seed is not None and seed >= 1 << script.bits:
+        raise Refusal(400, "seed: Input should be less than or equal to a number")
+    if not script.seeds:
+        # Other numbers at every call, the same in every run of a test.
+        return np.random.default_rng(len(script.seen))
+    return np.random.default_rng(seed)
+
+
 def complete(script, body):  # noqa: C901
     """The choice and the usage of one completion."""
     prompt = body["prompt"]
@@ -101,15 +141,16 @@ def complete(script, body):  # noqa: C901
         raise Refusal(404, "no such route")
     if script.strict and "return_token_ids" in body:
         raise Refusal(400, "Unrecognized request argument supplied: return_token_ids")
-    # A server without seeds: other numbers at every call, the same in every run of a test.
-    rng = np.random.default_rng(body.get("seed") if script.seeds else len(script.seen))
+    rng = generator(script, body)
     said, values, tops, finish = [], [], [], "length"
-    bias = {int(k): v for k, v in (body.get("logit_bias") or {}).items()}
+    bias = {int(k): v for k, v in (body.get("logit_bias") or {}).items()} if script.biased else {}
     for _ in range(body["max_tokens"]):
-        bare = law([*prompt, *said])
-        chosen = bare.copy()
+        bare = script.logits([*prompt, *said])
+        bare = bare - np.log(np.exp(bare).sum())
+        chosen = script.logits([*prompt, *said]).copy()
         for token, value in bias.items():
             chosen[token] += value
+        chosen = penalised(chosen, script.defaults | body, prompt, said)
         if body["temperature"] == 0:
             token = int(np.argmax(chosen))
             sampled = np.where(np.arange(len(chosen)) == token, 0.0, -9999.0)
@@ -143,7 +184,7 @@ def complete(script, body):  # noqa: C901
     if body.get("echo"):
         if not script.echo:
             raise Refusal(400, "echo is not supported")
-        echoed = [None, *(float(law(prompt[:i])[prompt[i]]) for i in range(1, len(prompt)))]
+        echoed = [None, *(float(normal(script.logits(prompt[:i]))[prompt[i]]) for i in range(1, len(prompt)))]
         names = [f"token_id:{i}" for i in [*prompt, *said]]
         choice["logprobs"] = {"tokens": names, "token_logprobs": echoed + values, "top_logprobs": None}
         choice["token_ids"] = said
@@ -220,7 +261,9 @@ def lie(kind, choice, usage):  # noqa: C901
 def answer(script, path, body):  # noqa: C901
     """The JSON a request gets."""
     if path.endswith("/models"):
-        return {"object": "list", "data": script.listed}
+        if script.owner is None:
+            return {"object": "list", "data": script.listed}
+        return {"object": "list", "data": [item | {"owned_by": script.owner} for item in script.listed]}
     if not script.any_name and body.get("model", "tiny") != "tiny":
         raise Refusal(404, f"The model `{body['model']}` does not exist.")
     if path.endswith("/detokenize") and script.tokenizer:
@@ -242,8 +285,9 @@ def answer(script, path, body):  # noqa: C901
         if not script.free_temperature and "temperature" in body:
             raise Refusal(400, "Unsupported value: 'temperature' does not support 1.0 with this model.")
         message = {"role": "assistant"} | {k: v for k, v in script.reply.items() if k != "finish"}
-        if script.seeds and message.get("content") == "blue":
-            message["content"] = "blue" if body.get("seed", 1) % 2 else "red"
+        rng = generator(script, body)
+        if message.get("content") == "blue":
+            message["content"] = f"colour {int(rng.integers(script.colours))}"
         choice = {"index": 0, "message": message, "finish_reason": script.reply["finish"]}
         return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
     if path.endswith("/completions") and not path.endswith("/chat/completions"):
@@ -287,7 +331,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         if scripted == "slow":
-            script.release.wait(30)
+            script.release.wait(120)
             self.close_connection = True
             return
         if scripted == "no json":

@@ -1,4 +1,4 @@
-"""Loads a script of tools/ as a module."""
+"""Loads a script of tools/ or benchmarks/ as a module."""
 
 import importlib.util
 import sys
@@ -9,12 +9,22 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 def load(name):
     """The module of ``tools/<name>.py``."""
-    spec = importlib.util.spec_from_file_location(f"ramify_tool_{name}", TOOLS / f"{name}.py")
+    return _load(TOOLS / f"{name}.py", f"ramify_tool_{name}")
+
+
+def load_benchmark(name):
+    """The module of ``benchmarks/<name>.py``."""
+    return _load(TOOLS.parent / "benchmarks" / f"{name}.py", f"ramify_benchmark_{name}")
+
+
+def _load(file, name):
+    spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(TOOLS))  # as when it is run: scripts of tools/ read each other
+    folder = str(file.parent)
+    sys.path.insert(0, folder)  # as when it is run: scripts of one folder read each other
     try:
         spec.loader.exec_module(module)
     finally:
-        sys.path.remove(str(TOOLS))
+        sys.path.remove(folder)
     return module
