@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import socket
 import tempfile
 
@@ -66,6 +67,9 @@ if LINES:
 
 
 def pytest_configure(config):
+    # A shell that runs the tests in the background has them ignore Ctrl-C, and so would all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # workers have that of the process which started them
         config.ramify_home = tempfile.TemporaryDirectory(prefix="ramify-tests-home-")
         os.environ["RAMIFY_HOME"] = config.ramify_home.name  # never what the developer has built

@@ -50,7 +50,7 @@ IMPORTS = """
 import importlib, pkgutil
 import ramify
 from importlib.metadata import metadata
-from ramify.core.errors import MissingExtra
+from ramify.core.errors import MissingExtra, install_command
 
 extras, wanting = set(metadata("ramify").get_all("Provides-Extra")), []
 
@@ -58,14 +58,15 @@ def visit(name):
     try:
         module = importlib.import_module(name)
     except MissingExtra as error:
-        assert any(f"ramify[{extra}]" in str(error) for extra in extras), error
+        assert any(error.hint == install_command(extra) for extra in extras), error
+        assert error.hint.startswith("pip install "), error
         return wanting.append(name)
     for part in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
         if not part.name.endswith("__main__"):
             visit(part.name)
 
 visit("ramify")
-print(f"wheel: without extras, all modules import but {len(wanting)} that name the extra they want")
+print(f"wheel: without extras, all modules import but {len(wanting)} that name the packages they want")
 """
 
 
@@ -79,7 +80,7 @@ def first_fork(ramify: Path, folder: Path) -> None:
     told = run(ramify, "tree", "import", "mine.db", "chats.jsonl", "--policy", "scripted:coin", cwd=folder)
     suggested = next(line for line in told.splitlines() if line.startswith("next "))
     command = suggested.removeprefix("next").split()[1:]
-    run(ramify, *command, "--token", "0", "--success-regex", "heads", "--draws", "16", cwd=folder)
+    run(ramify, *command, "--success-regex", "heads", "--draws", "16", cwd=folder)
 
 
 def borrow(site: Path) -> None:

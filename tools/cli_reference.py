@@ -18,8 +18,9 @@ HEAD = """\
 
 # Command line
 
-Every command that prints data takes `--json`. Exit status: 0 done, 1 found something, 2 usage or an error
-that you can mend, 130 interrupted.
+Every command that prints data takes `--json`; one that gives up prints why there, as
+`{"error": {"kind": ..., "what": ..., "where": ..., "hint": ...}}`. Exit status: 0 done, 1 found something,
+2 usage or an error that you can mend, 130 interrupted.
 
 """
 

@@ -93,4 +93,4 @@ def test_continuations_come_back_in_order_or_not_at_all():
 def test_an_error_says_what_where_and_what_next():
     error = UserError("it broke", where="node 1", hint="mend it")
     assert str(error) == "it broke (node 1)\n  next: mend it"
-    assert "pip install 'ramify[worlds]'" in str(MissingExtra("gymnasium", "worlds"))
+    assert "pip install 'gymnasium>=1.0' 'reasoning-gym>=" in str(MissingExtra("gymnasium", "worlds"))

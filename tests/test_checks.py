@@ -1,0 +1,62 @@
+"""What pages say is checked is checked by something that is there: every test, tool and benchmark named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+#: A file of ours, with the name of a test behind it where one is given.
+NAMED = re.compile(r"\b(tests/[\w/.-]*\w|(?:tools|benchmarks)/[\w/-]+\.py)(?:::(\w+))?")
+#: A sentence that rests on a test of this repository. Other tests are a user's, a benchmark's or statistical.
+RESTS = re.compile(
+    r"""(?x)
+    \b(?: in\ (?:the|our)\ tests \b | (?:equality|which)\ is\ a\ test\b
+    | a\ test\ (?:of\ ours|here|holds|forgets|drives)
+    | (?:the|our)\ tests\ (?:run|hold|carry|compare|write|show) | which\ tests\ (?:hold|compare)
+    | test\ that\ shuffles | ^\#\#\ How\ (?:it|this)\ was\ checked )
+    """,
+    re.MULTILINE,
+)
+
+
+def paragraphs(text):
+    """Paragraphs and list items of a page, tables whole; a heading goes with what follows it."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"(^#+ .*)\n\n", r"\1\n", text, flags=re.MULTILINE)
+    return re.split(r"\n\n|\n(?=[-*] )", text)
+
+
+def missing(file, name):
+    """Whether a page names what is not there."""
+    path = ROOT / file
+    if not path.exists():
+        return True
+    return bool(name) and f"def {name}(" not in path.read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_names_is_there(page):
+    found = [match.groups() for match in NAMED.finditer(page.read_text())]
+    assert [(file, name) for file, name in found if missing(file, name)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_sentence_about_tests_names_one(page):
+    bare = [part for part in paragraphs(page.read_text()) if RESTS.search(part) and "tests/" not in part]
+    assert bare == []
+
+
+def test_the_page_of_checks_names_many():
+    text = (ROOT / "docs" / "checks.md").read_text()
+    assert len(set(NAMED.findall(text))) > 40
+
+
+def test_a_name_that_is_gone_is_seen():
+    assert missing("tests/test_checks.py", "test_that_never_was")
+    assert missing("tests/no_such_file.py", "")
+    assert not missing("tests/test_checks.py", "test_a_name_that_is_gone_is_seen")
+    assert RESTS.search("This is compared in the tests.")
+    assert not RESTS.search("The second fooled the public tests, and the hidden suite passes.")

@@ -1,0 +1,132 @@
+"""No text tells anybody to install this package by a name: on PyPI that name belongs to another project.
+
+The packages of an extra are named by messages; pages install from the checkout (``pip install -e ".[web]"``).
+"""
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ramify.core import errors
+from ramify.core.errors import MissingExtra, extra_packages, install_command
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = ("src", "docs", "tests", "notebooks", "benchmarks", "tools", ".ci")
+BINARY = {".png", ".pyc", ".gz", ".zip", ".eval", ".db", ".npz", ".safetensors", ".parquet", ".woff2"}
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+#: An extra behind the name; the name as what an installer is given; prose that says the same.
+BY_NAME = re.compile(
+    r"""(?x)
+    \bramify\\*\[[a-z{]
+    | \b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda|mamba)\b
+      (?:[\s"'`\\]+(?:pip|tool|install|add|inject|run))*
+      (?:[ \t]+[^\s|;&]+)*? [\s"'`\\]+ ramify\b (?![/_(])
+    | \b(?:install|upgrade)\b \s+ (?:(?:a|the|same|newer|latest|version|of)\s+)* ramify\b
+    """
+)
+
+
+def texts():
+    """Every text of the repository but this one."""
+    for file in ROOT.iterdir():
+        if file.is_file() and file.name != ".git":
+            yield file
+    for place in PLACES:
+        for file in (ROOT / place).rglob("*"):
+            if file.is_file() and file.suffix not in BINARY and file != Path(__file__).resolve():
+                yield file
+
+
+def test_no_text_installs_by_the_name():
+    found = []
+    for file in texts():
+        text = file.read_text(encoding="utf-8", errors="replace")
+        found += [f"{file.relative_to(ROOT)}: {match.group()!r}" for match in BY_NAME.finditer(text)]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install ramify",
+        "python -m pip install --upgrade 'ramify'",
+        "pip install -q ramify==0.1.0",
+        "`pip install 'ramify[web]'`",
+        "needs ramify[serve,grammar]",
+        'f"ramify[{extra}]"',
+        'match=r"ramify\\[web\\]"',
+        'hint = (\n    "pip install "\n    "ramify"\n)',
+        "uv add ramify",
+        "uvx ramify demo",
+        "pipx install ramify",
+        "hint: install a newer ramify",
+        "install the same ramify on every node",
+    ],
+)
+def test_what_would_be_found(text):
+    assert BY_NAME.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install -e '.[web]'\n$ ramify demo",
+        'choice.ramify["worker"]',
+        "`pip install PATH`; then run ramify",
+        "pip install appworld; ramify world list",
+        "the name ramify on PyPI is another project's",
+    ],
+)
+def test_what_is_no_such_text(text):
+    assert not BY_NAME.search(text)
+
+
+def wanted():
+    """Every extra that a message names, with its place."""
+    call = re.compile(r"""(?:MissingExtra\([^()]*,\s*|install_command\(|extra ``)['"]?(\w+)""")
+    for file in (ROOT / "src").rglob("*.py"):
+        for match in call.finditer(file.read_text()):
+            if match.group(1) != "extra":
+                yield f"{file.relative_to(ROOT)}: {match.group()}", match.group(1)
+
+
+def test_every_message_names_an_extra_that_there_is():
+    assert len(list(wanted())) > 40
+    assert [place for place, extra in wanted() if extra not in EXTRAS] == []
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_packages_are_those_of_the_extra(extra):
+    """The distribution's metadata and pyproject.toml name the same packages, in any order of their bounds."""
+
+    def parts(line):
+        name = re.match(r"[\w.\[\]-]+", line).group()
+        return name, frozenset(line[len(name) :].replace(" ", "").split(","))
+
+    assert {parts(line) for line in extra_packages(extra)} == {parts(line) for line in EXTRAS[extra]}
+
+
+def test_the_distribution_is_found_under_any_name(monkeypatch):
+    """The owner of the command is asked, not whoever has the package's name."""
+
+    def owned(module, *requires):
+        return SimpleNamespace(module=module, dist=SimpleNamespace(requires=[*requires]))
+
+    scripts = [
+        owned("another.cli", 'wrong>=1; extra == "web"'),
+        owned("ramify.app.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra == 'web2'"),
+    ]
+    monkeypatch.setattr(errors, "entry_points", lambda group: scripts)
+    assert extra_packages("web") == ["here>=2,<3"]
+    assert install_command("web") == "pip install 'here>=2,<3'"
+    assert MissingExtra("here", "web").hint == "pip install 'here>=2,<3'"
+
+
+def test_a_source_tree_that_nobody_installed_names_the_extra(monkeypatch):
+    monkeypatch.setattr(errors, "entry_points", lambda group: metadata.EntryPoints())
+    assert install_command("web") == "install the packages that pyproject.toml lists under the extra 'web'"
