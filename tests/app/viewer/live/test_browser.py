@@ -344,7 +344,8 @@ def test_an_imported_log_can_be_forked_from_its_walk(tmp_path):
             page.keyboard.press("Escape")
             inside = page.locator(".line:has(small.keep)").first
             inside.click()
-            ready(page)
+            # The walk chosen before, of four steps, stays in sight until the chosen one has been read.
+            until(page, "document.querySelectorAll('.step').length === 3")
             page.wait_for_selector(".step.action >> nth=1 >> .tok")
             line, steps = inside.inner_text(), page.locator(".step").all_inner_texts()
         with opened(chromium, f"{address}#/texts.db/{texts[0]}?node={texts[1]}", said) as page:
