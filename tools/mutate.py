@@ -4,17 +4,22 @@ What is mutated, by which tests each file is judged, and the survivors that are 
 why no test can or need notice it, stand in tests/mutation_survivors.toml. It fails on a survivor that is not
 listed, and on a listed one that no longer survives.
 
-    python mutate.py                 all files: hours
+    python mutate.py                 all files: an hour or more
     python mutate.py stats credit    the files whose path holds one of these words
     python mutate.py stats --write   and list new survivors, with no reason yet
+    python mutate.py --keep FOLDER   remember there what was judged; an interrupted run goes on from it
+    python mutate.py --jobs 2        so many mutations at a time
 
 Every file is mutated in a copy of the package, so that nothing here is touched. mutmut leaves alone what
-stands outside functions, and decorated functions, properties among them. Texts of errors are not mutated.
+stands outside functions, and decorated functions; properties are made plain for it. Texts of errors are not
+mutated. What a zip's strict=True becomes is not looked at: it asserts what our own lines see to.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
 import re
@@ -22,7 +27,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -74,27 +81,99 @@ def config(file: str, tests: list[str]) -> str:
     )
 
 
-def run(file: str, tests: list[str], folder: Path) -> Found:
-    """Mutate one file in a folder and judge every mutation by the tests."""
+def digest(file: str, tests: list[str]) -> str:
+    """What a verdict rests on, in short: the file, its tests and the settings."""
+    read = [ROOT / "src/ramify" / file, Path(__file__), *(ROOT / "tests" / test for test in tests)]
+    parts = [config(file, tests).encode(), *(path.read_bytes() for path in read)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def copy(file: str, tests: list[str], folder: Path) -> None:
+    """Copy what one file is judged with to a folder."""
+    for name in ("src", "tests", "mutants"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("src", "tests"):
-        if not (folder / name).exists():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.rmtree(folder / "mutants", ignore_errors=True)
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pyproject.toml").write_text(config(file, tests))
-    done = mutmut(folder, "run", "--max-children", "1")
-    if "Running mutation testing" not in done.stdout:
-        raise SystemExit(f"mutate: {file} could not be judged\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    fates = re.findall(r"^\s*(ramify\.\S+): (.+)$", mutmut(folder, "results", "--all", "true").stdout, re.M)
+    source = folder / "src/ramify" / file
+    source.write_text(plain(source.read_text()))
+
+
+def plain(source: str) -> str:
+    """A module with each ``@property`` written as a function that is made one behind it, for mutmut."""
+    lines = source.splitlines()
+    found = [
+        one
+        for owner in ast.walk(ast.parse(source))
+        if isinstance(owner, ast.ClassDef)
+        for one in owner.body
+        if isinstance(one, ast.FunctionDef) and [ast.unparse(d) for d in one.decorator_list] == ["property"]
+    ]
+    for one in sorted(found, key=lambda one: -one.lineno):
+        assert one.end_lineno is not None
+        lines.insert(one.end_lineno, f"{' ' * one.col_offset}{one.name} = property({one.name})")
+        del lines[one.decorator_list[0].lineno - 1]
+    return "\n".join(lines) + "\n"
+
+
+def run(file: str, tests: list[str], folder: Path, jobs: int = 1) -> Found:
+    """Mutate one file in a folder and judge every mutation by the tests."""
+    copy(file, tests, folder)
+    told = judged(folder, file, jobs)
+    if "Running mutation testing" not in told:
+        raise SystemExit(f"mutate: {file} could not be judged\n{told[-3000:]}")
+    fates = re.findall(r"^\s*(ramify\.\S+): (.+)$", mutmut(folder, "results", "--all", "true"), re.M)
     left = [name for name, fate in fates if fate.strip() not in NOTICED]
-    return Found(len(fates), [survivor(file, name, mutmut(folder, "show", name).stdout) for name in left])
+    survivors = [survivor(file, name, mutmut(folder, "show", name)) for name in left]
+    return Found(len(fates), [one for one in survivors if not same(one)])
 
 
-def mutmut(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def same(one: Survivor) -> bool:
+    """Whether a mutant is the same program for a reason that needs no looking at.
+
+    A number so large that one more is the same float; numpy's two names of float64; a zip's ``strict``.
+    """
+
+    def program(line: str) -> str:
+        line = re.sub(r",\s*strict=(True|False|None)\b", "", line)
+        return re.sub(r",\s*\)", ")", line.replace(".astype(None)", ".astype(np.float64)"))
+
+    return program(one.was) == program(one.becomes)
+
+
+def mutmut(folder: Path, *arguments: str) -> str:
+    """What a command of mutmut in a folder says."""
+    with start(folder, *arguments) as child:
+        return child.communicate()[0]
+
+
+def judged(folder: Path, file: str, jobs: int) -> str:
+    """Run the mutations and say how far it is, on a terminal; what mutmut said."""
+    told = ""
+    begin = time.monotonic()
+    with start(folder, "run", "--max-children", str(jobs)) as child:
+        assert child.stdout is not None
+        # mutmut writes its line anew from its beginning: what is read as text ends there.
+        for line in child.stdout:
+            told += line
+            seen = re.search(r"(\d+)/(\d+) .*🙁 (\d+)", line)
+            if seen and sys.stderr.isatty():
+                done, of, left = seen.groups()
+                spent = time.monotonic() - begin
+                now = f"{file}: {done} of {of}, {left} survive, {spent:.0f} s"
+                print(f"\r{now:<100}", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print("\r" + " " * 100, end="\r", file=sys.stderr, flush=True)
+    return told
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A command of mutmut in a folder."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("COV", "PYTEST", "PYTHONPATH"))}
     command = [sys.executable, "-m", "mutmut", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=env | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    env |= {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
@@ -145,32 +224,61 @@ def judge(found: list[Survivor], files: set[str]) -> tuple[list[Survivor], list[
     return [one for one in dict.fromkeys(found) if one not in known], wrong
 
 
+def remembered(file: str, tests: list[str], folder: Path, jobs: int) -> Found:
+    """What the folder remembers of a file and tests that are still the same, or else a run."""
+    told = folder / "judged.json"
+    known = json.loads(told.read_text()) if told.exists() else {}
+    now = digest(file, tests)
+    if known.get(file, {}).get("digest") != now:
+        known[file] = {"digest": now} | asdict(run(file, tests, folder, jobs))
+        told.write_text(json.dumps(known, indent=1))
+    row = known[file]
+    return Found(row["mutants"], [Survivor(**one) for one in row["survivors"]])
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Mutate, tell what survived, and compare it with the list; 1 where the two differ."""
+    """Mutate, tell what survived, and compare it with the list; 1 where they differ, 130 if interrupted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("words", nargs="*", help="parts of paths; default: every file")
     parser.add_argument("--write", action="store_true", help="list new survivors")
+    parser.add_argument("--keep", type=Path, help="folder that remembers what was judged; default: none")
+    parser.add_argument("--jobs", type=int, default=1, help="mutations judged at a time (1)")
     asked = parser.parse_args(arguments)
-    found: list[Survivor] = []
-    files: set[str] = set()
-    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
-        for file, tests in targets(asked.words):
-            one = run(file, tests, Path(folder))
-            found += one.survivors
-            files.add(file)
-            new, _ = judge(one.survivors, set())
-            print(
-                f"{file}: {one.mutants} mutants, {len(one.survivors)} survive, {len(new)} not listed",
-                flush=True,
-            )
+    try:
+        found, files = every(asked)
+    except KeyboardInterrupt:
+        hint = "what was judged is kept" if asked.keep else "--keep FOLDER goes on where it stopped"
+        print(f"\nmutate: stopped; {hint}", file=sys.stderr)
+        return 130
     new, wrong = judge(found, files)
-    for each in new:
-        print(f"\n{each.file}, {each.function}\n- {each.was}\n+ {each.becomes}")
     for line in wrong:
         print(line)
     if asked.write:
         write(new)
     return int(bool(new or wrong))
+
+
+def every(asked: argparse.Namespace) -> tuple[list[Survivor], set[str]]:
+    """The survivors of every file that was asked for, told file by file, and the files."""
+    found: list[Survivor] = []
+    files: set[str] = set()
+    if asked.keep:
+        asked.keep.mkdir(parents=True, exist_ok=True)
+    with nullcontext(asked.keep) if asked.keep else tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        for file, tests in targets(asked.words):
+            begin = time.monotonic()
+            one = remembered(file, tests, Path(folder), asked.jobs)
+            found += one.survivors
+            files.add(file)
+            new, _ = judge(one.survivors, set())
+            print(
+                f"{file}: {one.mutants} mutants, {len(one.survivors)} survive, {len(new)} not listed "
+                f"({time.monotonic() - begin:.0f} s)",
+                *(f"\n{each.function}\n- {each.was}\n+ {each.becomes}\n" for each in new),
+                sep="\n",
+                flush=True,
+            )
+    return found, files
 
 
 if __name__ == "__main__":

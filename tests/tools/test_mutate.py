@@ -55,13 +55,77 @@ def test_the_list_names_lines_that_stand_there_and_reasons():
         assert set(row["was"].splitlines()) <= stands, f"gone: {row['was']!r} of {row['file']}"
 
 
+def test_the_same_program_in_other_words_is_no_survivor():
+    def same(was, becomes):
+        return mutate.same(mutate.Survivor("a.py", "f", was, becomes))
+
+    assert same("", ""), "a number whose next is the same float"
+    assert same("return x.astype(np.float64)", "return x.astype(None)")
+    assert same("for a, b in zip(x, y, strict=True):", "for a, b in zip(x, y, ):")
+    assert same("for a, b in zip(x, y, strict=True):", "for a, b in zip(x, y, strict=False):")
+    assert not same("return x.astype(np.int64)", "return x.astype(None)")
+    assert not same("for a, b in zip(x, y, strict=True):", "for a, b in zip(x, strict=True):")
+    assert not same("return f(x, y)", "return f(x, )")
+
+
+def test_properties_are_written_so_that_mutmut_reads_them():
+    source = (
+        "class A:\n    size: int = 4\n\n    @property\n    def half(self):\n        return self.size / 2\n"
+    )
+    source += "\n    @staticmethod\n    def one():\n        return 1\n"
+    made = mutate.plain(source)
+    assert "@property" not in made
+    assert "@staticmethod" in made
+    space: dict[str, type] = {}
+    exec(made, space)
+    assert space["A"]().half == 2
+    assert mutate.plain("def f():\n    return 1\n") == "def f():\n    return 1\n"
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def run(file, tests, folder, jobs):
+        if file == "b.py" and not ran.count("b.py"):
+            ran.append(file)
+            raise KeyboardInterrupt
+        ran.append(file)
+        return mutate.Found(3, [mutate.Survivor(file, "f", "return 1", "return 2")])
+
+    for name in ("a.py", "b.py", "test_a.py"):
+        path = tmp_path / ("tests" if name.startswith("test") else "src/ramify") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    listing = tmp_path / "list.toml"
+    rows = "".join(f'[[target]]\nfile = "{name}.py"\ntests = ["test_a.py"]\n' for name in "ab")
+    listing.write_text(rows)
+    for name, value in {"run": run, "LIST": listing, "config": lambda *_: ""}.items():
+        monkeypatch.setattr(mutate, name, value)
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+    kept = ["--keep", str(tmp_path / "kept")]
+    assert mutate.main(kept) == 130
+    assert "what was judged is kept" in capsys.readouterr().err
+    assert mutate.main(kept) == 1, "survivors that are not listed"
+    assert ran == ["a.py", "b.py", "b.py"], "a.py is remembered"
+    told = capsys.readouterr().out
+    assert told.count("3 mutants, 1 survive, 1 not listed") == 2
+    (tmp_path / "src/ramify/a.py").write_text("x = 1\n")
+    mutate.main(kept)
+    assert ran[3:] == ["a.py"], "what changed is run again"
+    ran.clear()
+    mutate.main(["b.py"])
+    assert ran == ["b.py"], "without a folder nothing is remembered"
+
+
 @pytest.mark.skipif(find_spec("mutmut") is None, reason="mutmut is not installed; `make mutate` installs it")
 def test_a_run_tells_what_no_test_notices(tmp_path, monkeypatch):
     (tmp_path / "src/ramify").mkdir(parents=True)
     (tmp_path / "tests").mkdir()
     (tmp_path / "src/ramify/__init__.py").write_text("")
-    (tmp_path / "src/ramify/half.py").write_text("def half(x):\n    return x / 2\n")
-    test = "from ramify.half import half\n\n\ndef test_half():\n    assert half(0) == 0\n"
+    two = "class Two:\n    @property\n    def size(self):\n        return 2\n"
+    (tmp_path / "src/ramify/half.py").write_text(f"def half(x):\n    return x / 2\n\n\n{two}")
+    test = "from ramify.half import Two, half\n\n\ndef test_half():\n    assert half(0) == 0\n"
+    test += "    assert Two().size\n"
     (tmp_path / "tests/test_half.py").write_text(test)
     profile = "from hypothesis import settings\n\nsettings.register_profile('no-shrink')\n"
     (tmp_path / "tests/conftest.py").write_text(profile)
@@ -69,5 +133,9 @@ def test_a_run_tells_what_no_test_notices(tmp_path, monkeypatch):
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     (tmp_path / "work").mkdir()
     found = mutate.run("half.py", ["test_half.py"], tmp_path / "work")
-    assert found.mutants == 2
-    assert {one.becomes for one in found.survivors} == {"return x * 2", "return x / 3"}
+    assert found.mutants == 3
+    assert {(one.function, one.becomes) for one in found.survivors} == {
+        ("half", "return x * 2"),
+        ("half", "return x / 3"),
+        ("Two.size", "return 3"),
+    }

@@ -126,3 +126,16 @@ def test_the_level_is_used_and_told(made):
 def test_refusals_name_what_is_wrong(call, message):
     with pytest.raises(BadInput, match=re.escape(message)):
         call()
+
+
+def test_an_interval_holds_its_ends():
+    interval = stats.Interval(0.5, 0.25, 0.75, 0.95, "by hand")
+    assert all(value in interval for value in (0.25, 0.5, 0.75))
+    assert not any(value in interval for value in (0.24, 0.76))
+    assert interval.width == 0.5
+    assert stats.Difference(interval, stats.Test(1.0, 0.25, "by hand")).p == 0.25
+
+
+def test_whoever_checks_no_shapes_may_give_plain_lists_and_tables(unchecked):
+    assert finite([[1, 2], [3, 4]]).tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert finite(2).tolist() == [2.0]

@@ -32,7 +32,7 @@ def auroc(scores: Shaped[Array, "cases"], labels: Shaped[Array, cases], level: f
         raise BadInput(f"{m} positive and {n} negative cases: at least two of each are needed")
     ranks = rankdata(np.concatenate([positive, negative]))
     above = (ranks[:m] - rankdata(positive)) / n  # share of negatives each positive beats
-    below = 1 - (ranks[m:] - rankdata(negative)) / m  # share of positives each negative loses to
+    below = (ranks[m:] - rankdata(negative)) / m  # share of positives each negative beats
     area = float(above.mean())
     variance = float(above.var(ddof=1) / m + below.var(ddof=1) / n)
     if variance <= 0:
@@ -55,6 +55,6 @@ def _newcombe(area: float, m: int, n: int, level: float) -> Interval:
         shape = 1 + mean * ((1 - theta) / (2 - theta) + theta / (1 + theta))
         return (area - theta) ** 2 - z * z * theta * (1 - theta) * shape / (m * n)
 
-    low = 0.0 if area == 0 else float(brentq(excess, 0.0, min(area, 1.0 - 1e-12)))
-    high = 1.0 if area == 1 else float(brentq(excess, max(area, 1e-12), 1.0))
-    return Interval(area, low, high, level, "Newcombe area")
+    # An area of 0 or 1 is a root itself, and the end of its own side: the other side looks just past it.
+    low, high = brentq(excess, 0.0, min(area, 1.0 - 1e-12)), brentq(excess, max(area, 1e-12), 1.0)
+    return Interval(area, float(low), float(high), level, "Newcombe area")

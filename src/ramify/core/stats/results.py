@@ -75,7 +75,7 @@ def check_count(count: int, total: int) -> None:
 
 def finite(values: Any, what: str = "values") -> NDArray[np.float64]:
     """The values as float64 [n], n >= 1; NaN and infinities are refused."""
-    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    array = np.asarray(values, dtype=np.float64).ravel()
     if array.size == 0:
         raise BadInput(f"there are no {what}")
     if not np.isfinite(array).all():

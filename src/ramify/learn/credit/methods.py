@@ -76,7 +76,7 @@ def group_credit(walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise:
 
     if normalise not in ("std", "mean"):
         raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
-    earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    earned = np.asarray(outcomes, dtype=np.float64).ravel()
     if len(earned) != len(walks):
         raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
     given = group_advantages(earned, np.zeros(len(earned)), "std" if normalise == "std" else "mean")
@@ -118,7 +118,7 @@ def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) ->
     counts: dict[str, Floats] = {}
     parts: list[list[tuple[str, int]]] = []
     for walk, given in zip(walks, advantages, strict=True):
-        values = np.asarray(given, dtype=np.float64).reshape(-1)
+        values = np.asarray(given, dtype=np.float64).ravel()
         if len(values) != walk_length(walk):
             raise BadInput(f"{len(values)} advantages for a walk of {walk_length(walk)} tokens")
         mine = []

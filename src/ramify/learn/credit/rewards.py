@@ -34,8 +34,8 @@ def round_advantages(
     Raises: BadInput for lengths that do not fit, or a discount or floor out of range.
     Source: arXiv:2512.04388 (a second round discounted by 0.2, normalised for itself); the floor is ours.
     """
-    earned = np.asarray(rewards, dtype=np.float64).reshape(-1)
-    count = np.asarray(turns, dtype=np.int64).reshape(-1)
+    earned = np.asarray(rewards, dtype=np.float64).ravel()
+    count = np.asarray(turns, dtype=np.int64).ravel()
     if earned.shape != count.shape or (count < 1).any():
         raise BadInput("every walk needs one reward and at least one turn", where="credit")
     if not 0 <= discount <= 1 or not floor > 0:
@@ -61,7 +61,7 @@ def reward_credit(
 
     Raises: BadInput as :func:`round_advantages`.
     """
-    known = np.isfinite(np.asarray(outcomes, dtype=np.float64).reshape(-1))
+    known = np.isfinite(np.asarray(outcomes, dtype=np.float64).ravel())
     if len(known) != len(walks):
         raise BadInput(f"{len(walks)} walks but {len(known)} outcomes", where="credit")
     rewards = [_reward(walk) if graded else np.nan for walk, graded in zip(walks, known, strict=True)]

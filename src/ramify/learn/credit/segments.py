@@ -27,8 +27,8 @@ def segment_credit(parents: ArrayLike, values: ArrayLike) -> Floats:
     carry all the credit. A stretch without forks was one draw, so all its steps share what it gained.
     A branch whose value is not known (NaN) is no branch.
     """
-    above = np.asarray(parents, dtype=np.int64).reshape(-1)
-    known = np.asarray(values, dtype=np.float64).reshape(-1)
+    above = np.asarray(parents, dtype=np.int64).ravel()
+    known = np.asarray(values, dtype=np.float64).ravel()
     heard = above[(above >= 0) & np.isfinite(known)]
     branches = np.bincount(heard, minlength=len(above)) > 1
     base = np.full(len(above), -1, dtype=np.int64)
@@ -73,7 +73,7 @@ def walk_stretches(walks: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[St
         raise BadInput(
             f"these walks begin at {len(roots)} tasks", where="credit", hint="credit is given task by task"
         )
-    earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    earned = np.asarray(outcomes, dtype=np.float64).ravel()
     if len(earned) != len(walks):
         raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
     cut = stretches(list(nodes.values()))

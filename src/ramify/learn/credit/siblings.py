@@ -48,7 +48,7 @@ def levels(parents: ArrayLike) -> list[Int64]:
 
 
 def _parents(parents: ArrayLike) -> Int64:
-    above = np.asarray(parents, dtype=np.int64).reshape(-1)
+    above = np.asarray(parents, dtype=np.int64).ravel()
     if len(above) and (above.min() < -1 or above.max() >= len(above)):
         raise BadInput(f"a parent index lies outside -1 .. {len(above) - 1}", where="rollout tree")
     return above
@@ -56,7 +56,7 @@ def _parents(parents: ArrayLike) -> Int64:
 
 def _checked(parents: ArrayLike, outcomes: ArrayLike) -> tuple[Int64, Float64]:
     above = _parents(parents)
-    graded = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    graded = np.asarray(outcomes, dtype=np.float64).ravel()
     if len(above) != len(graded):
         raise BadInput(f"{len(above)} parents but {len(graded)} outcomes", where="rollout tree")
     if np.isinf(graded).any():
@@ -128,7 +128,7 @@ def step_credit(parents: ArrayLike, values: ArrayLike) -> Float64:
     Along a walk the credits telescope: they sum to V(leaf) - V(root).
     """
     above = _parents(parents)
-    known = np.asarray(values, dtype=np.float64).reshape(-1)
+    known = np.asarray(values, dtype=np.float64).ravel()
     credit = np.full(len(above), np.nan)
     below = above >= 0
     credit[below] = known[below] - known[above[below]]
@@ -141,7 +141,7 @@ def sibling_credit(parents: ArrayLike, values: ArrayLike) -> Float64:
     The baseline leaves the node itself out, so it does not depend on what the node drew.
     """
     above = _parents(parents)
-    known = np.asarray(values, dtype=np.float64).reshape(-1)
+    known = np.asarray(values, dtype=np.float64).ravel()
     heard = np.flatnonzero((above >= 0) & np.isfinite(known))
     sums = np.zeros(len(above))
     counts = np.zeros(len(above), dtype=np.int64)
@@ -159,7 +159,7 @@ def curve_credit(potential: ArrayLike) -> Float64:
 
     NaN wherever either end of the difference is unknown.
     """
-    curve = np.asarray(potential, dtype=np.float64).reshape(-1)
+    curve = np.asarray(potential, dtype=np.float64).ravel()
     if not len(curve):
         raise BadInput("a potential curve needs at least its starting value")
     return np.diff(curve)

@@ -237,14 +237,14 @@ def _labels(trajectories: Sequence[Recorded], anchor: str | Anchor) -> tuple[Int
 
 
 def _checked(labels: ArrayLike, lengths: ArrayLike, outcomes: ArrayLike) -> tuple[Int64, Int64, Float64]:
-    sizes = np.asarray(lengths, dtype=np.int64).reshape(-1)
+    sizes = np.asarray(lengths, dtype=np.int64).ravel()
     steps = np.asarray(labels)
     if steps.dtype.kind not in "iu":
         raise BadInput(
             f"labels are {steps.dtype}, not integers", where="state graph", hint="see anchors.codes"
         )
-    steps = steps.astype(np.int64).reshape(-1)
-    earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    steps = steps.astype(np.int64).ravel()
+    earned = np.asarray(outcomes, dtype=np.float64).ravel()
     if not len(sizes):
         raise BadInput("there is no trajectory", where="state graph")
     if len(sizes) != len(earned):
@@ -269,7 +269,7 @@ def _whole(given: ArrayLike | None, count: int, what: str) -> Int64:
     """Group numbers from 0, [count]."""
     if given is None:
         return np.zeros(count, dtype=np.int64)
-    names = np.asarray(given).reshape(-1)
+    names = np.asarray(given).ravel()
     if len(names) != count:
         raise BadInput(f"{count} trajectories but {len(names)} {what}", where="state graph")
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
@@ -305,21 +305,21 @@ def _levels(earned: Float64) -> tuple[Float64, Int64]:
 
 
 def _togo(given: ArrayLike, count: int) -> Int64:
-    turns = np.asarray(given, dtype=np.int64).reshape(-1)
+    turns = np.asarray(given, dtype=np.int64).ravel()
     if len(turns) != count or turns.min() < 1:
         raise BadInput("turns to go are at least 1, one number per step", where="state graph")
     return turns
 
 
 def _flags(given: ArrayLike, count: int) -> Bools:
-    flags: NDArray[Any] = np.asarray(given, dtype=bool).reshape(-1)
+    flags: NDArray[Any] = np.asarray(given, dtype=bool).ravel()
     if len(flags) != count:
         raise BadInput(f"{count} steps but {len(flags)} marks of validity", where="state graph")
     return flags
 
 
 def _rewards(given: ArrayLike, trajectories: Int64, earned: Float64) -> Float64:
-    rewards = np.asarray(given, dtype=np.float64).reshape(-1)
+    rewards = np.asarray(given, dtype=np.float64).ravel()
     if len(rewards) != len(trajectories):
         raise BadInput(f"{len(trajectories)} steps but {len(rewards)} rewards", where="state graph")
     if not np.isfinite(rewards).all():
