@@ -48,18 +48,11 @@ def namespaces(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     Raises:
         RefusedError: the system does not grant it; this process must end.
     """
-    root, user, group = os.geteuid() == 0, os.geteuid(), os.getegid()
-    others = _mine() if root else 0  # of one user in all sandboxes; a user namespace counts its own
-    flags = NEW_NS | NEW_UTS | NEW_IPC | NEW_PID | NEW_NET | (0 if root else NEW_USER)
-    _call("unshare", ctypes.c_int(flags))
-    if not root:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{USER} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{USER} {group} 1")
-    _mount("none", "/", "", MS_REC | MS_PRIVATE)
-    _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    # Of one user in all sandboxes; a user namespace counts its own.
+    others = _mine() if os.geteuid() == 0 else 0
+    apart(folder)
     for path in (*SYSTEM, *DEVICES, *shown):
-        _show(path, folder)
+        show(path, folder)
     etc = Path(folder, "etc")
     etc.mkdir(exist_ok=True)
     (etc / "passwd").write_text(f"agent:x:{USER}:{USER}::{HOME}:/bin/sh\n")
@@ -67,7 +60,7 @@ def namespaces(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     for path, size in ((HOME, plan["disk"]), ("/tmp", plan["disk"])):
         Path(folder + path).mkdir(parents=True, exist_ok=True)
         data = f"size={size},nr_inodes={plan['files']},mode=755,uid={USER},gid={USER}"
-        _mount("tmpfs", folder + path, "tmpfs", MS_NOSUID | MS_NODEV, data)
+        mount("tmpfs", folder + path, "tmpfs", MS_NOSUID | MS_NODEV, data)
     Path(folder, "proc").mkdir()
     child = os.fork()
     if child:
@@ -77,20 +70,42 @@ def namespaces(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
             Path(folder).rmdir()
         os._exit(0)
     with suppress(RefusedError):  # some containers forbid it; few tools look there
-        _mount("proc", folder + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount("proc", folder + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    inward(folder)
+    own(limits(plan, plan["processes"] + others))
+
+
+def apart(folder: str) -> None:
+    """Namespaces of our own for what is started from here on; ``folder`` becomes an empty one in memory.
+
+    Raises:
+        RefusedError: the system does not grant it; this process must end.
+    """
+    root, user, group = os.geteuid() == 0, os.geteuid(), os.getegid()
+    flags = NEW_NS | NEW_UTS | NEW_IPC | NEW_PID | NEW_NET | (0 if root else NEW_USER)
+    call("unshare", ctypes.c_int(flags))
+    if not root:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{USER} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{USER} {group} 1")
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+
+
+def inward(folder: str) -> None:
+    """Make a folder all that there is, read-only but for what is mounted in it."""
     os.chdir(folder)
-    _mount(".", "/", "", MS_MOVE)
+    mount(".", "/", "", MS_MOVE)
     os.chroot(".")
     os.chdir("/")
     _attributes("/", ATTR_READ_ONLY, 0)
     with suppress(OSError):
         socket.sethostname("box")
-    _own(limits(plan, plan["processes"] + others))
 
 
 def guarded(folder: str) -> None:
     """Go on in a child; this process, which commands cannot signal, ends what it leaves behind."""
-    _call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child = os.fork()
     if not child:
         return
@@ -147,6 +162,20 @@ def walls(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     Raises:
         RefusedError: the kernel's Landlock does not know signals (version 6), or refuses.
     """
+    rights = dict.fromkeys((*SYSTEM, *DEVICES, *shown), READS)
+    # Not the folder itself: so nothing can be put in place of the two within it.
+    owned = {f"{folder}/home": ALL, f"{folder}/tmp": ALL}
+    processes = plan["processes"] + _mine()
+    landlocked({**rights, "/dev/null": READS | 2, **owned})
+    own(limits(plan, processes))
+
+
+def landlocked(rights: dict[str, int]) -> None:
+    """Leave this process and all that it starts these rights by path, and no TCP, and no signals to others.
+
+    Raises:
+        RefusedError: the kernel's Landlock does not know signals (version 6), or refuses.
+    """
     known = landlock.version()
     if known < 6:
         raise RefusedError(f"Landlock version {known}; 6 is the first that holds signals back")
@@ -155,10 +184,7 @@ def walls(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     rules = libc.syscall(landlock.CREATE, handled, ctypes.c_size_t(len(handled)), 0)
     if rules < 0:
         raise RefusedError("the kernel refused the Landlock rules")
-    rights = dict.fromkeys((*SYSTEM, *DEVICES, *shown), READS)
-    # Not the folder itself: so nothing can be put in place of the two within it.
-    owned = {f"{folder}/home": ALL, f"{folder}/tmp": ALL}
-    for path, right in {**rights, "/dev/null": READS | 2, **owned}.items():
+    for path, right in rights.items():
         with suppress(FileNotFoundError):
             fd = os.open(path, os.O_PATH)
             kept = right if Path(path).is_dir() else right & 7
@@ -166,18 +192,16 @@ def walls(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
             if libc.syscall(LANDLOCK_ADD, rules, BENEATH, rule, 0):
                 raise RefusedError(f"the kernel refused a Landlock rule for {path}")
             os.close(fd)
-    processes = plan["processes"] + _mine()
-    _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if libc.syscall(landlock.RESTRICT, rules, 0):
         raise RefusedError("the kernel refused Landlock")
     os.close(rules)
-    _own(limits(plan, processes))
 
 
 def alone(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     """Resource limits only."""
     del folder, shown
-    _own(limits(plan, plan["processes"] + _mine()))
+    own(limits(plan, plan["processes"] + _mine()))
 
 
 def limits(plan: dict[str, Any], processes: int) -> dict[str, int]:
@@ -188,18 +212,18 @@ def limits(plan: dict[str, Any], processes: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _own(wanted: dict[str, int]) -> None:
+def own(wanted: dict[str, int], user: int = USER) -> None:
     """What every way of confinement ends with; an administrator becomes a user who owns nothing else."""
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(USER, USER, USER)
-        os.setresuid(USER, USER, USER)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
     if sys.platform == "linux":
-        _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        _call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        _call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         # So that no command can trace this process, which tells how commands ended.
-        _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+        call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     for name, value in wanted.items():
         if hasattr(resource, name):
             with suppress(ValueError, OSError):
@@ -216,7 +240,7 @@ def _mine() -> int:
     return count if Path("/proc/self").exists() else 1024
 
 
-def _show(path: str, folder: str) -> None:
+def show(path: str, folder: str) -> None:
     """The same path in the folder, read-only; nothing where there is none."""
     target = Path(folder + path)
     if not os.path.lexists(path) or os.path.lexists(target):
@@ -226,7 +250,7 @@ def _show(path: str, folder: str) -> None:
         target.symlink_to(Path(path).readlink())
         return
     target.mkdir() if Path(path).is_dir() else target.touch()
-    _mount(path, str(target), "", MS_BIND | MS_REC)
+    mount(path, str(target), "", MS_BIND | MS_REC)
     if path not in DEVICES:
         _attributes(str(target), ATTR_READ_ONLY | ATTR_NO_SUID, AT_RECURSIVE)
 
@@ -234,15 +258,21 @@ def _show(path: str, folder: str) -> None:
 def _attributes(path: str, attributes: int, flags: int) -> None:
     data = struct.pack("=4Q", attributes, 0, 0, 0)
     number, place = ctypes.c_long(MOUNT_SETATTR), ctypes.c_int(AT_FDCWD)
-    _call("syscall", number, place, path.encode(), ctypes.c_uint(flags), data, ctypes.c_size_t(len(data)))
+    call("syscall", number, place, path.encode(), ctypes.c_uint(flags), data, ctypes.c_size_t(len(data)))
 
 
-def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    """The system's mount, with no data where ``data`` is empty."""
     told = [source.encode(), target.encode(), kind.encode() or None]
-    _call("mount", *told, ctypes.c_ulong(flags), data.encode() or None)
+    call("mount", *told, ctypes.c_ulong(flags), data.encode() or None)
 
 
-def _call(name: str, *arguments: Any) -> None:
+def call(name: str, *arguments: Any) -> None:
+    """A function of the C library that tells failure by what is not 0.
+
+    Raises:
+        RefusedError: it failed.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     plain = [ctypes.c_ulong(one) if isinstance(one, int) else one for one in arguments]
     if name == "prctl":
