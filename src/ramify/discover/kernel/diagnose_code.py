@@ -7,8 +7,6 @@ arXiv 2606.26453 does not ask.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import TYPE_CHECKING, final
 from ramify.core.errors import BadInput
 from ramify.discover.kernel.bench.elf import read_object
 from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.cpu.build import Built, compile_object
+from ramify.discover.kernel.cpu import toolchain
+from ramify.discover.kernel.cpu.build import LISTED, Built, compile_object, read_whole
 from ramify.discover.kernel.cpu.static import static_signals
 from ramify.discover.kernel.cpu.tools.dependency_chain import MOST_RATIO
 from ramify.discover.kernel.finding import Finding
@@ -65,7 +64,7 @@ def read_code(source: Path, folder: Path, entry: str, flags: Sequence[str]) -> C
 def _symbol(path: Path, entry: str) -> str:
     """The entry's name in an object: mangled in C++."""
     mangled = re.compile(rf"_Z{len(entry)}{re.escape(entry)}(?!\d)\w*")
-    own = [one.name for one in read_object(path.read_bytes())[1] if one.defined]
+    own = [one.name for one in read_object(read_whole(path))[1] if one.defined]
     return next((name for name in own if name == entry or mangled.fullmatch(name)), entry)
 
 
@@ -148,14 +147,15 @@ def with_places(findings: Sequence[Finding], built: Built, name: str) -> tuple[F
 
 def _lines_of(path: Path, addresses: Sequence[str]) -> list[int | None]:
     """Source lines of addresses in the text section of an object; None where they cannot be told."""
-    if not addresses or shutil.which("addr2line") is None:
+    if not addresses:
+        return []
+    command = ("addr2line", "-j", ".text", "-e", "kernel.o", *addresses)
+    try:
+        done = toolchain.run(command, files={"kernel.o": read_whole(path)}, bounds=LISTED)
+    except FileNotFoundError:
         return [None] * len(addresses)
-    done = subprocess.run(
-        ["addr2line", "-j", ".text", "-e", str(path), *addresses],
-        capture_output=True, text=True, errors="replace", timeout=30, check=False,
-    )  # fmt: skip
-    found = [re.search(r":(\d+)", line) for line in done.stdout.splitlines()]
-    if done.returncode or len(found) != len(addresses):
+    found = [re.search(r":(\d+)", line) for line in done.out.decode(errors="replace").splitlines()]
+    if done.ended != "exit" or done.status or len(found) != len(addresses):
         return [None] * len(addresses)
     return [int(one[1]) if one else None for one in found]
 

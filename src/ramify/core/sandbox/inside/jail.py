@@ -49,7 +49,7 @@ def namespaces(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
         RefusedError: the system does not grant it; this process must end.
     """
     # Of one user in all sandboxes; a user namespace counts its own.
-    others = _mine() if os.geteuid() == 0 else 0
+    others = mine() if os.geteuid() == 0 else 0
     apart(folder)
     for path in (*SYSTEM, *DEVICES, *shown):
         show(path, folder)
@@ -165,7 +165,7 @@ def walls(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     rights = dict.fromkeys((*SYSTEM, *DEVICES, *shown), READS)
     # Not the folder itself: so nothing can be put in place of the two within it.
     owned = {f"{folder}/home": ALL, f"{folder}/tmp": ALL}
-    processes = plan["processes"] + _mine()
+    processes = plan["processes"] + mine()
     landlocked({**rights, "/dev/null": READS | 2, **owned})
     own(limits(plan, processes))
 
@@ -201,7 +201,7 @@ def landlocked(rights: dict[str, int]) -> None:
 def alone(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
     """Resource limits only."""
     del folder, shown
-    own(limits(plan, plan["processes"] + _mine()))
+    own(limits(plan, plan["processes"] + mine()))
 
 
 def limits(plan: dict[str, Any], processes: int) -> dict[str, int]:
@@ -230,7 +230,7 @@ def own(wanted: dict[str, int], user: int = USER) -> None:
                 resource.setrlimit(getattr(resource, name), (value, value))
 
 
-def _mine() -> int:
+def mine() -> int:
     """How many processes this user has, since their limit counts all of them."""
     count = 0
     user = USER if os.geteuid() == 0 else os.getuid()

@@ -10,7 +10,8 @@ from ramify.core.errors import BadInput
 
 _SYMBOLS = 2  # SHT_SYMTAB
 LOCAL, INDIRECT, UNDEFINED = 0, 10, 0
-_MOST = 1 << 20
+#: Of sections and symbols, and bytes of a name: names may lie in each other, so that a small file tells much.
+_MOST, _LONGEST = 1 << 16, 4096
 
 
 @final
@@ -42,13 +43,15 @@ def read_object(data: bytes) -> tuple[list[str], list[Symbol]]:
             (link,) = struct.unpack_from("<I", data, start + 40)
             count, names = (many or count), (link if names == 0xFFFF else names)
         if count > _MOST:
-            raise ValueError("too many sections")
+            raise ValueError(f"over {_MOST} sections")
         heads = [struct.unpack_from("<IIQQQQIIQQ", data, start + size * n) for n in range(count)]
         table = _content(data, heads[names])
         sections = [_text(table, head[0]) for head in heads]
         symbols: list[Symbol] = []
         for head in heads:
             if head[1] == _SYMBOLS:
+                if head[5] > 24 * _MOST or len(symbols) > _MOST:
+                    raise ValueError(f"over {_MOST} symbols")
                 symbols += _symbols(_content(data, head), _content(data, heads[head[6]]))
     except (struct.error, IndexError, ValueError) as error:
         raise BadInput(f"this object file cannot be read: {error}", where="kernel build") from None
@@ -70,4 +73,7 @@ def _symbols(table: bytes, names: bytes) -> list[Symbol]:
 
 
 def _text(table: bytes, start: int) -> str:
-    return table[start : table.index(b"\0", start)].decode(errors="replace")
+    end = table.find(b"\0", start, start + _LONGEST + 1)
+    if end < 0:
+        raise ValueError(f"a name that does not end, or is over {_LONGEST} bytes")
+    return table[start:end].decode(errors="replace")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import subprocess
-import tempfile
-import threading
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,8 +11,16 @@ from typing import final
 
 from ramify.core.errors import BadInput, CannotDo
 from ramify.discover.kernel.bench.layout import PRECISE
-from ramify.discover.kernel.bench.screen import screen_object, screen_source
-from ramify.discover.kernel.cpu.build import COMPILERS, Built, check_flags, compile_object
+from ramify.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
+from ramify.discover.kernel.cpu.build import (
+    COMPILERS,
+    Built,
+    OpenedError,
+    check_flags,
+    compile_object,
+    run_tool,
+    write_whole,
+)
 from ramify.discover.kernel.problem import Problem
 
 _LINK = ("-no-pie", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-lm")
@@ -79,16 +83,19 @@ class Programs:
         """Compile, screen and link a source with the bench's ``main``.
 
         Raises:
-            BadInput: it does not compile or link, or lacks the entry. RefusedError: see ``screen``.
+            BadInput: it does not compile or link, or lacks the entry. RefusedError: see ``screen``, or it had
+                the compiler open what is no header. CannotDo: this system cannot hold the compiler back.
         """
         known = self._known.get((source, flags, precise, main))
         if known is not None and known.path.exists():
             return known
         screen_source(source)
         checked = check_flags(flags)
-        built = compile_object(
-            self._kept(source, self.problem.suffix), self.folder, flags=checked, seconds=self.seconds
-        )
+        kept = self._kept(source, self.problem.suffix)
+        try:
+            built = compile_object(kept, self.folder, flags=checked, seconds=self.seconds)
+        except OpenedError as error:
+            raise RefusedError("reads-files", error.what) from None
         symbol = screen_object(built.path, self.problem.entry)
         call = self._trusted("call", call_source(self.problem, symbol, precise=precise))
         host = self._trusted(main, resources.files(__package__).joinpath("native", main).read_text())
@@ -100,49 +107,35 @@ class Programs:
         return made
 
     def _link(self, path: Path, kernel: Path, symbol: str, ours: tuple[Path, ...]) -> None:
-        linker = shutil.which(COMPILERS[self.problem.suffix])
-        if linker is None:
-            raise CannotDo(f"no {COMPILERS[self.problem.suffix]} here", where="kernel build")
-        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            alone, made = Path(scratch) / "kernel.o", Path(scratch) / "run"
-            # Only the entry stays in sight, so that no other name of the kernel takes a library's place.
-            _run(["objcopy", f"--keep-global-symbol={symbol}", str(kernel), str(alone)], self.seconds)
-            _run([linker, *map(str, ours), str(alone), *_LINK, "-o", str(made)], self.seconds)
-            made.replace(path)
+        linker = COMPILERS[self.problem.suffix]
+        # Only the entry stays in sight, so that no other name of the kernel takes a library's place.
+        alone = self._made(
+            ["objcopy", f"--keep-global-symbol={symbol}", "kernel.o", "alone.o"],
+            {"kernel.o": kernel.read_bytes()}, "alone.o",
+        )  # fmt: skip
+        files = {one.name: one.read_bytes() for one in ours} | {"alone.o": alone}
+        made = self._made([linker, *files, *_LINK, "-o", "run"], files, "run")
+        write_whole(path, made, mode=0o755)
+
+    def _made(self, command: list[str], files: dict[str, bytes], wanted: str) -> bytes:
+        """The file that a tool makes of others."""
+        where = f"kernel build, {command[0]}"
+        done = run_tool(command, files, (wanted,), seconds=self.seconds, where=where)
+        if wanted not in done.files:
+            raise BadInput("it made no file", where=where)
+        return done.files[wanted]
 
     def _kept(self, source: str, suffix: str) -> Path:
         folder = self.folder / "sources"
         folder.mkdir(exist_ok=True)
         path = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}{suffix}"
-        _write(path, source)
+        if not path.exists():
+            write_whole(path, source.encode())
         return path
 
     def _trusted(self, name: str, source: str) -> Path:
-        path = self.folder / f"{Path(name).stem}-{hashlib.sha256(source.encode()).hexdigest()[:16]}.c"
-        if not path.with_suffix(".o").exists():
-            _write(path, source)
-            made = path.with_suffix(f".{os.getpid()}.o")
-            _run(["gcc", "-O2", "-std=gnu11", "-c", str(path), "-o", str(made)], self.seconds)
-            made.replace(path.with_suffix(".o"))
-        return path.with_suffix(".o")
-
-
-def _write(path: Path, text: str) -> None:
-    if not path.exists():
-        made = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
-        made.write_text(text)
-        made.replace(path)
-
-
-def _run(command: list[str], seconds: float) -> None:
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
-            stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise BadInput(f"{Path(command[0]).name} took over {seconds:g} s", where="kernel build") from None
-    if ended.returncode:
-        lines = [one for one in ended.stderr.splitlines() if one.strip()] or ["no message"]
-        told = next((one for one in lines if "error" in one or "undefined" in one), lines[0])
-        raise BadInput(told.strip(), where=f"kernel build, {Path(command[0]).name}")
+        path = self.folder / f"{Path(name).stem}-{hashlib.sha256(source.encode()).hexdigest()[:16]}.o"
+        if not path.exists():
+            command = ["gcc", "-O2", "-std=gnu11", "-c", "ours.c", "-o", "ours.o"]
+            write_whole(path, self._made(command, {"ours.c": source.encode()}, "ours.o"))
+        return path

@@ -2,18 +2,21 @@
 
 A kernel needs the C library's mathematics, memory and little else. The list is one of what is let in, so that
 a way around the bench that nobody thought of is not. What passes here is still run without any rights.
+
+The look at the text is a courtesy: it says early and in plain words what is wrong with an honest source. Many
+disguises pass it. What holds a source back while it is compiled is the jail of the compiler.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import final
 
 from ramify.core.errors import BadInput
 from ramify.discover.kernel.bench.elf import Symbol, read_object
+from ramify.discover.kernel.cpu.build import LISTED, read_whole, run_tool
 
 _INCLUDE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(include(?:_next)?|import|embed)\b(.*)$", re.MULTILINE)
 #: Headers of the standard libraries and of vector instructions, by a plain name.
@@ -69,7 +72,9 @@ class RefusedError(Exception):
 
 
 def screen_source(source: str) -> None:
-    """Nothing is read at compile time but the standard headers.
+    """A courtesy to honest writers: includes of what is no standard header are told before they fail.
+
+    It holds nobody back who means to get past it; the compiler's jail does.
 
     Raises:
         RefusedError: it includes another file.
@@ -94,7 +99,8 @@ def screen_object(path: Path, entry: str) -> str:
     """
     if entry in RESERVED:
         raise BadInput(f"an entry cannot be called {entry}", where="kernel build", hint="rename it")
-    sections, symbols = read_object(path.read_bytes())
+    data = read_whole(path)
+    sections, symbols = read_object(data)
     for name in sections:
         if not _SECTION.fullmatch(name):
             raise RefusedError("runs-outside", f"it has a section {name}: code that runs outside of calls")
@@ -108,7 +114,7 @@ def screen_object(path: Path, entry: str) -> str:
                 "imports",
                 f"it uses {one.name}, which is not among what a kernel may use (one core, no files)",
             )
-    _no_system_calls(path)
+    _no_system_calls(data)
     return _entry(symbols, entry)
 
 
@@ -129,17 +135,11 @@ def _entry(symbols: list[Symbol], entry: str) -> str:
     raise BadInput(f"there is no function {entry}", where="kernel build", hint="the entry keeps its name")
 
 
-def _no_system_calls(path: Path) -> None:
-    objdump = shutil.which("objdump")
-    if objdump is None:  # the filter of the process holds them back all the same
+def _no_system_calls(data: bytes) -> None:
+    if shutil.which("objdump") is None:  # the filter of the process holds them back all the same
         return
-    said = subprocess.run(
-        [objdump, "-d", "--no-show-raw-insn", str(path)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=60,
-        check=False,
-    ).stdout
-    if _SYSTEM_CALL.search(said):
+    command = ("objdump", "-d", "--no-show-raw-insn", "kernel.o")
+    where = "kernel build, objdump"
+    said = run_tool(command, {"kernel.o": data}, (), seconds=60, where=where, bounds=LISTED).out
+    if _SYSTEM_CALL.search(said.decode(errors="replace")):
         raise RefusedError("system-call", "it makes system calls of its own")

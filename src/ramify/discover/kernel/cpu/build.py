@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-import signal
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.core.sandbox.jailed import Bounds, Done
+from ramify.discover.kernel.cpu import toolchain
 
 #: What a kernel is compiled with unless said otherwise.
 FLAGS = ("-O3", "-march=native")
@@ -29,6 +28,16 @@ _FLAG = re.compile(
 _BARRED = re.compile(
     r"-(?:fplugin|fdump|fopt-info|fprofile|ftest-coverage|fsave|fcallgraph|fstack-usage|fdiagnostics|flto|fsyntax-only|Wl,|Wa,|Wp,)"
 )
+#: An object of a kernel has some kilobytes; one of this many bytes is read by nobody here.
+LARGEST = 8 << 20
+#: What a compiler may use.
+BOUNDS = Bounds(kept=LARGEST)
+#: What lists the instructions of an object, or models them, prints more than a compiler.
+LISTED = replace(BOUNDS, output=16 << 20)
+#: A rule of make, as compiler and assembler tell what they opened: words, spaces in them escaped.
+_OPENED = re.compile(r"(?:\\[\s\S]|[^\s\\])+")
+#: What gcc calls the text that it hands to the assembler.
+_ASSEMBLED = re.compile(r"(?:.*/)?cc\w{6}\.s")
 _ERROR = re.compile(r"^(.*?(?:fatal )?error: .*)$", re.MULTILINE)
 
 
@@ -42,36 +51,134 @@ class Built:
     command: tuple[str, ...]
 
 
+@final
+class OpenedError(BadInput):
+    """A source made the compiler or its assembler open what is neither itself nor a header."""
+
+
 def compile_object(
     source: Path, folder: Path, *, flags: Sequence[str] = FLAGS, seconds: float = 60.0
 ) -> Built:
     """Compile one C or C++ file to an object in ``folder``, named by the digest of source and flags.
 
-    Safe to run several times at once. The compiler reads what the source includes: give it no source that
-    may not read what it can.
+    Safe to run several times at once, and on a source that nobody trusts: the compiler is held in a jail with
+    itself, its headers and this file (see ``toolchain``), and what it says that it opened is looked through.
 
     Raises:
-        BadInput: no such file, a flag that is not allowed, code that does not compile (the first error).
-        CannotDo: no compiler for it on this machine.
+        BadInput: no such file, a flag that is not allowed, code that does not compile (the first error), an
+            object that is too large.
+        OpenedError: it opened another file. CannotDo: no compiler for it on this machine, or no jail.
     """
     if not source.is_file():
         raise BadInput(f"no file {source}", where="kernel build")
     if source.suffix not in COMPILERS:
         raise BadInput(f"{source.name} is no C or C++ file", where="kernel build", hint=", ".join(COMPILERS))
     checked = check_flags(flags)
-    compiler = shutil.which(COMPILERS[source.suffix])
-    if compiler is None:
-        raise CannotDo(f"no {COMPILERS[source.suffix]} here", where="kernel build", hint="install gcc")
+    compiler = COMPILERS[source.suffix]
+    text = source.read_bytes()
+    key = hashlib.sha256(b"\0".join([text, *(one.encode() for one in checked)])).hexdigest()[:16]
+    # A name that begins with @ or - means something else to gcc.
+    name = source.name if re.match(r"\w", source.name) else f"./{source.name}"
+    told = (*checked, "-g", "-fopt-info-vec-all=records.txt", "-MD", "-MF", "opened.d", "-Wa,--MD,opened.asm")
+    done = run_tool(
+        (compiler, *told, "-c", name, "-o", "out.o"),
+        {source.name: text},
+        ("out.o", "records.txt", "opened.d", "opened.asm"),
+        seconds=seconds, where=f"compiling {source.name}",
+    )  # fmt: skip
+    _check_opened(source.name, done)
+    made = done.files.get("out.o")
+    if made is None:
+        raise BadInput("it made no object", where=f"compiling {source.name}")
     folder.mkdir(parents=True, exist_ok=True)
-    key = hashlib.sha256("\0".join([source.read_text(), *checked]).encode()).hexdigest()[:16]
     path = folder / f"{source.stem}-{key}.o"
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made, said = Path(scratch) / "out.o", Path(scratch) / "records.txt"
-        command = (compiler, *checked, "-g", f"-fopt-info-vec-all={said}", "-c", str(source), "-o", str(made))
-        _run(command, seconds, source)
-        records = said.read_text() if said.exists() else ""
-        made.replace(path)
-    return Built(path, records, (Path(compiler).name, *checked, "-g", "-c", source.name))
+    write_whole(path, made)
+    records = done.files.get("records.txt", b"").decode(errors="replace")
+    return Built(path, records, (compiler, *checked, "-g", "-c", source.name))
+
+
+def run_tool(
+    command: Sequence[str],
+    files: Mapping[str, bytes],
+    wanted: Sequence[str],
+    *,
+    seconds: float,
+    where: str,
+    bounds: Bounds = BOUNDS,
+) -> Done:
+    """A tool of the compiler's in its jail, on files by their plain names; it ended with 0.
+
+    Raises:
+        BadInput: it failed (its first error), took too long, or made more than it may. CannotDo: it is not
+            installed, or this system cannot hold it back.
+    """
+    try:
+        done = toolchain.run(command, files=files, wanted=wanted, bounds=replace(bounds, seconds=seconds))
+    except FileNotFoundError:
+        raise CannotDo(
+            f"no {command[0]} here", where="kernel build", hint="install gcc and binutils"
+        ) from None
+    if done.ended == "time":
+        raise BadInput(f"{command[0]} took over {seconds:g} s", where=where)
+    if done.ended == "output":
+        raise BadInput(f"{command[0]} prints over {bounds.output} bytes", where=where)
+    if done.status:
+        said = done.err.decode(errors="replace")
+        first = _ERROR.search(said)
+        lines = said.strip().splitlines() or [_ending(command[0], done.status)]
+        raise BadInput((first[1] if first else lines[-1]).strip()[:500], where=where)
+    if done.ended == "size":
+        raise BadInput(f"{command[0]} makes over {bounds.kept} bytes of {done.too_large}", where=where)
+    return done
+
+
+def _ending(tool: str, status: int) -> str:
+    return f"{tool} ended with {status}" if status < 128 else f"{tool} was ended by signal {status - 128}"
+
+
+def read_whole(path: Path) -> bytes:
+    """An object, where it is not too large to be read.
+
+    Raises:
+        BadInput: it is.
+    """
+    if (size := path.stat().st_size) > LARGEST:
+        raise BadInput(f"an object of {size} bytes, where {LARGEST} are the most", where="kernel build")
+    return path.read_bytes()
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """A file that is there whole or not at all, whoever else writes it at the same time."""
+    made = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    made.write_bytes(data)
+    made.chmod(mode)
+    made.replace(path)
+
+
+def _check_opened(name: str, done: Done) -> None:
+    """What compiler and assembler say that they opened, against what they need.
+
+    Raises:
+        OpenedError: they opened another file, which is named.
+    """
+    headers = toolchain.toolchain().headers
+    for one in _opened(done.files.get("opened.d", b"")):
+        path = os.path.normpath(one)
+        if path != name and not any(path.startswith(f"{folder}/") for folder in headers):
+            raise OpenedError(f"it opens {path[:200]!r}, which is no header", where=f"compiling {name}")
+    # The text that gcc made of the source, which names the source.
+    told = _opened(done.files.get("opened.asm", b""))
+    texts = [one for one in told if _ASSEMBLED.fullmatch(one)]
+    for one in (*(one for one in told if one not in (*texts, name)), *texts[1:]):
+        raise OpenedError(f"its assembler opens {one[:200]!r}", where=f"compiling {name}")
+    if not texts:
+        raise OpenedError("its assembler does not tell what it opened", where=f"compiling {name}")
+
+
+def _opened(rule: bytes) -> list[str]:
+    """The files on the right of a rule of make."""
+    joined = rule.decode("utf-8", "surrogateescape").replace("\\\n", " ").partition(": ")[2]
+    return [re.sub(r"\\([\s\S])", r"\1", one).replace("$$", "$") for one in _OPENED.findall(joined)]
 
 
 def check_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -90,30 +197,3 @@ def for_profiling(flags: Sequence[str]) -> tuple[str, ...]:
     """The same flags for a processor that valgrind simulates."""
     target = re.compile(r"-m(?:arch=|tune=|avx512|prefer-vector-width=512|avx10|fma)")
     return (*(flag for flag in flags if not target.match(flag)), *PROFILED)
-
-
-def _run(command: Sequence[str], seconds: float, source: Path) -> None:
-    """Run the compiler; its first error becomes the message."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=os.environ | {"LC_ALL": "C"},
-        start_new_session=True,
-    )
-    try:
-        _, said = process.communicate(timeout=seconds)
-    except BaseException as stopped:
-        # gcc is a driver: its children hold the pipe open unless they end with it.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        if not isinstance(stopped, subprocess.TimeoutExpired):
-            raise
-        raise BadInput(f"{source.name} took over {seconds:g} s to compile", where="kernel build") from None
-    if process.returncode:
-        first = _ERROR.search(said)
-        lines = said.strip().splitlines() or [f"gcc ended with {process.returncode}"]
-        raise BadInput((first[1] if first else lines[-1]).strip(), where=f"compiling {source.name}")

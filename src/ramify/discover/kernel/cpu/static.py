@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ramify.core.errors import BadInput
-from ramify.discover.kernel.cpu import mca, objdump, optinfo
+from ramify.discover.kernel.cpu import mca, objdump, optinfo, toolchain
 from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.cpu.build import Built
+from ramify.discover.kernel.cpu.build import LISTED, Built, read_whole
 from ramify.discover.kernel.signals import Signals, Source
 
 _SECONDS = 30.0
@@ -30,7 +29,7 @@ def static_signals(built: Built, entry: str, *, lines: range | None = None, cpu:
     values: dict[Source, dict[str, float]] = {}
     cited: dict[Source, tuple[str, ...]] = {}
     absent: dict[Source, str] = {}
-    text, why = _said(("objdump", "-dr", "--no-show-raw-insn", str(built.path)))
+    text, why = _said(("objdump", "-dr", "--no-show-raw-insn", "kernel.o"), read_whole(built.path))
     if text is None:
         absent["objdump"] = why
         absent["mca"] = "no disassembly to model"
@@ -57,7 +56,7 @@ def _modelled(text: str, entry: str, cpu: str) -> tuple[dict[str, float], tuple[
     if re.search("^call", loop, re.MULTILINE):
         raise BadInput("the loop calls a function, which the model does not follow")
     chosen = _stand_in() if cpu == "native" else None
-    report, why = _said(("llvm-mca", f"-mcpu={chosen or cpu}"), loop)
+    report, why = _said(("llvm-mca", f"-mcpu={chosen or cpu}", "loop.s"), loop.encode())
     if report is None:
         raise BadInput(why)
     values, cites = mca.parse(report)
@@ -87,18 +86,18 @@ def _cpu_flags() -> str:
     return next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
 
 
-def _said(command: Sequence[str], given: str = "") -> tuple[str | None, str]:
-    """What a program printed; None and the reason where it is not here or failed."""
-    name = command[0]
-    if shutil.which(name) is None:
-        return None, f"{name} is not installed"
+def _said(command: Sequence[str], given: bytes = b"") -> tuple[str | None, str]:
+    """What a tool printed of a file, its last word; None and the reason where it is not here or failed."""
+    name, files = command[0], {command[-1]: given} if given else {}
     try:
-        done = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
+        done = toolchain.run(command, files=files, bounds=replace(LISTED, seconds=_SECONDS))
+    except FileNotFoundError:
+        return None, f"{name} is not installed"
+    if done.ended == "time":
         return None, f"{name} took over {_SECONDS:g} s"
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return None, f"{name}: {said[0] if said else f'ended with {done.returncode}'}"
-    return done.stdout, ""
+    if done.ended != "exit":
+        return None, f"{name} printed over {LISTED.output} bytes"
+    if done.status:
+        said = done.err.decode(errors="replace").strip().splitlines()
+        return None, f"{name}: {said[0] if said else f'ended with {done.status}'}"
+    return done.out.decode(errors="replace"), ""
