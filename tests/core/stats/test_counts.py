@@ -60,12 +60,66 @@ def test_paired_difference_published():
     assert (bentur.low, bentur.high) == pytest.approx((-0.517, -0.026), abs=6e-4)
 
 
+def test_all_or_none_reach_the_very_end():
+    for n in range(1, 60):
+        for level in (0.5, 0.8, 0.95, 0.99):
+            assert stats.wilson(0, n, level).low == 0.0
+            assert stats.wilson(n, n, level).high == 1.0
+    assert stats.wilson(1, 60).low > 0
+    assert stats.wilson(59, 60).high < 1
+
+
+def test_the_statistic_of_an_interval_turned_round():
+    for rate, z in ((0.3, 0.0), (0.0, 40.0)):
+        few, many = (round(10_000 * rate), 10_000), (round(10_000 * (rate or 1)), 10_000)
+        found = stats.newcombe(few, many)
+        assert (found.test.statistic, found.p) == (z, float(z == 0))
+        assert stats.newcombe(many, few).test.statistic == -z
+    # At the statistic as quantile the interval ends at 0, whichever way the difference lies.
+    for base, other in (((3, 10), (9, 12)), ((9, 12), (3, 10))):
+        z = stats.newcombe(base, other).test.statistic
+        assert (z > 0) == (other == (9, 12))
+        touching = stats.newcombe(base, other, math.erf(abs(z) / math.sqrt(2))).interval
+        assert min(abs(touching.low), abs(touching.high)) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize(
+    ("both", "gains", "losses", "neither"),
+    [
+        (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 5), (5, 0, 0, 0), (1, 0, 0, 1), (0, 2, 1, 0), (2, 2, 2, 2),
+        (6, 2, 1, 7), (4, 1, 2, 3), (0, 3, 0, 4),
+    ],
+)  # fmt: skip
+def test_newcombes_paired_interval_written_out(both, gains, losses, neither, level):
+    """Square and add with the correlation: phi of the table, n / 2 taken off where it is positive."""
+    from statsmodels.stats.proportion import proportion_confint
+
+    n = both + gains + losses + neither
+    first, second = both + gains, both + losses
+    (l1, u1), (l2, u2) = (
+        proportion_confint(count, n, 1 - level, method="wilson") for count in (first, second)
+    )
+    cross = both * neither - gains * losses
+    if cross > 0:
+        cross = max(0, cross - n / 2)
+    rows = first * (n - first) * second * (n - second)
+    phi = cross / math.sqrt(rows) if rows else 0
+    p, q = first / n, second / n
+    low = p - q - math.sqrt((p - l1) ** 2 - 2 * phi * (p - l1) * (u2 - q) + (u2 - q) ** 2)
+    high = p - q + math.sqrt((u1 - p) ** 2 - 2 * phi * (u1 - p) * (q - l2) + (q - l2) ** 2)
+    found = stats.newcombe_paired(both, gains, losses, neither, level)
+    assert (found.estimate, found.low, found.high) == pytest.approx((p - q, low, high), abs=1e-12)
+
+
 def test_mcnemar_is_the_binomial_sum():
     for gains in range(8):
         tail = sum(math.comb(7, i) for i in range(min(gains, 7 - gains) + 1)) / 2**7
         assert stats.mcnemar(gains, 7 - gains).p == pytest.approx(min(1.0, 2 * tail))
-    assert stats.mcnemar(0, 0).p == 1.0
-    assert stats.mcnemar(3, 3, mid=True).p == pytest.approx(1.0)
+        assert stats.mcnemar(gains, 7 - gains).statistic == gains
+    assert stats.mcnemar(0, 0) == stats.Test(0.0, 1.0, "McNemar exact")
+    assert all(stats.mcnemar(n, n, mid=True).p == pytest.approx(1.0) for n in range(1, 20))
+    assert all(stats.mcnemar(n, n, mid=True).p <= 1.0 for n in range(1, 20)), "whatever is rounded"
 
 
 def test_fisher_published():
@@ -86,7 +140,10 @@ def test_cochran_armitage_of_two_groups_is_the_pooled_z():
     pooled = 12 / 45
     z = (9 / 25 - 3 / 20) / math.sqrt(pooled * (1 - pooled) * (1 / 20 + 1 / 25))
     assert found.statistic == pytest.approx(z)
-    assert stats.cochran_armitage(np.zeros(3), np.ones(3), np.arange(3)).p == 1.0
+    for alike in (np.zeros(3), np.ones(3)):
+        found = stats.cochran_armitage(alike, np.ones(3), np.arange(3))
+        assert found == stats.Test(0.0, 1.0, "Cochran-Armitage")
+    assert stats.cochran_armitage(np.array([2, 1]), np.array([2, 3]), np.array([0, 1])).statistic < 0
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
@@ -114,6 +171,9 @@ def test_no_discordant_pair_still_has_width():
     z2 = 1.959963984540054**2
     found = stats.tango(0, 0, 64).interval
     assert (found.low, found.high) == pytest.approx((-z2 / (64 + z2), z2 / (64 + z2)))
+    # So narrow an interval asks for a variance far below that of one whole pair.
+    z2, found = 0.012533469508069276**2, stats.tango(0, 0, 1, level=0.01).interval
+    assert (found.low, found.high) == pytest.approx((-z2 / (1 + z2), z2 / (1 + z2)))
     assert stats.tango(10, 0, 10).interval.high == 1.0
     assert stats.newcombe_paired(0, 0, 0, 5).estimate == 0.0
 
@@ -128,12 +188,25 @@ def test_no_discordant_pair_still_has_width():
         lambda: stats.tango(3, 3, 5),
         lambda: stats.newcombe((1, 2), (3, 2)),
         lambda: stats.newcombe_paired(-1, 0, 0, 5),
+        lambda: stats.newcombe_paired(5, -1, 0, 0),
+        lambda: stats.newcombe_paired(5, 0, -1, 0),
+        lambda: stats.newcombe_paired(5, 0, 0, -1),
+        lambda: stats.newcombe_paired(0, 0, 0, 0),
         lambda: stats.mcnemar(-1, 2),
         lambda: stats.cochran_armitage(np.array([1, 2]), np.array([3, 3]), np.array([1, 1])),
         lambda: stats.cochran_armitage(np.array([4, 2]), np.array([3, 3]), np.array([1, 2])),
         lambda: stats.cochran_armitage(np.array([1]), np.array([3]), np.array([1])),
+        lambda: stats.cochran_armitage(np.array([0, 2]), np.array([0, 3]), np.array([1, 2])),
+        lambda: stats.cochran_armitage(np.array([-1, 2]), np.array([3, 3]), np.array([1, 2])),
     ],
 )
 def test_impossible_counts_are_refused(call):
     with pytest.raises(BadInput):
         call()
+
+
+def test_groups_need_all_three_figures(unchecked):
+    three, two = np.array([1, 2, 3]), np.array([4, 4])
+    for groups in ((three, two, three), (two, three, three), (three, three, two)):
+        with pytest.raises(BadInput, match="must be of one length"):
+            stats.cochran_armitage(*groups)

@@ -18,6 +18,36 @@ def test_likelihoods_are_binomial_up_to_a_factor():
         assert row == pytest.approx(truth / truth.max())
 
 
+def test_likelihoods_are_as_exact_as_the_counts_are():
+    rough = np.array([-0.1, 0.7], dtype=np.float32)
+    found = binomial_likelihood(np.array([1]), np.array([2]), rough)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(
+        found, binomial_likelihood(np.array([1]), np.array([2]), rough.astype(float))
+    )
+    assert binomial_likelihood(np.array([0]), np.array([1]), GRID)[0] == pytest.approx(
+        expit(-GRID) / expit(-GRID).max()
+    )
+
+
+def test_steps_of_em_by_hand():
+    # Two patterns seen thrice and once; the law of two chances before and after a step.
+    like, seen = np.array([[1.0, 0.25], [0.5, 1.0]]), np.array([[3.0, 1.0]])
+    assert mixture_laws(like, seen, 0).tolist() == [[0.5, 0.5]]
+    first = 0.75 * 0.5 / 0.625 + 0.25 * 0.25 / 0.75
+    assert mixture_laws(like, seen, 1)[0] == pytest.approx([first, 1 - first])
+    near = mixture_laws(like, seen)
+    np.testing.assert_array_equal(near, mixture_laws(like, seen, 300))
+    np.testing.assert_allclose(near, mixture_laws(like, 10 * seen), rtol=1e-12)
+
+
+def test_how_many_steps_the_law_takes():
+    # Two chances that are almost alike: every step still moves the law.
+    like = np.array([[1.0, 0.99]])
+    laws = [mixture_laws(like, np.ones((1, 1)), *steps)[0, 1] for steps in ((299,), (), (301,))]
+    assert laws[0] > laws[1] > laws[2]
+
+
 def test_the_law_climbs_to_the_chances_behind_the_counts():
     # Exact expected shares of counts of 40 under half 0.12, half 0.88 (logits -2 and 2).
     from scipy.stats import binom
@@ -35,3 +65,10 @@ def test_impossible_counts_are_refused():
     for k, n in ((3, 2), (-1, 2), (0, 0)):
         with pytest.raises(BadInput, match="every count"):
             binomial_likelihood(np.array([k]), np.array([n]), GRID)
+    with pytest.raises(BadInput, match="every count"):
+        binomial_likelihood(np.zeros(0), np.zeros(0), GRID)
+
+
+def test_every_count_needs_its_trials(unchecked):
+    with pytest.raises(BadInput, match="every count"):
+        binomial_likelihood(np.array([1, 2]), np.array([2]), GRID)

@@ -42,10 +42,9 @@ def paired_bootstrap(
         (d,),
         np.mean,
         n_resamples=resamples,
-        batch=max(1, 2_000_000 // d.size),
+        batch=max(1, 2_000_000 // d.size),  # so many numbers in memory at a time
         confidence_level=check_level(level),
-        method="BCa" if method == "bca" else "percentile",
-        vectorized=True,
+        method=method,
         rng=rng,
     ).confidence_interval
     return Interval(mean, float(found.low), float(found.high), level, name)

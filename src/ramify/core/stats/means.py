@@ -71,7 +71,7 @@ def _welch(
     freedom = (
         (a + b) ** 2 / (a * a / (x.size - 1) + b * b / (y.size - 1))
         if a + b > 0
-        else float(x.size + y.size - 2)
+        else math.inf  # any will do: the quantile is multiplied by 0
     )
     return t_difference(
         estimate, float(y.mean() - x.mean()), math.sqrt(a + b), freedom, level=level, method=method
@@ -82,7 +82,7 @@ def span(*arms: NDArray[np.float64]) -> float:
     """How far two outcomes can lie apart: 1 where all are in [0, 1], else their range with 0 counted in."""
     values = np.concatenate(arms)
     low, high = float(values.min()), float(values.max())
-    return 1.0 if low >= 0 and high <= 1 else max(high, 0.0) - min(low, 0.0)
+    return max(high, 1.0 if low >= 0 else 0.0) - min(low, 0.0)
 
 
 def with_ends(values: NDArray[np.float64]) -> NDArray[np.float64]:

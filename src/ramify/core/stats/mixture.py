@@ -18,12 +18,12 @@ def binomial_likelihood(
     """
     from scipy.special import log_expit
 
-    k, n = (np.asarray(a, dtype=np.float64)[:, None] for a in (successes, trials))
+    k, n = (np.asarray(a)[:, None] for a in (successes, trials))
     if k.shape != n.shape or not k.size or not ((n >= 1) & (k >= 0) & (k <= n)).all():
         raise BadInput("every count needs 0 .. n successes of n >= 1 trials")
     grid = np.asarray(logits, dtype=np.float64)
     logs = k * log_expit(grid) + (n - k) * log_expit(-grid)
-    return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)), dtype=np.float64)
+    return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 
 def mixture_laws(
@@ -37,4 +37,4 @@ def mixture_laws(
     law = np.full((len(share), likelihood.shape[1]), 1.0 / likelihood.shape[1])
     for _ in range(steps):
         law = law * ((share / (law @ likelihood.T)) @ likelihood)
-    return np.asarray(law, dtype=np.float64)
+    return law

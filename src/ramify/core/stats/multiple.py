@@ -29,7 +29,7 @@ def holm(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjusted:
     Source: Holm, A simple sequentially rejective multiple test procedure (1979).
     """
     values = _checked(p, rate)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     adjusted = np.empty_like(values)
     steps = values[order] * np.arange(values.size, 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
@@ -44,7 +44,7 @@ def benjamini_hochberg(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjuste
     from scipy.stats import false_discovery_control
 
     values = _checked(p, rate)
-    adjusted = np.asarray(false_discovery_control(values, method="bh"), dtype=np.float64)
+    adjusted = false_discovery_control(values)
     return Adjusted(adjusted, adjusted <= rate, rate, "Benjamini-Hochberg")
 
 

@@ -20,10 +20,13 @@ def _check_rates(*rates: float) -> None:
         raise BadInput(f"{rates} are not all probabilities")
 
 
-def _check_power(power: float) -> float:
+def _power_quantile(power: float) -> float:
+    """The z below which a standard normal lies with probability ``power``."""
+    from scipy.special import ndtri
+
     if not 0 < power < 1:
         raise BadInput(f"the power is {power!r}; it must lie strictly between 0 and 1", hint="0.8")
-    return power
+    return float(ndtri(power))
 
 
 def _unpaired_terms(base: float, other: float, level: float) -> tuple[float, float]:
@@ -45,7 +48,7 @@ def unpaired_power(base: float, other: float, draws: int, level: float = 0.95) -
     null, alternative = _unpaired_terms(base, other, level)
     excess = math.sqrt(draws) * abs(other - base) - null
     if alternative == 0:
-        return float(excess >= 0)
+        return float(excess > 0)
     return _normal_cdf(excess / alternative)
 
 
@@ -58,8 +61,8 @@ def unpaired_draws(base: float, other: float, power: float = 0.8, level: float =
     if base == other:
         raise BadInput("equal rates have no difference to show, whatever the draws")
     null, alternative = _unpaired_terms(base, other, level)
-    z = normal_quantile(2 * _check_power(power) - 1) if power > 0.5 else -normal_quantile(1 - 2 * power)
-    return max(2, math.ceil((null + z * alternative) ** 2 / (other - base) ** 2))
+    z = _power_quantile(power)
+    return max(2, math.ceil((max(null + z * alternative, 0.0) / (other - base)) ** 2))
 
 
 def paired_power(gain: float, loss: float, pairs: int, level: float = 0.95) -> float:
@@ -74,13 +77,13 @@ def paired_power(gain: float, loss: float, pairs: int, level: float = 0.95) -> f
     if pairs < 1:
         raise BadInput(f"{pairs} pairs show nothing")
     z = normal_quantile(level)
-    discordant = np.arange(1, pairs + 1)
-    weights = binom.pmf(discordant, pairs, min(1.0, gain + loss))
+    discordant = np.arange(pairs) + 1
+    weights = binom.pmf(discordant, pairs, gain + loss)
     share = gain / (gain + loss) if gain + loss > 0 else 0.5
     # |2 g - m| >= z sqrt(m): the gains g that reject among m discordant pairs lie in two tails.
     edge = np.floor((discordant - z * np.sqrt(discordant)) / 2 + 1e-9)
     reject = binom.cdf(edge, discordant, share) + binom.cdf(edge, discordant, 1 - share)
-    return float((weights * np.where(edge >= 0, reject, 0.0)).sum())
+    return float(weights @ reject)
 
 
 def paired_draws(gain: float, loss: float, power: float = 0.8, level: float = 0.95) -> int:
@@ -93,9 +96,9 @@ def paired_draws(gain: float, loss: float, power: float = 0.8, level: float = 0.
     if gain == loss:
         raise BadInput("equal gains and losses have no difference to show, whatever the draws")
     psi, delta = gain + loss, gain - loss
-    z = normal_quantile(2 * _check_power(power) - 1) if power > 0.5 else -normal_quantile(1 - 2 * power)
-    root = normal_quantile(level) * math.sqrt(psi) + z * math.sqrt(max(psi - delta**2, 0.0))
-    return max(2, math.ceil(root**2 / delta**2))
+    z = _power_quantile(power)
+    root = normal_quantile(level) * math.sqrt(psi) + z * math.sqrt(psi - delta**2)
+    return max(2, math.ceil((max(root, 0.0) / delta) ** 2))
 
 
 def detectable_difference(
@@ -107,10 +110,8 @@ def detectable_difference(
 
     Raises: BadInput for fewer than two pairs, NaN, or a power or level outside (0, 1).
     """
-    from scipy.special import ndtri
-
     d = finite(differences, "differences")
     if d.size < 2:
         raise BadInput("one pair cannot show a difference", hint="draw at least two")
-    z = normal_quantile(level) + float(ndtri(_check_power(power)))
+    z = normal_quantile(level) + _power_quantile(power)
     return z * float(d.std(ddof=1)) / math.sqrt(d.size)

@@ -22,8 +22,7 @@ def wilson_bounds(successes: float | int, trials: float | int, z: float) -> tupl
     p, z2 = successes / trials, z * z
     centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
     half = z / (1 + z2 / trials) * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2))
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    return low, 1.0 if successes == trials else min(1.0, centre + half)
+    return 0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half
 
 
 def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
@@ -46,7 +45,7 @@ def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> Interva
     from scipy.stats import binomtest
 
     check_count(successes, trials)
-    found = binomtest(int(successes), int(trials)).proportion_ci(check_level(level), method="exact")
+    found = binomtest(int(successes), int(trials)).proportion_ci(check_level(level))
     return Interval(successes / trials, float(found.low), float(found.high), level, "Clopper-Pearson")
 
 
@@ -78,13 +77,14 @@ def _touching(estimate: float, bounds: Callable[[float], tuple[float, float]]) -
     """The z at which the interval just touches 0, with the estimate's sign; 0 where it is 0."""
     from scipy.optimize import brentq
 
-    if estimate == 0:
-        return 0.0
-    side = 0 if estimate > 0 else 1
+    sign = math.copysign(1.0, estimate)
+
+    def gap(z: float) -> float:
+        # How far the end next to 0 lies from it; negative where the interval holds 0.
+        return min(sign * end for end in bounds(z))
+
     top = 40.0  # the two-sided p of 40 standard errors is 0 in doubles
-    if (bounds(top)[side] > 0) == (estimate > 0):
-        return math.copysign(top, estimate)
-    return math.copysign(float(brentq(lambda z: bounds(z)[side], 0.0, top, xtol=1e-12)), estimate)
+    return sign * (top if gap(top) > 0 else float(brentq(gap, 0.0, top)))
 
 
 def newcombe_paired(both: int, gains: int, losses: int, neither: int, level: float = 0.95) -> Interval:
@@ -105,8 +105,7 @@ def newcombe_paired(both: int, gains: int, losses: int, neither: int, level: flo
     (l1, u1), (l2, u2) = wilson_bounds(first, pairs, z), wilson_bounds(second, pairs, z)
     margins = first * (pairs - first) * second * (pairs - second)
     cross: float = both * neither - gains * losses
-    if cross > 0:
-        cross = max(cross - pairs / 2, 0)  # Newcombe's continuity correction of the correlation
+    cross = max(cross - pairs / 2, min(cross, 0))  # Newcombe's continuity correction where it is positive
     phi = cross / math.sqrt(margins) if margins else 0.0
 
     def reach(a: float, b: float) -> float:
@@ -123,7 +122,7 @@ def _tango_z(gains: int, losses: int, pairs: int, delta: float) -> float:
     loss_rate = (math.sqrt(max(b * b - 8 * pairs * c, 0.0)) - b) / (4 * pairs)
     variance = pairs * (2 * loss_rate + delta * (1 - delta))
     distance = gains - losses - pairs * delta
-    if abs(distance) < 1e-12 * pairs:
+    if not distance:
         return 0.0
     return distance / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, distance)
 
@@ -153,7 +152,7 @@ def tango(gains: int, losses: int, pairs: int, level: float = 0.95) -> Differenc
         def excess(delta: float) -> float:
             return max(min(_tango_z(gains, losses, pairs, delta), 1e6), -1e6) + sign * z
 
-        return float(brentq(excess, *sorted((estimate, sign)), xtol=1e-13))
+        return float(brentq(excess, *sorted((estimate, sign))))
 
     score = 0.0 if gains == losses else (gains - losses) / math.sqrt(gains + losses)
     return Difference(

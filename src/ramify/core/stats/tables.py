@@ -27,7 +27,7 @@ def mcnemar(gains: int, losses: int, *, mid: bool = False) -> Test:
     n = gains + losses
     if n == 0:
         return Test(0.0, 1.0, name)
-    p = float(binomtest(int(gains), int(n), 0.5).pvalue)
+    p = float(binomtest(int(gains), int(n)).pvalue)
     if mid:
         p = min(1.0, float(2 * binom.cdf(min(gains, losses), n, 0.5) - binom.pmf(gains, n, 0.5)))
     return Test(float(gains), p, name)
@@ -55,7 +55,7 @@ def cochran_armitage(
     Raises: BadInput where counts are impossible or all doses are equal.
     Source: Armitage, Tests for linear trends in proportions and frequencies (1955).
     """
-    k, n, x = (np.asarray(a, dtype=np.float64) for a in (successes, trials, doses))
+    k, n, x = (np.asarray(a) for a in (successes, trials, doses))
     if not k.shape == n.shape == x.shape or k.size < 2:
         raise BadInput("successes, trials and doses must be of one length, two groups or more")
     if (n < 1).any() or (k < 0).any() or (k > n).any():
