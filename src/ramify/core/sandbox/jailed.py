@@ -138,7 +138,7 @@ def jailed(
     folder, where it is when it begins; it writes there alone. Safe in threads.
 
     Raises:
-        CannotDo: this system cannot hold commands back.
+        CannotDo: this system cannot hold commands back, or there is no such program.
     """
     limits, given = bounds or Bounds(), dict(files or {})
     for name in (*given, *wanted):
@@ -180,6 +180,9 @@ def _asked(asked: dict[str, Any], files: Mapping[str, bytes], limits: Bounds) ->
                 answer = _read(sock)
             if "refused" in answer:
                 return str(answer["refused"])
+            if "unstarted" in answer:
+                why = answer["unstarted"]
+                raise CannotDo(f"{asked['command'][0]} cannot be started in a jail: {why}", where="jail")
             out, err = (_exactly(sock, count, limits.output) for count in answer["printed"])
             kept = {name: _exactly(sock, size, limits.kept) for name, size in answer["files"]}
         except (EOFError, OSError) as error:

@@ -129,7 +129,7 @@ def test_a_processor_newer_than_the_model_is_modelled_as_its_makers_newest(
     asked: list[tuple[str, ...]] = []
     report = (Path(__file__).parent / "data" / "dot.mca").read_text()
 
-    def said(command: tuple[str, ...], given: str = "") -> tuple[str, str]:
+    def said(command: tuple[str, ...], given: bytes = b"") -> tuple[str, str]:
         asked.append(command)
         return (told if "--version" in command else report), ""
 
@@ -137,8 +137,8 @@ def test_a_processor_newer_than_the_model_is_modelled_as_its_makers_newest(
     monkeypatch.setattr(static, "_cpu_info", lambda: maker)
     monkeypatch.setattr(static.objdump, "loop_assembly", lambda text, entry: "addss %xmm0, %xmm1")
     _, cites = static._modelled("", "f", "native")
-    assert asked[-1] == ("llvm-mca", f"-mcpu={chosen}")
+    assert asked[-1] == ("llvm-mca", f"-mcpu={chosen}", "loop.s")
     assert any(f"modelled as {chosen}" in line for line in cites) == (chosen != "native")
     asked.clear()
     static._modelled("", "f", "znver1")
-    assert asked == [("llvm-mca", "-mcpu=znver1")]
+    assert asked == [("llvm-mca", "-mcpu=znver1", "loop.s")]

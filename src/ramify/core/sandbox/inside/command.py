@@ -158,11 +158,12 @@ def _answer(connection: int, asked: dict[str, Any], place: Place) -> None:
         _begin(asked, place, (out[1], err[1], said[1]))
     for pipe in (out, err, said):
         os.close(pipe[1])
-    # Empty where the command began; else why the jail was refused.
+    # Empty where the command began; else what failed, and why.
     why = b"".join(iter(lambda: os.read(said[0], 1 << 12), b"")).decode(errors="replace")
     if why:
         _end(child)
-        wire.write(connection, wire.pack({"refused": why}))
+        what, _, why = why.partition(":")
+        wire.write(connection, wire.pack({what: why}))
         return
     kept, ended = _watch(child, (out[0], err[0]), connection, asked)
     status = os.waitstatus_to_exitcode(_end(child))
@@ -201,8 +202,10 @@ def _left(asked: dict[str, Any], place: Place) -> tuple[list[tuple[str, int, int
 def _begin(asked: dict[str, Any], place: Place, pipes: tuple[int, int, int]) -> NoReturn:
     """Confine this process, then become the command, or, in namespaces, the first process above it."""
     out, err, said = pipes
+    failed = "refused"
     try:
         _confined(asked, place)
+        failed = "unstarted"
         if place.root:  # a first process would be deaf to the signals of its limits
             tool = os.fork()
             if tool:
@@ -214,7 +217,7 @@ def _begin(asked: dict[str, Any], place: Place, pipes: tuple[int, int, int]) -> 
         environment = asked["environment"] | {"HOME": place.name, "TMPDIR": place.name}
         os.execve(asked["command"][0], asked["command"], environment)
     except BaseException as error:
-        os.write(said, str(error).encode(errors="replace")[:4096] or b"?")
+        os.write(said, f"{failed}:{error}".encode(errors="replace")[:4096])
     finally:
         os._exit(126)
 

@@ -48,9 +48,16 @@ def toolchain() -> Toolchain:
 
 
 def run(
-    command: Sequence[str], *, files: Mapping[str, bytes], wanted: Sequence[str] = (), bounds: Bounds
+    command: Sequence[str],
+    *,
+    files: Mapping[str, bytes],
+    wanted: Sequence[str] = (),
+    bounds: Bounds,
+    more: Sequence[str] = (),
 ) -> Done:
     """A tool by its name, in the jail, on files; see :func:`ramify.core.sandbox.jailed.jailed`.
+
+    ``more``: what it sees beside the toolchain.
 
     Raises:
         CannotDo: this system cannot hold it back. FileNotFoundError: it is not installed.
@@ -62,8 +69,16 @@ def run(
     environment = {"PATH": known.search}
     if libraries := os.environ.get("LD_LIBRARY_PATH"):
         environment["LD_LIBRARY_PATH"] = libraries
-    told = [str(Path(program).absolute()), *command[1:]]
-    return jailed(told, known.shows, files=files, wanted=wanted, bounds=bounds, environment=environment)
+    # What a link leads to: the link may lie where the command's user cannot go.
+    told = [str(Path(program).resolve()), *command[1:]]
+    shows = _with(known.shows, tuple(more)) if more else known.shows
+    return jailed(told, shows, files=files, wanted=wanted, bounds=bounds, environment=environment)
+
+
+@lru_cache(maxsize=8)
+def _with(shows: Shown, more: tuple[str, ...]) -> Shown:
+    programs = [one for one in more if os.access(one, os.X_OK) and Path(one).is_file()]
+    return shown([*shows.paths, *shows.links, *more, *_libraries(programs)])
 
 
 @lru_cache(maxsize=8)
@@ -106,10 +121,8 @@ def _behind(told: str) -> set[str]:
 
 def _libraries(programs: Iterable[str]) -> set[str]:
     """Shared libraries that programs load, and what loads them."""
-    ldd = shutil.which("ldd")
-    if ldd is None:
-        return set()
-    return set(_LIBRARY.findall(_said([ldd, *sorted(programs)])))
+    ldd, told = shutil.which("ldd") or shutil.which("ldd", path=os.defpath), sorted(programs)
+    return set(_LIBRARY.findall(_said([ldd, *told]))) if ldd and told else set()
 
 
 def _said(command: Sequence[str]) -> str:

@@ -1,22 +1,25 @@
 """CUDA sources compiled here, and their code read: the assembler's report, the disassembly where it can be.
 
-Needs nvcc, but no GPU. A disassembler (nvdisasm or cuobjdump) is looked for on PATH, beside nvcc, under
-CUDA_HOME, and in Python packages that bring one; without it, the report alone is read.
+Needs nvcc, but no GPU. What it starts runs in a jail with the toolkit, gcc and the source alone: a source may
+be a stranger's, and can name any file. A disassembler (nvdisasm or cuobjdump) is looked for on PATH, beside
+nvcc, under CUDA_HOME, and in Python packages that bring one; without it, the report alone is read.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.core.sandbox.jailed import Bounds, Done
+from ramify.discover.kernel.cpu import toolchain
 from ramify.discover.kernel.gpu.ptxas import ptxas_signals
 from ramify.discover.kernel.gpu.sass import sass_signals
 from ramify.discover.kernel.signals import Signals
@@ -24,6 +27,10 @@ from ramify.discover.kernel.signals import Signals
 #: Where Python packages (CUDA's own, Triton) keep disassemblers, below site-packages.
 _PACKAGED = ("nvidia/*/bin", "triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 _DISASSEMBLERS = {"nvdisasm": (), "cuobjdump": ("-sass",)}
+#: The toolkit's programs map much memory, and are many.
+_BOUNDS = Bounds(memory=6 << 30, kept=32 << 20, output=32 << 20, processes=64)
+#: What nvcc runs its steps by.
+_SHELL = ("/bin/sh", "/dev/urandom")
 _NO_NVCC = "install the CUDA toolkit and put nvcc on PATH, or diagnose an export of ncu, nsys or ptxas"
 
 
@@ -37,13 +44,31 @@ class Compiled:
     why_none: str = ""
 
 
-def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise CannotDo(
-            f"{Path(command[0]).name} took more than {seconds:g} s", hint="compile a smaller file"
-        ) from error
+def _run(
+    command: Sequence[str],
+    seconds: float,
+    files: dict[str, bytes],
+    wanted: Sequence[str],
+    more: Sequence[str],
+) -> Done:
+    name = Path(command[0]).name
+    bounds = replace(_BOUNDS, seconds=seconds)
+    done = toolchain.run(command, files=files, wanted=wanted, bounds=bounds, more=more)
+    if done.ended == "time":
+        raise CannotDo(f"{name} took more than {seconds:g} s", hint="compile a smaller file")
+    if done.ended != "exit":
+        raise BadInput(f"{name} makes more than it may of {done.too_large or 'its output'}")
+    return done
+
+
+def _toolkit(nvcc: str) -> str:
+    """Where the toolkit lies: nvcc may be a script that calls the real one, which says where it is."""
+    told = subprocess.run(
+        [nvcc, "--dryrun", "-cubin", "none.cu"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", check=False, timeout=60,
+    ).stderr  # fmt: skip
+    found = re.search(r"^#\$ _HERE_=(.+)$", told, re.MULTILINE)
+    return str((Path(found[1]) if found else Path(nvcc).resolve().parent).resolve().parent)
 
 
 def find_disassembler(nvcc: str | None) -> list[str] | None:
@@ -75,33 +100,34 @@ def compile_cuda(
         raise CannotDo("nvcc is not installed here", where=source.name, hint=_NO_NVCC)
     if not source.is_file():
         raise BadInput("no such file", where=str(source))
-    with tempfile.TemporaryDirectory(prefix="ramify-cuda-") as folder:
-        cubin = Path(folder) / "code.cubin"
-        command = [
-            nvcc,
-            "-cubin",
-            "-Xptxas",
-            "-v",
-            f"-arch={architecture}",
-            *options,
-            "-o",
-            str(cubin),
-            str(source),
-        ]
-        done = _run(command, seconds)
-        if done.returncode != 0 or not cubin.is_file():
-            message = "\n".join((done.stderr or done.stdout).strip().splitlines()[:8])
-            raise BadInput(
-                f"it does not compile:\n{message}", where=source.name, hint=f"nvcc -arch={architecture}"
-            )
-        disassembler = find_disassembler(nvcc)
-        if disassembler is None:
-            return Compiled(done.stderr, None, "neither nvdisasm nor cuobjdump is installed here")
-        listed = _run([*disassembler, str(cubin)], seconds)
-        if listed.returncode != 0:
-            why = (listed.stderr.strip().splitlines() or ["no message"])[0]
-            return Compiled(done.stderr, None, f"{Path(disassembler[0]).name} failed: {why}")
-        return Compiled(done.stderr, listed.stdout)
+    toolkit = _toolkit(nvcc)
+    # The user's own folders of headers, which only the command line can name.
+    named = [one[2:] for one in options if one.startswith("-I") and Path(one[2:]).is_dir()]
+    told = ("-cubin", "-Xptxas", "-v", f"-arch={architecture}", *options, "-o", "code.cubin", "kernel.cu")
+    done = _run(
+        (f"{toolkit}/bin/nvcc", *told), seconds, {"kernel.cu": source.read_bytes()}, ("code.cubin",),
+        (toolkit, *_SHELL, *named),
+    )  # fmt: skip
+    report = _text(done.err)
+    cubin = done.files.get("code.cubin")
+    if done.status != 0 or cubin is None:
+        message = "\n".join((report or _text(done.out)).strip().splitlines()[:8])
+        message = message.replace("kernel.cu", source.name)
+        raise BadInput(
+            f"it does not compile:\n{message}", where=source.name, hint=f"nvcc -arch={architecture}"
+        )
+    disassembler = find_disassembler(nvcc)
+    if disassembler is None:
+        return Compiled(report, None, "neither nvdisasm nor cuobjdump is installed here")
+    listed = _run([*disassembler, "code.cubin"], seconds, {"code.cubin": cubin}, (), (disassembler[0],))
+    if listed.status != 0:
+        why = (_text(listed.err).strip().splitlines() or ["no message"])[0]
+        return Compiled(report, None, f"{Path(disassembler[0]).name} failed: {why}")
+    return Compiled(report, _text(listed.out))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def cuda_signals(
