@@ -5,6 +5,7 @@ from rich.console import Console
 
 from ramify.app.cli.cards import effect_card, interval_line, summary_panel, trace_strip
 from ramify.app.cli.live import LiveProgress
+from ramify.app.cli.screen_console import SafeConsole
 from ramify.core.errors import BadInput
 from ramify.core.run.progress import Progress, waits
 
@@ -49,7 +50,7 @@ TRACE = {
 def shown(renderable, width=100, colour=False):
     out = io.StringIO()
     system = "truecolor" if colour else None
-    Console(file=out, width=width, force_terminal=colour, color_system=system).print(renderable)
+    SafeConsole(file=out, width=width, force_terminal=colour, color_system=system).print(renderable)
     return out.getvalue().replace("\u00a0", " ")
 
 

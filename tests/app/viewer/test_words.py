@@ -48,11 +48,6 @@ def test_figures_of_each_kind():
     assert words.change_of(0.5, "mean") == "+0.5"
 
 
-def test_control_and_direction_characters_are_shown_not_obeyed():
-    assert words.visible("a\x1b[31mb\u202ec\ud800d\x7f\re") == "a␛[31mb\ufffdc\ufffdd\ufffd␍e"
-    assert words.visible("e\u0301 👩\u200d🔬 ن\u200cم") == "e\u0301 👩\u200d🔬 ن\u200cم"
-
-
 def test_tokens_as_words():
     assert [words.token_text(t) for t in (" east", "\n", " ", "", "\t")] == ["east", "↵", "␣", "∅", "⇥"]
     assert words.one_line("a  b\nc", 4) == "a b…"

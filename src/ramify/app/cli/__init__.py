@@ -11,8 +11,10 @@ import typer
 
 from ramify import __version__
 from ramify.app.cli.failing import begin, give_out, mendable, show_crash, show_error, show_stopped
+from ramify.app.cli.screen import draw_help
 from ramify.app.cli.watching import watch_verbs
 from ramify.core.errors import UserError
+from ramify.core.visible import show_only
 
 INTERRUPTED = 130
 
@@ -76,10 +78,12 @@ def _mount(asked: str = "") -> None:
     for file in dict.fromkeys(file for verb, file in _ALONE.items() if not known or verb == asked):
         import_module(f"{__name__}.{file}").register(app)
     watch_verbs(app)
+    draw_help(app)
 
 
 def main() -> None:
     """Run the command line: exit status 0 done, 1 found something, 2 usage, 130 interrupted."""
+    show_only()
     _mount(*sys.argv[1:2])
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     begin()

@@ -61,7 +61,7 @@ def _diff(data: Effect) -> Text:
     for sign, line, colour, touched in (("−", old, "red", "gone"), ("+", new, "cyan", "new")):
         text.append(f"{sign} ", style=f"bold {colour}")
         for piece in line:
-            shown = words.visible(piece.text).replace("\n", "↵").replace("\t", "⇥")
+            shown = piece.text.replace("\n", "↵").replace("\t", "⇥")
             text.append(shown, style=f"{colour} underline" if piece.kind == touched else "")
         if not line:
             text.append("nothing", style="dim italic")
@@ -178,7 +178,7 @@ def trace_strip(trace: Mapping[str, Any]) -> RenderableType:
 def _tokens(tokens: Sequence[Token], data: Trace) -> Text:
     text = Text()
     for token in tokens:
-        shown = words.visible(token.text).replace("\n", "↵").replace("\t", "⇥") or "∅"
+        shown = token.text.replace("\n", "↵").replace("\t", "⇥") or "∅"
         if data.cliff is not None and token.index == data.cliff.token_index:
             # The sign, not the colour alone, marks the cliff: it must survive a pipe and NO_COLOR.
             fall = f"▼{words.rate(data.cliff.before)}→{words.rate(data.cliff.after)}"
@@ -233,7 +233,7 @@ def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()
     if summary.get("cliff"):
-        lines.add_row("where", Text(words.visible(str(summary["cliff"]))))
+        lines.add_row("where", Text(str(summary["cliff"])))
     if effect.difference is not None:
         change = words.one_line(str(summary.get("change") or "the change"), 120)
         ends = words.span(effect.low, effect.high, sign=True)

@@ -198,7 +198,7 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(told)
         return
-    from rich.console import Console
+    from ramify.app.cli.screen import open_console
 
     typer.echo(f"{told['traces']} traces, {told['tokens']} tokens, {told['rollouts']} continuations")
     tested = told["tested"]
@@ -207,7 +207,7 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
         + ("not tested again yet" if tested is None else f"{tested} tested again, {told['survived']} survive")
     )
     if told["cliffs"]:
-        Console().print(_table(told["cliffs"]))
+        open_console().print(_table(told["cliffs"]))
     for name, side in (told["effects"] or {}).items():
         if name != "sampled":
             one = side["pass@1"]

@@ -54,11 +54,10 @@ def report(
     if as_json:
         print_json(found)
     else:
-        from rich.console import Console
-
         from ramify.app.cli.collapse_view import report_card
+        from ramify.app.cli.screen import open_console
 
-        Console().print(report_card(found))
+        open_console().print(report_card(found))
     if at_most is not None and 1 - found["mixed"] / found["groups"] > at_most:
         raise typer.Exit(1)
 
@@ -99,11 +98,10 @@ def curve(
     if as_json:
         print_json({"curve": points})
         return
-    from rich.console import Console
-
     from ramify.app.cli.collapse_view import curve_table
+    from ramify.app.cli.screen import open_console
 
-    Console().print(curve_table(points))
+    open_console().print(curve_table(points))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
     from ramify.learn.credit.graph.advantages import CreditSettings
@@ -71,7 +72,7 @@ def _read(
     source = read_source(file, how)
     report = collision_report(source.graph)
     for text in report.warnings:
-        typer.secho("note: ", fg="yellow", nl=False, err=True)
+        secho("note: ", fg="yellow", nl=False, err=True)
         typer.echo(text, err=True)
     return source, report
 
@@ -157,8 +158,9 @@ def graph(
     if as_json:
         print_json({"states": found.states, "steps": found.steps, "edges": [asdict(edge) for edge in edges]})
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from ramify.app.cli.screen import open_console
 
     typer.echo(f"{found.states:,} states of {found.steps:,} steps in {found.graphs:,} graphs")
     table = Table("gain", "+-", "visits", "from", "to", box=None)
@@ -167,14 +169,12 @@ def graph(
         table.add_row(
             f"{edge.gain:+.3f}", error, str(edge.visits), _short(edge.source_name), _short(edge.target_name)
         )
-    Console().print(table)
+    open_console().print(table)
 
 
 def _short(text: str) -> str:
-    from rich.markup import escape
-
     line = " ".join(text.split())
-    return escape(line if len(line) <= 34 else f"{line[:33]}…")
+    return line if len(line) <= 34 else f"{line[:33]}…"
 
 
 @app.command()
@@ -235,9 +235,10 @@ def advantages(
 
 def _chart(rows: list[dict[str, Any]]) -> None:
     """One trajectory: a bar per step, left of the middle where it lost."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from ramify.app.cli.screen import open_console
 
     most = max((abs(row["advantage"]) for row in rows), default=0.0) or 1.0
     table = Table("step", "advantage", "", "value", "state", box=None, title_justify="left")
@@ -249,7 +250,7 @@ def _chart(rows: list[dict[str, Any]]) -> None:
         table.add_row(
             str(row["step"]), f"{row['advantage']:+.3f}", bar, f"{row['value']:.3f}", _short(row["state"])
         )
-    console = Console()
+    console = open_console()
     console.print(f"trajectory {rows[0]['trajectory'][:32]}, outcome {rows[0]['outcome']:g}", highlight=False)
     console.print(table)
 
@@ -287,8 +288,9 @@ def compare(
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from ramify.app.cli.screen import open_console
 
     table = Table("method", "deviation", "zero", "inside runs", "rescued", "agrees with grpo", box=None)
     for row in rows:
@@ -299,4 +301,4 @@ def compare(
             *("-" if share is None else f"{share:.1%}" for share in shares),
             "-" if row.agreement is None else f"{row.agreement:+.2f}",
         )
-    Console().print(table)
+    open_console().print(table)

@@ -179,8 +179,9 @@ def _local(spec: str) -> Any:
 
 
 def _table(rows: list[FeatureRow], positive: str) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from ramify.app.cli.screen import open_console
 
     table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
     for name in ("feature", "block", "norms", "d", "AUROC", positive, "else", "", "fires most on"):
@@ -192,4 +193,4 @@ def _table(rows: list[FeatureRow], positive: str) -> None:
             f"{row.fires_positive:.0%}", f"{row.fires_negative:.0%}",
             "candidate" if row.candidate else "", shown,
         )  # fmt: skip
-    Console().print(table)
+    open_console().print(table)

@@ -36,9 +36,9 @@ def demo_command(
     if as_json:
         print_json(summary)
         return
-    from rich.console import Console
+    from ramify.app.cli.screen import open_console
 
-    Console().print(summary_panel(summary | {n: str(folder / f) for n, f in FILES.items()}))
+    open_console().print(summary_panel(summary | {n: str(folder / f) for n, f in FILES.items()}))
 
 
 def register(app: typer.Typer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 import traceback
@@ -13,8 +12,10 @@ from typing import Any, Final
 
 import typer
 
+from ramify.app.cli.screen import secho
 from ramify.core.errors import CannotDo, UserError
 from ramify.core.run.logs import log
+from ramify.core.visible import json_text
 
 
 def _told(event: str, level: Any, **facts: Any) -> bool:
@@ -34,7 +35,7 @@ class _Answered:
 def answer_json(data: Any) -> None:
     """One JSON document on standard output: a command's answer."""
     _Answered.yes = True
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    typer.echo(json_text(data, indent=2))
 
 
 def begin() -> None:
@@ -57,7 +58,7 @@ def show_error(error: UserError) -> None:
     if _told("error", "error", message=error.what, where=error.where, hint=error.hint,
              kind=type(error).__name__):  # fmt: skip
         return
-    typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(str(error), err=True)
 
 

@@ -100,11 +100,10 @@ def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False
 
 
 def _print(told: dict[str, Any]) -> None:
-    from rich.console import Console
-
+    from ramify.app.cli.screen import open_console
     from ramify.examine.forensics.markdown import figure, places
 
-    console = Console()
+    console = open_console()
     if told["rows"]:
         console.print(_grid(told))
     for one in told["standings"]:

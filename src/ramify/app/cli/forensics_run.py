@@ -240,9 +240,9 @@ def _print(told: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _console(table: Table) -> None:
-    from rich.console import Console
+    from ramify.app.cli.screen import open_console
 
-    Console().print(table)
+    open_console().print(table)
 
 
 def _grid(title: str, *names: str) -> Table:

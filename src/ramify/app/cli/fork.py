@@ -128,9 +128,9 @@ def fork_command(
     elif "said" in told:
         _print_said(told)
     else:
-        from rich.console import Console
+        from ramify.app.cli.screen import open_console
 
-        Console().print(effect_card(told))
+        open_console().print(effect_card(told))
 
 
 def _print_said(told: dict[str, Any]) -> None:
@@ -245,9 +245,9 @@ def sweep_command(
     if as_json:
         print_json(report)
     else:
-        from rich.console import Console
+        from ramify.app.cli.screen import open_console
 
-        Console().print(trace_strip(report))
+        open_console().print(trace_strip(report))
 
 
 def compare_command(
@@ -297,9 +297,9 @@ def compare_command(
     if as_json:
         print_json(effect.to_json())
     else:
-        from rich.console import Console
+        from ramify.app.cli.screen import open_console
 
-        Console().print(effect_card(effect.to_json()))
+        open_console().print(effect_card(effect.to_json()))
 
 
 def _named_pairs(given: list[str]) -> list[tuple[str, str]]:

@@ -10,8 +10,9 @@ import typer
 def print_grid(columns: list[str], rows: list[list[str]], *, ruled: bool = False) -> None:
     """A table that goes on beyond a narrow window rather than lose figures."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from ramify.app.cli.screen import open_console
 
     apart = 1 if ruled else 2
     grid = Table(
@@ -22,7 +23,7 @@ def print_grid(columns: list[str], rows: list[list[str]], *, ruled: bool = False
     for row in rows:
         grid.add_row(*row)
     needed = sum(2 + max(map(len, column)) for column in zip(columns, *rows, strict=True))
-    Console(width=max(Console().width, needed)).print(grid)
+    open_console(width=max(open_console().width, needed)).print(grid)
 
 
 def _figure(value: float | None, form: str = ".3f") -> str:

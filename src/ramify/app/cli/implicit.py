@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
     from ramify.learn.credit.implicit.logged import Scored
@@ -143,7 +144,7 @@ def _scores_table(items: list[Scored]) -> None:
 
 def _warn(sentences: list[str]) -> None:
     for sentence in sentences:
-        typer.secho(f"note: {sentence}", fg="yellow", err=True)
+        secho(f"note: {sentence}", fg="yellow", err=True)
 
 
 def _interval(found: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.screen import secho
 from ramify.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _print(found: Diagnosed | GpuDiagnosed) -> None:
         told(found, width=width) if isinstance(found, Diagnosed) else told_gpu(found, width=width)
     )
     for line in lines:
-        typer.secho(line.text, **_STYLES[line.kind])
+        secho(line.text, **_STYLES[line.kind])
 
 
 def register(app: typer.Typer) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
     from ramify.discover.kernel.bench.result import Evaluated
@@ -97,9 +98,9 @@ def verify(
 
 def _show(found: Evaluated, layers: tuple[str, ...], calibrated: bool) -> None:
     if found.ok:
-        typer.secho("pass", fg="green", bold=True)
+        secho("pass", fg="green", bold=True)
     else:
-        typer.secho(f"FAIL at {found.stage}: {found.why}", fg="red", bold=True)
+        secho(f"FAIL at {found.stage}: {found.why}", fg="red", bold=True)
     if found.cheat:
         typer.echo(f"looks like  {found.cheat}")
     if found.error is not None:

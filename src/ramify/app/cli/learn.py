@@ -66,9 +66,9 @@ def compare(
     if as_json:
         print_json(summary)
         return
-    from rich.console import Console
+    from ramify.app.cli.screen import open_console
 
-    console = Console()
+    console = open_console()
     for name, data in summary["worlds"].items():
         console.print(_table(name, data["rows"], summary["baseline"]))
     console.print(f"curves: {out / 'curves.svg'}", highlight=False)

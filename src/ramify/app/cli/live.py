@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, Self, TextIO, cast, final
 
 from rich.console import Console
+from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from ramify.app.cli.screen import open_console
 from ramify.core.run.logs import log
 from ramify.core.run.observe import current, progress_facts
+from ramify.core.visible import VisibleStream
 
 
 @dataclass(slots=True)
@@ -51,7 +55,7 @@ class LiveProgress:
         every: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or open_console(err=True)
         self._every = every
         self._clock = clock
         self._lock = threading.RLock()
@@ -64,6 +68,7 @@ class LiveProgress:
     def __enter__(self) -> Self:
         if self._bars is not None:
             self._bars.start()
+            self._take_lines(self._console)
         return self
 
     def __exit__(
@@ -80,11 +85,22 @@ class LiveProgress:
         if self._bars is None:
             return
         try:
+            self._take_lines(None)
             self._bars.stop()
         finally:
             # A second Ctrl-C while stopping must not leave a terminal without its cursor.
             with contextlib.suppress(Exception):
                 self._console.show_cursor(True)
+
+    @staticmethod
+    def _take_lines(console: Console | None) -> None:
+        """What is printed meanwhile goes above the bars; with None, where it went before."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, VisibleStream):
+                if stream.beside is not None:
+                    stream.beside.flush()
+                taker = None if console is None else FileProxy(console, stream.under)
+                stream.beside = cast("TextIO | None", taker)
 
     def __call__(
         self, stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
@@ -157,6 +173,9 @@ def _bars(console: Console) -> Progress:
         TextColumn("{task.fields[waiting]}", markup=False, style="yellow"),
         console=console,
         refresh_per_second=8,
+        # Lines of others go the way that makes them visible: see LiveProgress.__enter__.
+        redirect_stdout=False,
+        redirect_stderr=False,
     )
 
 

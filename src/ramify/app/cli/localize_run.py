@@ -186,8 +186,9 @@ def _print_scores(scores: dict[str, Any]) -> None:
 
 
 def _print_repo(result: RepoScore) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from ramify.app.cli.screen import open_console
 
     told = result.to_json()
     grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
@@ -197,7 +198,7 @@ def _print_repo(result: RepoScore) -> None:
         shown = [row.scores.acc[1], row.scores.recall[5], row.scores.chunk_recall]
         cells = ["-" if value is None else f"{value:.2f}" for value in shown]
         grid.add_row(row.commit[:10], *cells, str(min(row.bm25.values())), str(row.files), row.subject[:60])
-    Console().print(grid)
+    open_console().print(grid)
     for name, one in told["investigator"].items():
         if one is not None:
             typer.echo(

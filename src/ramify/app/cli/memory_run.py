@@ -86,8 +86,9 @@ def replay(
 
 
 def _print(told: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from ramify.app.cli.screen import open_console
 
     grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
     for column in ("arm", "tasks done", "scenarios done", "steps a task", "tools", "called"):
@@ -99,4 +100,4 @@ def _print(told: dict[str, Any]) -> None:
             name, f"{figures['completed']:.0%}", f"{figures['families_completed']:.0%}",
             f"{figures['steps']:.1f}", str(len(one.get("tools", ()))), str(len(called)),
         )  # fmt: skip
-    Console().print(grid)
+    open_console().print(grid)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
     from ramify.operate.pin import Constraint, OperatorChannel, PinnedBuffer
@@ -41,7 +42,7 @@ def show(
     typer.echo(buffer.text)
     count = len(buffer.constraints)
     words = f"{count} rule{'s' if count != 1 else ''}, {len(buffer.text)} characters"
-    typer.secho(f"{words}, sha256 {buffer.digest[:16]}", dim=True, err=True)
+    secho(f"{words}, sha256 {buffer.digest[:16]}", dim=True, err=True)
 
 
 @app.command()
@@ -91,7 +92,7 @@ def sign(
     change = signed_change(buffer, action, rule, text, _channel(key_file))
     typer.echo(change_line(change))
     if action == "replace" and change.constraint.checker is not None:
-        typer.secho("note: the rule's checker stays as it was; does it fit the new text?", dim=True, err=True)
+        secho("note: the rule's checker stays as it was; does it fit the new text?", dim=True, err=True)
 
 
 def _buffer(policy: Path, changes: Path | None, key_file: Path | None, plain: bool) -> PinnedBuffer:

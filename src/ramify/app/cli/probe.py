@@ -116,16 +116,15 @@ def ceiling(
     if as_json:
         print_json(told)
         return
-    from rich.console import Console
+    from ramify.app.cli.screen import open_console
 
-    Console().print(_ceilings(told["groups"]))
+    open_console().print(_ceilings(told["groups"]))
     if ungraded:
         typer.echo(f"{ungraded} rollouts are ungraded and left out")
 
 
 def _print_fit(told: dict[str, Any]) -> None:
-    from rich.console import Console
-
+    from ramify.app.cli.screen import open_console
     from ramify.app.viewer.probe_page import curve_words
 
     rows = told["rows"]
@@ -135,7 +134,7 @@ def _print_fit(told: dict[str, Any]) -> None:
         f"; {rows['unopened']} never open their thinking, {rows['unclosed']} never close it, "
         f"{rows['closed_by_force']} closed by force"
     )
-    Console().print(_areas(told["probes"]))
+    open_console().print(_areas(told["probes"]))
     for name, probe in told["probes"].items():
         for group, reason in probe["left_out"].items():
             typer.echo(f"{name.replace('_', ' ')}: {group} left out, {reason}")

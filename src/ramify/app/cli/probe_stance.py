@@ -255,11 +255,11 @@ def _drawn(file: Path, picture: str) -> dict[str, str]:
 
 
 def _say(table: Table) -> None:
-    from rich.console import Console
+    from ramify.app.cli.screen import open_console
 
     # Off a terminal a table is as wide as it needs to be.
-    console = Console()
-    Console(width=console.width if console.is_terminal else 160).print(table)
+    console = open_console()
+    open_console(width=console.width if console.is_terminal else 160).print(table)
 
 
 def _table(*columns: str) -> Table:

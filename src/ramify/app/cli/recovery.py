@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
     from ramify.learn.recovery.audit import RecoveryReport
@@ -83,7 +84,7 @@ def _print_audit(found: RecoveryReport) -> None:
     for state, back, visits in found.unsupervised[:10]:
         typer.echo(f"  {visits:6d} visits  {'back at' if back else 'at'} {state[:70]!r}")
     for warning in found.warnings:
-        typer.secho(f"warning: {warning}", fg="yellow", err=True)
+        secho(f"warning: {warning}", fg="yellow", err=True)
 
 
 @app.command()

@@ -180,13 +180,13 @@ def _audited(told: dict[str, Any]) -> None:
 
 
 def _show(found: dict[str, Any], page: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from ramify.app.cli.screen import open_console
     from ramify.app.viewer.rot_picture import condition_name
     from ramify.app.viewer.words import points, rate, span
 
-    console = Console()
+    console = open_console()
     for setup in found["setups"]:
         limit = f", {setup['words']} words" if setup["words"] else ""
         title = f"{setup['compactor']}, summariser {setup['summariser']}{limit}, rounds {setup['rounds']}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.core.visible import json_text
 
 if TYPE_CHECKING:
     from ramify.core.run.record import Record
@@ -49,11 +49,10 @@ def list_command(
     if not found:
         typer.echo("no run is on record" if everything else "no run of the last day is on record; --all")
         return
-    from rich.console import Console
-
     from ramify.app.cli.run_tables import run_table
+    from ramify.app.cli.screen import open_console
 
-    Console().print(run_table(found, now))
+    open_console().print(run_table(found, now))
 
 
 @app.command()
@@ -99,14 +98,13 @@ def _shown(record: Record, now: float) -> dict[str, Any]:
 
 
 def _print(record: Record) -> None:
-    from rich.console import Console
-
     from ramify.app.cli.run_tables import status_lines, workers_table
+    from ramify.app.cli.screen import open_console
 
     now = time.time()
     typer.echo("\n".join(status_lines(record, now)))
     if (table := workers_table(record, now)) is not None:
-        Console().print("", table, sep="\n")
+        open_console().print("", table, sep="\n")
 
 
 def _follow(record: Record, *, as_json: bool) -> Record:
@@ -116,18 +114,18 @@ def _follow(record: Record, *, as_json: bool) -> Record:
     if as_json:
 
         def show(now: Record) -> None:
-            typer.echo(json.dumps(_shown(now, time.time())))
+            typer.echo(json_text(_shown(now, time.time())))
 
         return _until_ended(record, show)
-    from rich.console import Console
     from rich.live import Live
 
     from ramify.app.cli.run_tables import status_picture
+    from ramify.app.cli.screen import open_console
 
-    console = Console()
+    console = open_console()
     if not console.is_terminal:
         return _until_ended(record, lambda now: typer.echo(_line(now)))
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
 
         def draw(now: Record) -> None:
             live.update(status_picture(now, time.time()), refresh=True)

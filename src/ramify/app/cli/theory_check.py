@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.screen import secho
 from ramify.app.cli.theory_score import span
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def audit(out: Folder, as_json: AsJson = False) -> None:
     else:
         typer.echo(", ".join(f"{count} {name}" for name, count in found.checked.items()) + " looked at")
         for one in found.findings:
-            typer.secho(one, fg="red")
+            secho(one, fg="red")
         told, total = found.discriminating
         typer.echo(f"{told} of {total} designs tell their theories apart again, in fresh simulations")
         typer.echo(f"digest {found.digest}" if found.digest else "no digest: the record cannot be read")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ramify.app.cli.common import existing, print_json, spelled
+from ramify.app.cli.screen import secho
 
 app = typer.Typer(
     help="Train policies on what was recorded, check the trainer, export to other trainers.",
@@ -184,7 +185,7 @@ def check(
             typer.echo(f"weights {weights[:12]}  entropy {shown}")
         for item in found.problems:
             place = f" node {item.node[:12]} token {item.token}" if item.node else ""
-            typer.secho(item.kind, fg="red", nl=False)
+            secho(item.kind, fg="red", nl=False)
             typer.echo(f"  leaf {item.leaf[:12]}{place}: {item.value:.4f}, expected {item.expected:.4f}")
     if found.problems:
         raise typer.Exit(1)

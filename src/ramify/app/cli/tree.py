@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.app.cli.common import existing, print_json, shown
+from ramify.app.cli.screen import data_stream, secho
 
 if TYPE_CHECKING:
     from ramify.core.policy.base import Policy
@@ -81,8 +81,7 @@ def list_tasks(
 
     Example: `ramify tree list runs/demo/tree.db --limit 20`
     """
-    from rich.console import Console
-
+    from ramify.app.cli.screen import open_console
     from ramify.app.cli.tree_view import task_table
     from ramify.core.tree.outline import Options
 
@@ -91,7 +90,7 @@ def list_tasks(
     if as_json:
         print_json(_lines(drawn))
         return
-    console = Console()
+    console = open_console()
     console.print(task_table(drawn, console))
     if drawn.hidden:
         console.print(f"{drawn.hidden:,} more tasks; --limit shows them", style="dim")
@@ -110,8 +109,7 @@ def show(
 
     Example: `ramify tree show runs/demo/tree.db --siblings 4 --lines 60`
     """
-    from rich.console import Console
-
+    from ramify.app.cli.screen import open_console
     from ramify.app.cli.tree_view import legend, tree_table
     from ramify.core.tree.outline import Options
 
@@ -120,7 +118,7 @@ def show(
     if as_json:
         print_json(_lines(drawn))
         return
-    console = Console()
+    console = open_console()
     console.print(tree_table(drawn, console))
     console.print(legend(drawn, console))
 
@@ -135,8 +133,7 @@ def path(
 
     Example: `ramify tree path runs/demo/tree.db 3f2a91c0:17`
     """
-    from rich.console import Console
-
+    from ramify.app.cli.screen import open_console
     from ramify.app.cli.tree_view import walk_table
 
     with _reading(tree) as store:
@@ -144,7 +141,7 @@ def path(
     if as_json:
         print_json([{"keep": step.keep, "node": _plain(step.node)} for step in walk])
         return
-    console = Console()
+    console = open_console()
     console.print(walk_table(walk, console))
 
 
@@ -158,9 +155,9 @@ def schema(
 
     Example: `ramify tree schema runs/demo/tree.db --migrate`
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from ramify.app.cli.screen import open_console
     from ramify.core.tree import Tree
     from ramify.core.tree.schema import FIELDS, VERSION
 
@@ -181,7 +178,7 @@ def schema(
             table.add_row()
         last = field.table
         table.add_row(f"{field.table}.{field.name}", field.sql.split()[0], field.doc)
-    console = Console()
+    console = open_console()
     console.print(f"schema version {version}" + (f" of {shown(tree)}" if tree else ""), style="dim")
     console.print(table)
 
@@ -223,7 +220,7 @@ def verify(
         place = "" if finding.node is None else f"  node {finding.node[:12]}"
         token = "" if finding.token is None else f" token {finding.token}"
         color = "red" if finding.severity == "error" else "yellow"
-        typer.secho(finding.severity, fg=color, nl=False)
+        secho(finding.severity, fg=color, nl=False)
         typer.echo(
             f"{place}{token}  {finding.what}" + (f"\n  likely: {finding.cause}" if finding.cause else "")
         )
@@ -239,7 +236,7 @@ def _written(target: str, force: bool, *, binary: bool = False) -> Iterator[Any]
     from ramify.core.errors import BadInput
 
     if target == "-":
-        yield sys.stdout.buffer if binary else sys.stdout
+        yield data_stream(binary=binary)
         return
     file = Path(target)
     if file.exists() and not force:

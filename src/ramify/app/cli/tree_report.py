@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from ramify.app.cli.common import print_json
+from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
     from ramify.core.tree import Loaded
@@ -34,7 +35,7 @@ def print_loaded(what: str, form: str | None, loaded: Loaded, as_json: bool) -> 
     read = ", ".join(f"{count:,} {kind}s" for kind, count in loaded.read.items()) or "nothing"
     typer.echo(f"read      {read}, as {form}")
     for kind, line in _lines(loaded):
-        typer.secho(line, fg=_COLORS[kind])
+        secho(line, fg=_COLORS[kind])
 
 
 def _lines(loaded: Loaded) -> Iterator[tuple[str, str]]:

@@ -140,9 +140,8 @@ def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) 
 
 def _print_profile(run: Run) -> None:
     """The table, on standard error: results are on the other."""
-    from rich.console import Console
-
     from ramify.app.cli.run_tables import profile_table
+    from ramify.app.cli.screen import open_console
     from ramify.core.run.logs import log
 
     told = log()
@@ -152,7 +151,7 @@ def _print_profile(run: Run) -> None:
         told.tell("profile", rows=rows, workers=workers or None, file=run.record.profile)
         if told.on_screen:
             return
-    console = Console(stderr=True)
+    console = open_console(err=True)
     console.print(profile_table("where the time went", run.rows))
     if run.worker_rows:
         console.print(profile_table("in the workers, together", run.worker_rows))

@@ -16,6 +16,7 @@ from ramify.app.viewer.report_data import Effect, Rate, ReportData, TreeData, Tr
 from ramify.app.viewer.tree_layout import children_of
 from ramify.app.viewer.tree_picture import tree_picture
 from ramify.core.types import Json
+from ramify.core.visible import visible
 
 
 def render(data: ReportData) -> str:
@@ -47,7 +48,7 @@ def _environment() -> Environment:
 
 def _plain(value: Any) -> Any:
     """Control characters made visible in everything the page prints."""
-    return words.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _drawn(data: ReportData) -> Json:

@@ -11,8 +11,9 @@ from ramify.app.viewer import palette
 from ramify.app.viewer.pictures import NARROW, WIDE
 from ramify.app.viewer.report import _environment
 from ramify.app.viewer.rot_picture import condition_name, conditions_picture, strip
-from ramify.app.viewer.words import points, rate, span, visible
+from ramify.app.viewer.words import points, rate, span
 from ramify.core.types import Json
+from ramify.core.visible import visible
 
 #: Characters of one message that are shown; the middle of a longer one is cut.
 _SHOWN = 700

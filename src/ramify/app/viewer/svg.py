@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from ramify.app.viewer.words import visible
+from ramify.core.visible import visible
 
 Number = float | int
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
+from ramify.core.visible import visible
 
 DASH = "–"
 NBSP = "\u00a0"
 MINUS = "−"
-
-#: Characters that turn the writing direction of what follows, and the byte order mark.
-_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 
 
 def decimals(value: float) -> int:
@@ -95,21 +92,6 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.0f}{NBSP}s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}{NBSP}min {rest:02d}{NBSP}s"
-
-
-def visible(text: str) -> str:
-    """The text with control and direction characters made visible, so that none acts on the page."""
-    return "".join(_visible(c) for c in text)
-
-
-def _visible(char: str) -> str:
-    if char in "\n\t":
-        return char
-    if ord(char) < 0x20:
-        return chr(0x2400 + ord(char))
-    if char in _DIRECTION or unicodedata.category(char) in ("Cc", "Cs"):
-        return "\ufffd"
-    return char
 
 
 def one_line(text: str, most: int = 60) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -182,7 +183,7 @@ class Checkpoint:
     def __init__(self, db: Database, path: Path, way: str) -> None:
         self._source = path
         me = f"{path.resolve()} {way} {db.scalar(_MADE)}"
-        name = hashlib.blake2b(me.encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(os.fsencode(me), digest_size=8).hexdigest()
         self._file = None if db.path is None else db.path.with_name(f".{db.path.name}.{name}.import")
         self._store, body = self._opened()
         known = json.loads(body) if body is not None else None

@@ -64,7 +64,8 @@ def _processor(driver: Driver) -> float:
     Raises:
         BadInput: it failed.
     """
-    process = subprocess.Popen(driver.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen(driver.argv, stdin=nowhere, stdout=nowhere, stderr=nowhere)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -23,6 +23,7 @@ from ramify.core.run.record import BEAT, new_record
 from ramify.core.run.running import Run
 from ramify.core.run.workers import Roster, Sign
 from ramify.core.types import Json
+from ramify.core.visible import show_only
 from ramify.learn.compare.cell import UPDATES, Cell, run_cell
 
 #: Deaths of its process after which a cell is given up.
@@ -198,6 +199,7 @@ class _Told:
 def _main(pipe: Connection, work: Callable[..., None]) -> None:
     """A process: train the cells that come through the pipe, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that gives out work
+    show_only()
     told: list[tuple[Cell, _Told]] = []
     lock = threading.Lock()
 

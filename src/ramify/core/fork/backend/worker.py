@@ -34,6 +34,7 @@ from ramify.core.tree.node import Draft, Node, Step, Trajectory, node_id
 from ramify.core.tree.score import DrawRecord, Producer, Score
 from ramify.core.tree.tree import Tree
 from ramify.core.types import Json
+from ramify.core.visible import show_only
 from ramify.core.world.base import World
 from ramify.core.world.open import open_world
 
@@ -289,5 +290,6 @@ def main(threads: int) -> None:
     # What libraries print must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    show_only()
     join()
     serve(threads, sys.stdin, answers)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Literal, final
 
-from ramify.discover.kernel.report.words import count, visible
+from ramify.core.visible import visible
+from ramify.discover.kernel.report.words import count
 
 #: Sources above this many characters are not compared: no kernel that a person reads is as long.
 LONGEST = 200_000

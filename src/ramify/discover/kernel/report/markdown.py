@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ramify.core.visible import visible
 from ramify.discover.kernel.finding import Finding
 from ramify.discover.kernel.report import told as says
 from ramify.discover.kernel.report.diff import change
 from ramify.discover.kernel.report.figures import Figures
 from ramify.discover.kernel.report.folder import Search
 from ramify.discover.kernel.report.tree_picture import FAILED, name_of
-from ramify.discover.kernel.report.words import DASH, flat, one_line, seconds, share, times, visible
+from ramify.discover.kernel.report.words import DASH, flat, one_line, seconds, share, times
 
 #: Longest text in a cell.
 _CELL = 160

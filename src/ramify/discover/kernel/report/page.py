@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ramify.core.types import Json
+from ramify.core.visible import visible
 from ramify.discover.kernel.report import told as says
 from ramify.discover.kernel.report import words
 from ramify.discover.kernel.report.diff import Change, change
@@ -140,7 +141,7 @@ def _environment() -> Environment:
 
 def _plain(value: Any) -> Any:
     """Control characters made visible in everything the page prints."""
-    return words.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _both(draw: Callable[[int], Markup | None]) -> Markup | None:

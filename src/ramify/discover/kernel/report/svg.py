@@ -9,7 +9,7 @@ from typing import final
 
 from markupsafe import Markup, escape
 
-from ramify.discover.kernel.report.words import visible
+from ramify.core.visible import visible
 
 Number = float | int
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
+
+from ramify.core.visible import visible
 
 DASH = "–"
 TIMES = "×"
 
-#: Characters that turn the writing direction of what follows, and the byte order mark.
-_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
@@ -60,21 +59,6 @@ def scientific(value: float | None) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """``3 kernels``, ``1 kernel``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def visible(text: str) -> str:
-    """The text with control and direction characters made visible, so that none acts on the page."""
-    return "".join(_visible(char) for char in text)
-
-
-def _visible(char: str) -> str:
-    if char in "\n\t":
-        return char
-    if ord(char) < 0x20:
-        return chr(0x2400 + ord(char))
-    if char in _DIRECTION or unicodedata.category(char) in ("Cc", "Cs") or char in "\ufffe\uffff":
-        return "\ufffd"
-    return char
 
 
 def one_line(text: str, most: int = 60) -> str:

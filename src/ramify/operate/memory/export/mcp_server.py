@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ramify.core.errors import BadInput, CannotDo, MissingExtra, UserError
 from ramify.core.sandbox import Call, Limits, Sandbox, SandboxResult
+from ramify.core.visible import visible
 from ramify.operate.memory.export.mcp_folder import environment_needs
 from ramify.operate.memory.registry import ToolRegistry, invoke
 
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             anyio.run(serve, server)
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(visible(str(error)), file=sys.stderr)
         return error.exit_code
     return 0
 

@@ -1,12 +1,15 @@
 // Texts of rollouts are hostile: what would act on the page is made visible. Figures as words.
-const DIRECTION = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff";
-const ACTS = new RegExp(`[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\ud800-\\udfff${DIRECTION}]`, "gu");
+const ACTS = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b\\u200e\\u200f" +
+    "\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ud800-\\udfff\\ufeff\\uffa0\\ufff0-\\ufffb\\ufffe\\uffff\\u{e0000}-\\u{e0fff}]",
+  "gu",
+);
 
-// Control and direction characters, and halves of surrogate pairs, as signs; line ends and tabs stay.
+// As ramify.core.visible does: what would act or is not seen as signs; line ends and tabs stay.
 function visible(text) {
   return text.replace(ACTS, (found) => {
     const code = found.codePointAt(0);
-    return code < 0x20 ? String.fromCodePoint(0x2400 + code) : "\ufffd";
+    return code < 0x20 ? String.fromCodePoint(0x2400 + code) : code === 0x7f ? "␡" : "\ufffd";
   });
 }
 
