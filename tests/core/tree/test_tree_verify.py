@@ -78,12 +78,12 @@ def test_an_index_that_lost_a_row_is_found(file):
     with Tree.open(file) as tree:
         small(tree)
     with sqlite3.connect(file) as raw:
-        raw.execute("PRAGMA writable_schema = ON")
-        raw.execute(
-            "UPDATE sqlite_master SET sql = 'CREATE INDEX nodes_parent ON nodes(depth)' "
-            "WHERE name = 'nodes_parent'"
-        )
+        size = raw.execute("PRAGMA page_size").fetchone()[0]
+        (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'nodes_parent'").fetchone()
     raw.close()
+    data = bytearray(file.read_bytes())
+    data[page * size - 1] ^= 1  # the row to which the first entry leads
+    file.write_bytes(data)
     assert any("damaged" in f.what for f in findings(file))
 
 

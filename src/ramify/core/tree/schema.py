@@ -12,15 +12,16 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One stored field: its table, name, SQL column definition and meaning."""
+    """One stored field: its table, name, SQL column definition, meaning, and the version that brought it."""
 
     table: str
     name: str
     sql: str
     doc: str
+    since: int = 1
 
 
-def _fields(table: str, *columns: tuple[str, str, str]) -> tuple[Field, ...]:
+def _fields(table: str, *columns: tuple[str, str, str] | tuple[str, str, str, int]) -> tuple[Field, ...]:
     return tuple(Field(table, *column) for column in columns)
 
 
@@ -86,7 +87,7 @@ FIELDS: tuple[Field, ...] = (
         ("producer", "INTEGER NOT NULL REFERENCES producers(row)", "Row of the producer that said it."),
         ("value", "REAL", "The score; null where it is an array."),
         ("array", "BLOB", "One value per token of the node, float64 little-endian."),
-        ("reason", "TEXT", "Why the producer said so (since version 2)."),
+        ("reason", "TEXT", "Why the producer said so (since version 2).", 2),
     ),
     *_fields(
         "forks",
@@ -136,13 +137,14 @@ def columns(table: str) -> tuple[str, ...]:
     return tuple(field.name for field in FIELDS if field.table == table)
 
 
-def ddl() -> tuple[str, ...]:
-    """Statements that make an empty tree of the current version."""
+def ddl(version: int = VERSION) -> tuple[str, ...]:
+    """Statements that make an empty tree of a version."""
     tables = []
     for table in TABLES:
-        body = ", ".join(f'"{field.name}" {field.sql}' for field in FIELDS if field.table == table)
+        fields = (field for field in FIELDS if field.table == table and field.since <= version)
+        body = ", ".join(f'"{field.name}" {field.sql}' for field in fields)
         tables.append(f"CREATE TABLE {table} ({body}{CONSTRAINTS.get(table, '')})")
-    stamp = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
+    stamp = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {version}")
     return (*tables, *INDEXES, *stamp)
 
 

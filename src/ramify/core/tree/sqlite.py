@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import quote
 
 from ramify.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeDamaged, TreeError, TreeVersion
+from ramify.core.foreign_sqlite import bounded, check_place, harden, was_interrupted
 from ramify.core.tree.address import is_address
 from ramify.core.tree.database import BUSY_SECONDS, Mode, Row, T
-from ramify.core.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl, insert_sql
+from ramify.core.tree.fresh import make, sweep
+from ramify.core.tree.guard import check
+from ramify.core.tree.schema import MIGRATIONS, VERSION, ddl, insert_sql
 
 #: SQLite takes at least this many parameters in one statement, in every build.
 CHUNK: Final = 500
 
+#: How long SQLite itself waits for another writer, seconds: Ctrl-C is heard between two such waits.
+_SLICE: Final = 0.5
 _MAGIC: Final = b"SQLite format 3\x00"
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -88,6 +93,9 @@ def translated(path: Path | None) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if was_interrupted(error):
+            # What the signal's handler raised is lost inside SQLite; it is Ctrl-C's.
+            raise KeyboardInterrupt from error
         raise translate(error, path) from error
     except UnicodeDecodeError as error:
         # SQLite's own words, such as a column's name in a damaged schema.
@@ -111,23 +119,44 @@ class SQLiteDatabase:
     snapshot. As no cursor stays open, no writer is ever held up, and the journal can always be folded in.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None, mode: Mode) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | None, mode: Mode, wait: float = BUSY_SECONDS
+    ) -> None:
         self.path = path
         self.mode = mode
         self.place = str(path) if path else None
         self.where = self.place or "in memory"
         self._connection = connection
         self._lock = threading.RLock()
+        self._wait = wait
+        #: Device and inode, which tell a file from another that took its name.
+        self._file = _identity(path) if path else None
+        self._checked = self._schema()
+
+    def _schema(self) -> int:
+        """A number that changes whenever the definitions of the tables do."""
+        return int(self._connection.execute("PRAGMA schema_version").fetchone()[0])
+
+    def _run(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """A statement's cursor; one that meets another writer is tried again, and Ctrl-C heard in between."""
+        until = time.monotonic() + self._wait
+        while True:
+            try:
+                return self._connection.execute(sql, parameters)
+            except sqlite3.OperationalError as error:
+                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
+                if not busy or self._connection.in_transaction or time.monotonic() >= until:
+                    raise
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """All rows of a query."""
         with self._lock, translated(self.path):
-            return self._connection.execute(sql, parameters).fetchall()
+            return self._run(sql, parameters).fetchall()
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
         """The first row of a query, or None."""
         with self._lock, translated(self.path):
-            row: Row | None = self._connection.execute(sql, parameters).fetchone()
+            row: Row | None = self._run(sql, parameters).fetchone()
             return row
 
     def scalar(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
@@ -176,7 +205,8 @@ class SQLiteDatabase:
         """All or nothing, durable once it ends, and no other writer meanwhile.
 
         Raises:
-            TreeError: the tree is open for reading only.
+            TreeError: the tree is open for reading only, or its file was deleted or replaced.
+            NotATree: another program has changed its tables meanwhile.
             TreeBusy: another process kept the write lock too long.
             DiskFull: the storage refused; nothing was written.
         """
@@ -187,9 +217,13 @@ class SQLiteDatabase:
                 hint="open it with mode 'a' to write",
             )
         with self._lock, translated(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._run("BEGIN IMMEDIATE")
             try:
+                if self.path is not None and self._schema() != self._checked:
+                    self._check_again(self.path)
                 yield
+                if self.path is not None:
+                    self._same(self.path)
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
@@ -197,13 +231,35 @@ class SQLiteDatabase:
                         self._connection.execute("ROLLBACK")
                 raise
 
+    def _same(self, path: Path) -> None:
+        """Raise TreeError unless the path still leads to the file that was opened."""
+        if _identity(path) != self._file:
+            raise TreeError(
+                "the tree's file was deleted or replaced while it was open; nothing was written now, for it "
+                "would have gone to a file without a name",
+                where=str(path),
+                hint="open it again; while the old one is open, what it holds can still be read",
+            )
+
+    def _check_again(self, path: Path) -> None:
+        version = check(self._connection, str(path))
+        if version != VERSION:
+            raise TreeVersion(
+                f"another program has brought the tree to schema version {version}",
+                where=str(path),
+                hint="open it again",
+            )
+        self._checked = self._schema()
+
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SQLiteDatabase]:
         """The database as it is now, whatever is written meanwhile; in memory, the database itself."""
         if self.path is None:
             yield self
             return
+        self._same(self.path)
         with translated(self.path), contextlib.closing(_open_existing(self.path, "r", 0)) as connection:
+            self._same(self.path)
             connection.execute("BEGIN")
             connection.execute("SELECT max(row) FROM nodes").fetchone()
             yield SQLiteDatabase(connection, self.path, "r")
@@ -216,7 +272,8 @@ class SQLiteDatabase:
         """Bytes on disk, journal included; in memory, those of the pages."""
         if self.path is None:
             return int(self.scalar("PRAGMA page_count") * self.scalar("PRAGMA page_size"))
-        parts = (self.path, Path(f"{self.path}-wal"))
+        file = self.path.resolve()
+        parts = (file, Path(f"{file}-wal"))
         return sum(part.stat().st_size for part in parts if part.exists())
 
     def damage(self) -> Iterator[tuple[str, str]]:
@@ -238,19 +295,38 @@ def is_database(path: Path) -> bool:
     """Whether this is an SQLite database, as a tree file is, or the address of a tree."""
     if is_address(path):
         return True
+    if not stat.S_ISREG(path.stat().st_mode):
+        # What is read from a pipe would be lost to whoever reads it next.
+        return False
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def _connect(target: str, *, wait: float = BUSY_SECONDS) -> sqlite3.Connection:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another of its name; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _connect(target: str, where: str, *, wait: float = BUSY_SECONDS) -> sqlite3.Connection:
     connection = sqlite3.connect(
         target, timeout=wait, isolation_level=None, check_same_thread=False, uri=True, cached_statements=256
     )
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -65536")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    try:
+        harden(connection)
+        # The first statement that needs to know the tables reads the list of all of them.
+        with bounded(connection, where):
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA cache_size = -65536")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -267,59 +343,28 @@ def _build(connection: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> bool:
-    """Make an empty tree; False where another process was first. The file appears whole or not at all."""
-    folder = path.absolute().parent
-    fresh = folder / f".{path.name}.{uuid.uuid4().hex}.new"
-    try:
-        with contextlib.closing(_connect(_uri(fresh, "rwc"))) as connection:
+    """Make an empty tree; False where another process was first."""
+
+    def build(fresh: Path) -> None:
+        with contextlib.closing(_connect(_uri(fresh, "rw"), str(path))) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             _build(connection)
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links
-            fresh.replace(path)
-        _sync(folder)
-    finally:
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{fresh}{suffix}").unlink(missing_ok=True)
-    return True
 
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> int:
-    """The file's schema version, once it is known to be ours."""
-    mark = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if mark != APPLICATION_ID:
-        raise NotATree(
-            "this is a database, but not a Ramify tree",
+        return make(path, build)
+    except OSError as error:
+        raise TreeError(
+            f"no tree can be made there: {error.strerror}",
             where=str(path),
-            hint="check the path; `ramify tree import` reads other formats",
-        )
-    if not 1 <= version <= VERSION:
-        raise TreeVersion(
-            f"the tree has schema version {version}; this build reads 1 to {VERSION}",
-            where=str(path),
-            hint="read it with the newer version that wrote it",
-        )
-    connection.execute("SELECT max(row) FROM nodes").fetchone()
-    return version
+            hint="check that the folder exists and may be written",
+        ) from error
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have migrated while this one waited.
-        version = _check(connection, path)
+        version = check(connection, str(path))
         for step in range(version, VERSION):
             for statement in MIGRATIONS[step]:
                 connection.execute(statement)
@@ -333,13 +378,14 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 def _open_existing(path: Path, mode: Mode, wait: float) -> sqlite3.Connection:
     target = _uri(path, "ro" if mode == "r" else "rw")
-    sealed = not os.access(path.absolute().parent, os.W_OK) and not Path(f"{path}-wal").exists()
+    real = path.resolve()
+    sealed = not os.access(real.parent, os.W_OK) and not Path(f"{real}-wal").exists()
     if mode == "r" and sealed:
         # A journal cannot be made on a read-only medium, and nobody can be writing there.
         target += "&immutable=1"
-    connection = _connect(target, wait=wait)
+    connection = _connect(target, str(path), wait=wait)
     try:
-        version = _check(connection, path)
+        version = check(connection, str(path))
         if version < VERSION and mode == "r":
             raise TreeVersion(
                 f"the tree has schema version {version} and must be brought to {VERSION} first",
@@ -348,6 +394,10 @@ def _open_existing(path: Path, mode: Mode, wait: float) -> sqlite3.Connection:
             )
         if version < VERSION:
             _migrate(connection, path)
+        if mode != "r":
+            # A copy may be in another mode, and its journal would be one that is refused.
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * min(wait, _SLICE))}")
     except BaseException:
         connection.close()
         raise
@@ -371,16 +421,21 @@ def open_file(path: str | os.PathLike[str], mode: Mode = "a", wait: float = BUSY
         made = mode != "r" and not file.exists() and _create(file)
         if mode == "x" and not made:
             raise TreeError("the file exists already", where=str(file), hint="choose another name")
-        if not file.is_file():
-            found = "a folder" if file.is_dir() else "no such file"
-            raise NotATree(f"this is not a tree file: {found}", where=str(file), hint="check the path")
+        if not file.exists():
+            raise NotATree("this is not a tree file: no such file", where=str(file), hint="check the path")
+        if mode != "r":
+            sweep(file)
+        check_place(file, write=mode != "r")
         if file.stat().st_size == 0:
             raise NotATree("the file is empty", where=str(file), hint="delete it, or restore a copy")
-        return SQLiteDatabase(_open_existing(file, mode, wait), file, mode)
+        meant = _identity(file)
+        db = SQLiteDatabase(_open_existing(file, mode, wait), file, mode, wait)
+        db._file = meant  # of before: a file that took its place since is another
+        return db
 
 
 def open_memory() -> SQLiteDatabase:
     """A database that lives and dies with this process."""
-    connection = _connect(":memory:")
+    connection = _connect(":memory:", "in memory")
     _build(connection)
     return SQLiteDatabase(connection, None, "a")
