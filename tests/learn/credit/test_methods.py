@@ -65,6 +65,21 @@ def test_shared_tokens_get_the_mean_of_their_walks(node, walk):
         shared_mean(walks[:1], [[1.0, 2.0]])
 
 
+def test_advantages_lie_where_the_tokens_do(node, walk):
+    """Verdicts and what holds no tokens have none; a shared event may be kept in part."""
+    shared = node("t", "task", [1]), node("n", "observation", None), node("a", tokens=[3, 4], parent="t")
+    walks = [
+        walk(*shared, node("v", "verdict", [9]), keeps=[None, None, 1]),
+        walk(*shared, node("b", tokens=[6, 7], parent="a")),
+        walk(node("u", "task", None)),
+    ]
+    assert [walk_length(one) for one in walks] == [2, 5, 0]
+    first, second, third = shared_mean(walks, [[1.0, 2.0], [3.0, 4.0, 5.0, 6.0, 7.0], []])
+    assert first.tolist() == [2.0, 3.0]
+    assert second.tolist() == [2.0, 3.0, 5.0, 6.0, 7.0]
+    assert third.tolist() == []
+
+
 def test_alone_nothing_is_shared(node, walk):
     walks = [walk(node("t", "task", [1]), node("a", tokens=[3, 4], parent="t"))]
     np.testing.assert_array_equal(shared_mean(walks, [[0.1, 0.2, np.nan]])[0], [0.1, 0.2, np.nan])

@@ -54,11 +54,24 @@ def test_ungraded_walks_take_no_part() -> None:
     assert np.isnan(round_advantages([np.nan, np.nan], [1, 1])).all()
 
 
+def test_a_deviation_of_the_floor_counts_and_below_it_does_not() -> None:
+    assert round_advantages([0.0, 1.0], [1, 1], floor=0.5)[:, 0].tolist() == [-1, 1]
+    assert round_advantages([0.0, 1.0], [1, 1], floor=0.75)[:, 0].tolist() == [0, 0]
+
+
+def test_what_nobody_graded_is_none_too_and_a_discount_of_nothing_leaves_the_first_turn() -> None:
+    given_ = round_advantages([0.0, None, 1.0], [2, 2, 2], discount=0.0)
+    assert given_[[0, 2]].tolist() == [[-1, 0], [1, 0]]
+    assert np.isnan(given_[1]).all()
+    assert round_advantages([], []).shape == (0, 0)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     for rewards, turns, options in (
         ([1.0], [1, 1], {}),
         ([1.0], [0], {}),
         ([1.0], [1], {"discount": 1.5}),
+        ([1.0], [1], {"discount": -0.5}),
         ([1.0], [1], {"floor": 0.0}),
     ):
         with pytest.raises(BadInput):
@@ -88,3 +101,45 @@ def test_tokens_get_the_advantage_of_their_turn() -> None:
         assert three.tolist() == pytest.approx([first[2]] * 5 + [-0.5] * 4)
         assert np.isnan(none).all()
         assert len(none) == 5
+
+
+def test_a_later_turn_counts_in_full_unless_told_otherwise() -> None:
+    with Tree.memory() as tree:
+        one, two = reward_credit([walk(tree, 2, 0.0, 0), walk(tree, 2, 1.0, 1)], [0.0, 1.0])
+        assert (set(one), set(two)) == ({-1.0}, {1.0})
+        none, _ = reward_credit([walk(tree, 2, 0.0, 0), walk(tree, 2, 1.0, 1)], [0.0, 1.0], floor=0.75)
+        assert set(none) == {0.0}
+
+
+def test_a_turn_begins_where_somebody_else_speaks_behind_an_action(node, walk) -> None:
+    """Two events between actions are one pause; what holds no tokens and the verdict get no advantage."""
+    worth = {"extra": {"reward": 1.0}}
+    said, seen = (lambda name: node(name, tokens=[1, 2])), (lambda name: node(name, "observation", [3]))
+    first = walk(
+        node("t", "task", [4]), seen("e"), said("a"), node("n", "observation", None), seen("b"), seen("c"),
+        said("d"), node("v", "verdict", [9], **worth),
+    )  # fmt: skip
+    other = walk(node("t", "task", [4]), said("x"), node("w", "verdict", None, extra={"reward": 0.0}))
+    empty = walk(node("u", "task", None), node("z", "verdict", None, extra={"reward": 0.5}))
+    found = reward_credit([first, other, empty], [1.0, 0.0, 1.0], discount=0.5)
+    high = 1.5**0.5
+    assert found[0].tolist() == pytest.approx([high] * 4 + [0.0] * 4), "alone in its second turn"
+    assert found[1].tolist() == pytest.approx([-high] * 3)
+    assert found[2].tolist() == []
+
+
+def test_only_a_graded_verdict_tells_a_reward(node, walk) -> None:
+    def ended(name, kind, reward):
+        return walk(node("t", "task", [4]), node(name, kind, [1] if kind == "action" else None, extra=reward))
+
+    told = [
+        ("a", "verdict", {"reward": 1.0}),
+        ("b", "verdict", {"reward": 0.0}),
+        ("c", "verdict", {"reward": 9.0}),
+        ("d", "verdict", {"reward": None}),
+        ("e", "verdict", {}),
+        ("f", "action", {"reward": 9.0}),
+    ]
+    found = reward_credit([ended(*one) for one in told], [1.0, 0.0, None, 1.0, 1.0, 1.0])
+    assert [set(one) for one in found[:2]] == [{1.0}, {-1.0}]
+    assert all(np.isnan(one).all() for one in found[2:])

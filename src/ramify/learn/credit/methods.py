@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramify.core.errors import BadInput
-from ramify.core.tree.node import Trajectory
+from ramify.core.tree.node import Node, Trajectory
 
 if TYPE_CHECKING:
     from ramify.learn.credit.implicit.pair import ImplicitPair
@@ -102,7 +102,12 @@ def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
 
 def walk_length(walk: Trajectory) -> int:
     """Tokens of a walk, verdicts left out: the length of its advantages."""
-    return sum(len(s.tokens) for s in walk if s.node.kind != "verdict" and s.tokens is not None)
+    return sum(size for _, size in spoken(walk))
+
+
+def spoken(walk: Trajectory) -> list[tuple[Node, int]]:
+    """The events of a walk that hold tokens, and how many of them it keeps; verdicts left out."""
+    return [(s.node, len(s.tokens)) for s in walk if s.node.kind != "verdict" and s.tokens is not None]
 
 
 def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) -> list[Floats]:
@@ -116,26 +121,19 @@ def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) ->
     """
     sums: dict[str, Floats] = {}
     counts: dict[str, Floats] = {}
-    parts: list[list[tuple[str, int]]] = []
+    parts: list[list[tuple[Node, int]]] = []
     for walk, given in zip(walks, advantages, strict=True):
         values = np.asarray(given, dtype=np.float64).ravel()
         if len(values) != walk_length(walk):
             raise BadInput(f"{len(values)} advantages for a walk of {walk_length(walk)} tokens")
-        mine = []
-        start = 0
-        for step in walk:
-            if step.node.kind == "verdict" or step.tokens is None:
-                continue
-            name, size = step.node.id, len(step.tokens)
-            part = values[start : start + size]
-            start += size
-            known = np.isfinite(part)
-            if name not in sums:
-                sums[name], counts[name] = np.zeros(step.node.length), np.zeros(step.node.length)
-            sums[name][:size] += np.where(known, part, 0.0)
-            counts[name][:size] += known
-            mine.append((name, size))
+        mine = spoken(walk)
         parts.append(mine)
+        ends = np.cumsum([size for _, size in mine])
+        for (node, size), part in zip(mine, np.split(values, ends), strict=False):
+            known = np.isfinite(part)
+            total = sums.setdefault(node.id, np.zeros(node.length))
+            total[:size] += np.where(known, part, 0.0)
+            counts.setdefault(node.id, np.zeros(node.length))[:size] += known
     with np.errstate(invalid="ignore"):
         means = {name: sums[name] / counts[name] for name in sums}
-    return [np.concatenate([means[n][:size] for n, size in mine] or [np.zeros(0)]) for mine in parts]
+    return [np.concatenate([np.zeros(0), *(means[n.id][:size] for n, size in mine)]) for mine in parts]

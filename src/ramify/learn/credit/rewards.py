@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramify.core.errors import BadInput
 from ramify.core.tree.node import Trajectory
-from ramify.learn.credit.methods import walk_length
+from ramify.learn.credit.methods import spoken
 
 Floats = NDArray[np.float64]
 #: A group whose rewards deviate less than this has nothing to teach.
@@ -35,7 +35,7 @@ def round_advantages(
     Source: arXiv:2512.04388 (a second round discounted by 0.2, normalised for itself); the floor is ours.
     """
     earned = np.asarray(rewards, dtype=np.float64).ravel()
-    count = np.asarray(turns, dtype=np.int64).ravel()
+    count = np.asarray(turns).ravel()
     if earned.shape != count.shape or (count < 1).any():
         raise BadInput("every walk needs one reward and at least one turn", where="credit")
     if not 0 <= discount <= 1 or not floor > 0:
@@ -44,7 +44,7 @@ def round_advantages(
     for turn in range(given.shape[1]):
         rows = np.flatnonzero((count > turn) & np.isfinite(earned))
         if not len(rows):
-            continue
+            break
         centred = earned[rows] - earned[rows].mean()
         spread = centred.std()
         given[rows, turn] = 0.0 if spread < floor else discount**turn * centred / spread
@@ -74,21 +74,17 @@ def reward_credit(
 
 def _reward(walk: Trajectory) -> float:
     given = walk.leaf.extra.get("reward") if walk.leaf.kind == "verdict" else None
-    return np.nan if given is None else float(given)
+    return float(np.nan if given is None else given)
 
 
 def _turns(walk: Trajectory) -> NDArray[np.int64]:
     """The turn (from 0) that each token of a walk belongs to; what comes before the first is the first's."""
-    found = np.zeros(walk_length(walk), dtype=np.int64)
-    place, turn, acted = 0, 0, False
-    for step in walk:
-        if step.node.kind == "verdict" or step.tokens is None:
-            continue
-        if step.node.kind == "action":
+    found: list[int] = []
+    turn, acted = 0, False
+    for node, size in spoken(walk):
+        if node.kind == "action":
             acted = True
         elif acted:
             turn, acted = turn + 1, False
-        size = len(step.tokens)
-        found[place : place + size] = turn
-        place += size
-    return found
+        found += [turn] * size
+    return np.array(found, dtype=np.int64)
