@@ -66,6 +66,8 @@ def config(file: str, tests: list[str]) -> str:
     pytest = re.search(r"^\[tool\.pytest\.ini_options\]\n.*?(?=^\[)", own, re.DOTALL | re.MULTILINE)
     assert pytest is not None
     quick = ["-p", "no:xdist", "-p", "no:cov", "--hypothesis-profile=no-shrink", "-x"]
+    quick += [f"--deselect=tests/{test[1:]}" for test in tests if test.startswith("-")]
+    chosen = [f"tests/{test}" for test in tests if not test.startswith("-")]
     return pytest[0] + "\n".join(
         [
             "[tool.mutmut]",
@@ -73,7 +75,7 @@ def config(file: str, tests: list[str]) -> str:
             f"only_mutate = [{json.dumps(f'src/ramify/{file}')}]",
             f"do_not_mutate_patterns = {json.dumps(TEXTS)}",
             f"pytest_add_cli_args = {json.dumps(quick)}",
-            f"pytest_add_cli_args_test_selection = {json.dumps([f'tests/{test}' for test in tests])}",
+            f"pytest_add_cli_args_test_selection = {json.dumps(chosen)}",
             "use_git_change_detection = false",
             "track_dependencies = false",
             "",
@@ -83,7 +85,8 @@ def config(file: str, tests: list[str]) -> str:
 
 def digest(file: str, tests: list[str]) -> str:
     """What a verdict rests on, in short: the file, its tests and the settings."""
-    read = [ROOT / "src/ramify" / file, Path(__file__), *(ROOT / "tests" / test for test in tests)]
+    named = {test.lstrip("-").partition("::")[0] for test in tests}
+    read = [ROOT / "src/ramify" / file, Path(__file__), *(ROOT / "tests" / name for name in sorted(named))]
     parts = [config(file, tests).encode(), *(path.read_bytes() for path in read)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 

@@ -47,7 +47,9 @@ def test_the_list_names_lines_that_stand_there_and_reasons():
     for file, tests in files.items():
         assert (package / file).is_file(), file
         assert tests
-        assert all((mutate.ROOT / "tests" / test).exists() for test in tests), tests
+        for test in tests:
+            name, _, function = test.lstrip("-").partition("::")
+            assert f"def {function}" in (mutate.ROOT / "tests" / name).read_text(), test
     for row in mutate.listed():
         assert row["file"] in files, row
         assert row["reason"].strip(), row
@@ -126,6 +128,7 @@ def test_a_run_tells_what_no_test_notices(tmp_path, monkeypatch):
     (tmp_path / "src/ramify/half.py").write_text(f"def half(x):\n    return x / 2\n\n\n{two}")
     test = "from ramify.half import Two, half\n\n\ndef test_half():\n    assert half(0) == 0\n"
     test += "    assert Two().size\n"
+    slow = "\n\ndef test_slow():\n    assert half(2) == 1\n"
     (tmp_path / "tests/test_half.py").write_text(test)
     profile = "from hypothesis import settings\n\nsettings.register_profile('no-shrink')\n"
     (tmp_path / "tests/conftest.py").write_text(profile)
@@ -133,6 +136,8 @@ def test_a_run_tells_what_no_test_notices(tmp_path, monkeypatch):
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     (tmp_path / "work").mkdir()
     found = mutate.run("half.py", ["test_half.py"], tmp_path / "work")
+    (tmp_path / "tests/test_half.py").write_text(test + slow)
+    assert mutate.run("half.py", ["test_half.py", "-test_half.py::test_slow"], tmp_path / "work") == found
     assert found.mutants == 3
     assert {(one.function, one.becomes) for one in found.survivors} == {
         ("half", "return x * 2"),

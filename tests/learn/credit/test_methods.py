@@ -7,6 +7,7 @@ from ramify.core.policy.base import Sampling
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.open import open_world
+from ramify.learn.credit.graph.on_tree import graph_advantages
 from ramify.learn.credit.methods import METHODS, credit_method, group_credit, shared_mean, walk_length
 
 
@@ -39,6 +40,20 @@ def test_group_credit_is_the_group_advantage_on_every_token():
     assert set(given[0]) == {0.5}
     assert set(given[1]) == {-0.5}
     assert np.isnan(given[2]).all()
+    # Over the deviation of 1 and 0, which is a half.
+    same = [np.nan_to_num(np.unique(one)).tolist() for one in group_credit(walks, [1.0, 0.0, None])]
+    assert same == [[1.0], [-1.0], [0.0]]
+
+
+@pytest.mark.parametrize("name", ["gigpo", "hgpo", "graphgpo", "g2po"])
+def test_a_name_of_graph_credit_is_its_method(forked, name):
+    outcomes = [1.0, 0, 0, 1, 0, 0]
+    for mine, theirs in zip(
+        credit_method(name)(forked, outcomes), graph_advantages(forked, outcomes, method=name), strict=True
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+    other = graph_advantages(forked, outcomes, method="gigpo" if name != "gigpo" else "g2po")
+    assert any((a != b).any() for a, b in zip(credit_method(name)(forked, outcomes), other, strict=True))
 
 
 def test_unknown_names_and_options_are_refused(forked):
@@ -46,6 +61,9 @@ def test_unknown_names_and_options_are_refused(forked):
         credit_method("ppo")
     with pytest.raises(BadInput, match="no option 'gamma'"):
         credit_method("grpo", gamma=1)
+    for taken in ("walks", "outcomes"):
+        with pytest.raises(BadInput, match=f"no option '{taken}'"):
+            credit_method("grpo", **{taken: []})
     with pytest.raises(BadInput, match="no option 'method'"):
         credit_method("g2po", method="grpo")
     with pytest.raises(BadInput, match="median"):
@@ -82,7 +100,8 @@ def test_advantages_lie_where_the_tokens_do(node, walk):
 
 def test_alone_nothing_is_shared(node, walk):
     walks = [walk(node("t", "task", [1]), node("a", tokens=[3, 4], parent="t"))]
-    np.testing.assert_array_equal(shared_mean(walks, [[0.1, 0.2, np.nan]])[0], [0.1, 0.2, np.nan])
+    for unknown in (np.nan, None):
+        np.testing.assert_array_equal(shared_mean(walks, [[0.1, 0.2, unknown]])[0], [0.1, 0.2, np.nan])
 
 
 def test_implicit_credit_adds_the_log_ratio_to_the_group_part(node, walk):

@@ -9,7 +9,7 @@ from ramify.core.policy.base import Sampling
 from ramify.core.policy.scripted import ScriptedPolicy
 from ramify.core.tree.tree import Tree
 from ramify.core.world.open import open_world
-from ramify.learn.credit.segments import segment_credit, tree_advantages
+from ramify.learn.credit.segments import segment_credit, tree_advantages, walk_stretches, walk_tree
 from ramify.learn.credit.siblings import leaf_mean_values
 
 
@@ -38,6 +38,15 @@ def test_ungraded_leaves_give_no_credit():
     credit = segment_credit([-1, 0, 0], [1.0, 1.0, np.nan])
     assert credit[1] == 0.0
     assert np.isnan(credit[2])
+
+
+def test_any_node_may_be_the_first_and_the_last():
+    # 1 - 0 - (2 | 3): the fork is node 0. Then 0 - (1 | 3 - 2), where nobody knows what 2 is worth.
+    assert segment_credit([1, -1, 0, 0], [0.5, 0.25, 1.0, 0.0])[[0, 2, 3]].tolist() == [0.25, 0.5, -0.5]
+    credit = segment_credit([-1, 0, 3, 0], [0.5, 1.0, None, 0.0])
+    assert credit[[1, 3]].tolist() == [0.5, -0.5]
+    assert np.isnan(credit[[0, 2]]).all()
+    assert segment_credit([], []).tolist() == []
 
 
 def test_renaming_nodes_changes_nothing():
@@ -120,6 +129,22 @@ def test_a_branch_without_an_outcome_is_no_branch(node, walk):
     assert second[:2].tolist() == [0, 1.0]
     assert np.isnan(second[2])
     assert third.tolist() == [0, -1.0]
+
+
+def test_walks_as_arrays(node, walk):
+    task, said = node("t", "task", [1]), node("a", tokens=[3, 4], parent="t")
+    behind, other = node("b", tokens=[5], parent="a"), node("c", tokens=[6, 7], parent="t")
+    walks = [walk(task, said, behind), walk(task, other)]
+    index, parents, graded = walk_tree(walks, [1, 0])
+    assert index == {"t": 0, "a": 1, "b": 2, "c": 3}
+    np.testing.assert_array_equal(parents, np.array([-1, 0, 1, 0]), strict=True)
+    np.testing.assert_array_equal(graded, [np.nan, np.nan, 1.0, 0.0])
+    np.testing.assert_array_equal(walk_tree(walks, [1, None])[2], [np.nan, np.nan, 1.0, np.nan])
+    index, parents, graded = walk_tree([], [])
+    assert (index, parents.dtype, graded.dtype) == ({}, np.int64, np.float64)
+    cut, earned = walk_stretches(walks, [1, None])
+    assert cut.parents.tolist() == [-1, 0, 1, 0]
+    np.testing.assert_array_equal(earned, np.array([np.nan, np.nan, 1.0, np.nan]), strict=True)
 
 
 def test_walks_of_two_tasks_are_refused(node, walk):

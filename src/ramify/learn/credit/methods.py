@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ramify.learn.credit.implicit.pair import ImplicitPair
 
 Floats = NDArray[np.float64]
+Normalise = Literal["std", "mean"]
 
 _GRAPH = ("ramify.learn.credit.graph.on_tree", "graph_advantages")
 #: Name -> module and function. Modules are imported when a method is first asked for.
@@ -63,7 +64,9 @@ def credit_method(name: str, **options: Any) -> Credit:
     return partial(found, **fixed, **options)
 
 
-def group_credit(walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: str = "std") -> list[Floats]:
+def group_credit(
+    walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: Normalise = "std"
+) -> list[Floats]:
     """Every token of a walk gets the walk's outcome minus the group's mean: the credit of GRPO.
 
     Args:
@@ -79,7 +82,7 @@ def group_credit(walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise:
     earned = np.asarray(outcomes, dtype=np.float64).ravel()
     if len(earned) != len(walks):
         raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
-    given = group_advantages(earned, np.zeros(len(earned)), "std" if normalise == "std" else "mean")
+    given = group_advantages(earned, np.zeros(len(earned)), normalise)
     return [np.full(walk_length(walk), value) for walk, value in zip(walks, given, strict=True)]
 
 
@@ -95,7 +98,7 @@ def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
     def credit(walks: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
         scored = walk_scores(walks, model_pairs(walks, pair), pair.producer, pair.beta)
         values: dict[str, ArrayLike] = {score.node: score.value for score in scored}
-        return implicit_advantages(walks, outcomes, beta=pair.beta, scores=values, **options)
+        return implicit_advantages(walks, outcomes, scores=values, **options)
 
     return credit
 

@@ -31,7 +31,7 @@ def segment_credit(parents: ArrayLike, values: ArrayLike) -> Floats:
     known = np.asarray(values, dtype=np.float64).ravel()
     heard = above[(above >= 0) & np.isfinite(known)]
     branches = np.bincount(heard, minlength=len(above)) > 1
-    base = np.full(len(above), -1, dtype=np.int64)
+    base = above.copy()
     credit = np.full(len(above), np.nan)
     for level in levels(above):
         inner = level[above[level] >= 0]

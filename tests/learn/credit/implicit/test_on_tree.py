@@ -39,6 +39,7 @@ from ramify.learn.credit.implicit.report import (
     warnings_of,
 )
 from ramify.learn.credit.implicit.score import scored_tree
+from ramify.learn.credit.methods import fixed_pair
 from ramify.learn.train.batch import trajectories_to_batch
 
 
@@ -217,6 +218,12 @@ def test_credit_from_a_fixed_pair(grown, policy, reference):
     mine = implicit_advantages(walks, np.zeros(12), scores=given)
     recorded_ = implicit_advantages(walks, np.zeros(12))
     for a, b in zip(mine, recorded_, strict=True):
+        assert np.allclose(a, b, atol=1e-5, equal_nan=True)
+    # The same as a method of credit, which another policy may be trained by.
+    outcomes = np.arange(12) % 2.0
+    credit = fixed_pair(ImplicitPair(policy, reference, beta=0.5), coefficient=3.0)(walks, outcomes)
+    wanted = implicit_advantages(walks, outcomes, beta=0.5, coefficient=3.0)
+    for a, b in zip(credit, wanted, strict=True):
         assert np.allclose(a, b, atol=1e-5, equal_nan=True)
     with pytest.raises(BadInput, match="no implicit score"):
         implicit_advantages(walks, np.zeros(12), scores={})
