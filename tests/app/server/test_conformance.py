@@ -33,7 +33,12 @@ PLAIN = {"model", "prompt", "messages", "input", "seed", "temperature", "stream"
 @pytest.fixture(scope="module")
 def schema():
     models = {"local": chat_policy(), "echo": ScriptedChat(lambda messages: "yes")}
-    app = create_app(models, ServerSettings(max_tokens=4, default_tokens=4, max_choices=3, width=4))
+    app = create_app(
+        models,
+        ServerSettings(
+            max_tokens=4, max_choices=3, default_tokens=4, width=4, hosts=frozenset({"testserver"})
+        ),
+    )
     return from_asgi("/openapi.json", app)
 
 

@@ -86,12 +86,14 @@ def test_a_reader_that_does_not_read_stalls_nobody_and_holds_no_more_than_his_li
 
         scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
                  "path": "/v1/completions", "raw_path": b"/v1/completions", "root_path": "", "scheme": "http",
-                 "query_string": b"", "headers": [(b"content-type", b"application/json")],
-                 "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}  # fmt: skip
+                 "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+                 "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")]}  # fmt: skip
         slow = asyncio.ensure_future(app(scope, receive, send))
         while len(sent) < 3:
             await asyncio.sleep(0.001)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://s") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client:
             answer = await client.post("/v1/completions", json={**head, "stream": False, "max_tokens": 64})
         assert answer.json()["usage"]["completion_tokens"] == 64
         while live.running:

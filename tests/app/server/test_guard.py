@@ -5,8 +5,12 @@ import json
 
 import pytest
 
+from ramify.app.server.gate import Gate
 from ramify.app.server.guard import LEFT, Guard
 from ramify.app.server.settings import ServerSettings
+
+#: What every request here carries.
+HERE = ((b"host", b"localhost"), (b"content-type", b"application/json"))
 
 
 class Seen(list):
@@ -42,9 +46,9 @@ def ask(
             await asyncio.Event().wait()
         sent.append(event)
 
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers]
+    raw = [*HERE, *((name.lower().encode(), value.encode()) for name, value in headers)]
     scope = {"type": "http", "method": method, "path": path, "headers": raw}
-    guard = Guard(app, settings=settings or ServerSettings(), counting=seen)
+    guard = Guard(app, settings=settings or ServerSettings(), gate=Gate(), counting=seen)
     asyncio.run(guard(scope, receive, send))
     start = next((event for event in sent if event["type"] == "http.response.start"), None)
     told = {} if start is None else {k.decode(): v.decode() for k, v in start["headers"]}
@@ -174,14 +178,14 @@ def test_a_client_who_leaves_before_his_body_is_whole_never_reaches_the_applicat
     async def send(event):
         reached.append("client")
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
-    asyncio.run(Guard(Noting(), settings=ServerSettings())(scope, receive, send))
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": HERE}
+    asyncio.run(Guard(Noting(), settings=ServerSettings(), gate=Gate())(scope, receive, send))
     assert reached == []
 
 
 def test_shares_are_given_back_when_a_request_ends():
     settings = quick(per_key_requests=1)
-    guard = Guard(Sleeper(), settings=settings)
+    guard = Guard(Sleeper(), settings=settings, gate=Gate())
 
     async def one():
         sent, read = [], []
@@ -195,7 +199,7 @@ def test_shares_are_given_back_when_a_request_ends():
         async def send(event):
             sent.append(event.get("status"))
 
-        await guard({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send)
+        await guard({"type": "http", "method": "POST", "path": "/", "headers": HERE}, receive, send)
         return sent[0]
 
     async def several():
@@ -215,11 +219,16 @@ def test_an_error_of_the_application_goes_on_to_its_own_handlers():
         ask(broken)
 
 
-def test_what_is_no_http_passes():
+def test_a_servers_own_life_passes_and_a_websocket_does_not():
     seen = []
 
     async def app(scope, receive, send):
         seen.append(scope["type"])
 
-    asyncio.run(Guard(app, settings=ServerSettings())({"type": "lifespan"}, None, None))
-    assert seen == ["lifespan"]
+    async def send(event):
+        seen.append(event["type"])
+
+    guard = Guard(app, settings=ServerSettings(), gate=Gate())
+    asyncio.run(guard({"type": "lifespan"}, None, None))
+    asyncio.run(guard({"type": "websocket", "headers": HERE}, None, send))
+    assert seen == ["lifespan", "websocket.close"]

@@ -308,7 +308,8 @@ def test_responses_are_the_chat_answers(client):
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_is_refused_by_name(address, path, body, param, says):
-    answer = httpx.post(f"{address}/{path}", content=json.dumps({"model": "m", **body}))
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{address}/{path}", content=json.dumps({"model": "m", **body}), headers=headers)
     error = answer.json()["error"]
     assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert says in error["message"]

@@ -16,13 +16,14 @@ from ramify.discover.theory.people import Completion, Conduct, Study
 from ramify.discover.theory.people.codes import new_key
 
 PAIRS = CueExperiment.of([0.9, 0.8], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
+JSON = {"content-type": "application/json"}
 ONE, TWO = {"authorization": f"Bearer {'a' * 48}"}, {"authorization": f"Bearer {'b' * 48}"}
 
 
 @pytest.fixture
 def study():
     made = Conduct(Study.of(PAIRS, trials=4, completion=Completion("ALL1")), Journal(), new_key(), most=2)
-    with TestClient(create_people_app(made)) as client:
+    with TestClient(create_people_app(made), base_url="http://localhost") as client:
         yield client
 
 
@@ -58,7 +59,7 @@ def test_a_person_from_begin_to_end(study):
         told = study.post("/api/answer", json=answer(order, index), headers=ONE).json()
         assert told["answered"] == index + 1
         assert "code" not in told
-    assert study.post("/api/standing", headers=ONE).json()["answered"] == 4
+    assert study.post("/api/standing", json={}, headers=ONE).json()["answered"] == 4
     ended = study.post("/api/end", json={"away_ms": 12.5, "bot": ["webdriver"]}, headers=ONE).json()
     assert ended["code"] == "ALL1"
     assert ended["return"] == "https://app.prolific.com/submissions/complete?cc=ALL1"
@@ -67,10 +68,10 @@ def test_a_person_from_begin_to_end(study):
 def test_a_part_is_found_by_its_token_alone(study):
     order = study.post("/api/begin", json={}, headers=ONE).json()["order"]
     for path, body in (
-        ("standing", None),
+        ("standing", {}),
         ("answer", answer(order, 0)),
         ("end", {"away_ms": 0}),
-        ("withdraw", None),
+        ("withdraw", {}),
     ):
         for headers in (TWO, {}, {"authorization": "Bearer "}, {"authorization": ONE["authorization"][7:]}):
             assert study.post(f"/api/{path}", json=body, headers=headers).status_code == 401
@@ -91,7 +92,7 @@ def test_answers_that_are_none_are_refused_by_field(study, wrong):
     refused = study.post("/api/answer", json=answer(order, 0, **wrong), headers=ONE)
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == next(iter(wrong))
-    assert study.post("/api/standing", headers=ONE).json()["answered"] == 0
+    assert study.post("/api/standing", json={}, headers=ONE).json()["answered"] == 0
 
 
 def test_what_comes_out_of_turn_twice_or_too_late_has_a_code(study):
@@ -108,11 +109,8 @@ def test_what_comes_out_of_turn_twice_or_too_late_has_a_code(study):
 
 
 def test_long_and_broken_bodies(study):
-    assert study.post("/api/begin", content=b"x" * (LONGEST + 1), headers=ONE).status_code == 413
-    assert (
-        study.post("/api/begin", content=b"{", headers=ONE | {"content-type": "application/json"}).status_code
-        == 400
-    )
+    assert study.post("/api/begin", content=b"x" * (LONGEST + 1), headers=ONE | JSON).status_code == 413
+    assert study.post("/api/begin", content=b"{", headers=ONE | JSON).status_code == 400
     many = {"params": {str(n): "x" for n in range(100)}}
     assert study.post("/api/begin", json=many, headers=ONE).status_code == 400
 

@@ -115,7 +115,9 @@ def test_what_is_not_the_client_s_doing_is_not_said_to_be(error, status):
     def broken(messages):
         raise error
 
-    with TestClient(create_app({"m": ScriptedChat(broken)}), raise_server_exceptions=False) as test:
+    with TestClient(
+        create_app({"m": ScriptedChat(broken)}), base_url="http://localhost", raise_server_exceptions=False
+    ) as test:
         talk = [{"role": "user", "content": "x"}]
         answer = test.post("/v1/chat/completions", json={"model": "m", "messages": talk})
     assert (answer.status_code, answer.json()["error"]["type"]) == (status, "server_error")

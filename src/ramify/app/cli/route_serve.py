@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ramify.app.cli.common import existing
+from ramify.app.cli.serve import AllowHost, AllowOrigin
 from ramify.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def serve_command(
         str | None,
         typer.Option("--key", envvar="RAMIFY_SERVER_KEY", help="API key that clients must send; none: open."),
     ] = None,
+    hosts: AllowHost = [],  # noqa: B006
+    origins: AllowOrigin = [],  # noqa: B006
 ) -> None:
     """Serve a pool of workers under one model name; each call goes to the worker that the head picks.
 
@@ -56,6 +59,7 @@ def serve_command(
     Example: ramify route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
     """
     from ramify.app.server import serve
+    from ramify.app.server.settings import ServerSettings
     from ramify.operate.route.pool_io import read_pool
 
     if sum(one is not None for one in (head, worker, conductor)) != 1:
@@ -74,7 +78,11 @@ def serve_command(
     def ready(address: str) -> None:
         typer.echo(f"{len(workers.open)} workers behind {name!r} at {address}", err=True)
 
-    serve({name: model}, host=host, port=port, key=key, lanes=lanes, ready=ready)
+    keys = frozenset() if key is None else frozenset({key})
+    settings = ServerSettings(
+        host=host, port=port, keys=keys, hosts=frozenset(hosts), origins=frozenset(origins), lanes=lanes
+    )
+    serve({name: model}, settings, ready=ready)
 
 
 def conductor_for(pool: WorkerPool, spec: str) -> ChatModel:

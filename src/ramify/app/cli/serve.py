@@ -52,6 +52,17 @@ KeyFile = Annotated[
     Path | None,
     typer.Option("--key-file", help="API keys that clients may send, one a line; see RAMIFY_SERVER_KEY."),
 ]
+AllowHost = Annotated[
+    list[str],
+    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
+]
+AllowOrigin = Annotated[
+    list[str],
+    typer.Option(
+        "--allow-origin",
+        help="Site whose pages may ask (https://chat.example), none else; may be repeated.",
+    ),
+]
 Width = Annotated[int, typer.Option("--width", min=1, help="Answers a local model draws at the same time.")]
 Lanes = Annotated[
     int, typer.Option("--lanes", min=1, help="Questions other models are asked at the same time.")
@@ -83,6 +94,8 @@ def serve_command(
     host: Host = "127.0.0.1",
     port: PortOption = 8000,
     key_file: KeyFile = None,
+    hosts: AllowHost = [],  # noqa: B006
+    origins: AllowOrigin = [],  # noqa: B006
     width: Width = 16,
     lanes: Lanes = 1,
     waiting: Waiting = 256,
@@ -103,6 +116,7 @@ def serve_command(
     from ramify.app.server.settings import ServerSettings, changed
 
     told: dict[str, Any] = {"host": host, "port": port, "width": width, "lanes": lanes, "waiting": waiting}
+    told |= {"hosts": frozenset(hosts), "origins": frozenset(origins)}
     settings = changed(
         ServerSettings(**told, keys=read_keys(key_file), record=record, pin=pin, otlp=otlp), changes
     )

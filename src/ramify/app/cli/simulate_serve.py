@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ramify.app.cli.serve import Host, KeyFile, PortOption
+from ramify.app.cli.serve import AllowHost, AllowOrigin, Host, KeyFile, PortOption
 from ramify.core.errors import BadInput
 
 Model = Annotated[
@@ -41,6 +41,8 @@ def serve_command(
     host: Host = "127.0.0.1",
     port: PortOption = 8000,
     key_file: KeyFile = None,
+    hosts: AllowHost = [],  # noqa: B006
+    origins: AllowOrigin = [],  # noqa: B006
     width: Width = 16,
     temperature: Temperature = 0.0,
     think: Think = False,
@@ -60,6 +62,7 @@ def serve_command(
     from ramify.learn.simulate.world import GREEDY
 
     told: dict[str, Any] = {"host": host, "port": port, "width": width, "keys": read_keys(key_file)}
+    told |= {"hosts": frozenset(hosts), "origins": frozenset(origins)}
     settings = changed(ServerSettings(**told), changes)
     if stdio and len(worlds) != 1:
         raise BadInput("over standard input one world is served", where="--stdio")

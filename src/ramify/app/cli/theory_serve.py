@@ -22,6 +22,10 @@ Rehearsal = Annotated[
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for other machines.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+AllowHost = Annotated[
+    list[str],
+    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
+]
 
 
 def serve(
@@ -37,12 +41,15 @@ def serve(
     rehearsal: Rehearsal = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    names: AllowHost = [],  # noqa: B006
 ) -> None:
     """Serve an experiment to people: consent, instructions, choices, completion code. Ctrl-C stops it.
 
     Every answer is on the disk before the page goes on; reloads and restarts lose nothing. The same command
     goes on. Links of Prolific, Connect, Mechanical Turk, SONA or ?participant=... are understood.
-    Put a web server with https in front. Example: ramify theory serve pairs.json --out results.jsonl
+    Put a web server with https in front, and give its name: --allow-host study.example.
+
+    Example: ramify theory serve pairs.json --out results.jsonl
     """
     from ramify.app.server.people_serve import serve_people
     from ramify.discover.theory.people import Conduct
@@ -57,7 +64,7 @@ def serve(
             for line in _announcement(address, conduct, out, texts, host):
                 typer.echo(line, err=True)
 
-        serve_people(conduct, host=host, port=port, ready=ready)
+        serve_people(conduct, host=host, port=port, names=names, ready=ready)
         counts = conduct.counts
     typer.echo(
         f"{sum(counts.values())} began, {counts['ended']} ended, {counts['withdrawn']} withdrew; "

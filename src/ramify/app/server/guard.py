@@ -1,4 +1,4 @@
-"""The gate before the application: key, share, size, patience; and a client who leaves takes his work along.
+"""What stands before every application: gate, key, share, size, patience; who leaves takes his work along.
 
 Pure ASGI, so that it holds for every route and for bodies of any coding. A request's body is read here, whole
 and within its limits, before the application sees it.
@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol, TypeAlias, final
 
+from ramify.app.server.gate import Gate
 from ramify.app.server.keys import Keys
 from ramify.app.server.limits import Shares
 from ramify.app.server.refusal import Refused, out_of_time, too_large, too_slow_body, wrong_key
@@ -41,28 +42,35 @@ class Counting(Protocol):
 
 @final
 class Guard:
-    """ASGI middleware: install it with ``app.add_middleware(Guard, settings=...)``.
+    """ASGI middleware; :func:`~ramify.app.server.web.application` puts it before every application.
 
-    In order: 401 without an accepted key (``/health`` needs none); 429 over the key's share (POST only); 413
-    and 408 for a body that is too large or too slow; then the application, until it is done, its time is
-    over (504, or an error as a stream's last event) or the client has left. In the last two cases the
-    application's task is cancelled (by asyncio: a thread that it waits for goes on). ``request.state.holder``
-    names the key's holder.
+    In order: 403 and 415 for what another page may have sent (:class:`~ramify.app.server.gate.Gate`); 401
+    without an accepted key (``/health`` needs none); 429 over the key's share (POST only); 413 and 408 for a
+    body that is too large or too slow; then the application, until it is done, its time is over (504, or an
+    error as a stream's last event) or the client has left. In the last two cases the application's task is
+    cancelled (by asyncio: a thread that it waits for goes on). ``request.state.holder`` names the key's
+    holder.
     """
 
-    def __init__(self, app: App, *, settings: ServerSettings, counting: Counting | None = None) -> None:
+    def __init__(
+        self, app: App, *, settings: ServerSettings, gate: Gate, counting: Counting | None = None
+    ) -> None:
         self._app = app
+        self._gate = gate
         self._settings = settings
         self._keys = Keys(settings.keys)
         self._shares = Shares(settings.per_key_requests, settings.per_key_per_minute)
         self._counting = counting
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        """Guard one connection; what is not HTTP passes."""
-        if scope["type"] != "http":
+        """Guard one connection. A WebSocket is refused: nothing here speaks it."""
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        began, out = time.perf_counter(), _Out(send)
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        began, out = time.perf_counter(), _Out(send, self._gate.headers)
         status = LEFT
         try:
             await self._admitted(scope, receive, out)
@@ -78,6 +86,7 @@ class Guard:
                 self._counting.request(_route(scope), scope["method"], status, time.perf_counter() - began)
 
     async def _admitted(self, scope: Event, receive: Receive, out: _Out) -> None:
+        self._gate.check(scope)
         holder = self._keys.holder(_header(scope, b"authorization"))
         if holder is None and scope["path"] not in OPEN:
             raise wrong_key()
@@ -170,8 +179,9 @@ def _replay(body: bytes, left: asyncio.Event) -> Receive:
 class _Out:
     """The way to the client: knows how far the answer has come, and can be closed to the application."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
+        self._headers = headers
         self._open = True
         self._stream = False
         self.status: int | None = None
@@ -184,7 +194,12 @@ class _Out:
             self.status = event["status"]
             kinds = [value for name, value in event.get("headers", ()) if name.lower() == b"content-type"]
             self._stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
+            event = {**event, "headers": self._with_ours(event.get("headers", ()))}
         await self._send(event)
+
+    def _with_ours(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        ours = {name for name, _ in self._headers}
+        return [*((name, value) for name, value in headers if name.lower() not in ours), *self._headers]
 
     def close(self) -> None:
         """Nothing of the application goes out from here on."""
@@ -206,7 +221,7 @@ class _Out:
         told = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
         if refusal.status in (408, 413):
             told["connection"] = "close"  # the rest of the body is not read
-        headers = [(name.encode(), value.encode()) for name, value in told.items()]
+        headers = self._with_ours((name.encode(), value.encode()) for name, value in told.items())
         await self._send({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 

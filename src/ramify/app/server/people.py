@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Collection
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ramify.app.server.guard import Guard
+from ramify.app.server.gate import PAGE, Gate
 from ramify.app.server.handlers import error_handlers
 from ramify.app.server.refusal import error_body
 from ramify.app.server.refuse import status_and_body
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
-from ramify.app.server.web import FastAPI, HTTPException, Request, Response
+from ramify.app.server.web import FastAPI, HTTPException, Request, Response, application
 from ramify.core.types import Json
 from ramify.discover.theory.people.conduct import Conduct, NotNow, Standing, UnknownVisitor
 from ramify.discover.theory.people.page_files import ASSETS, asset, page
@@ -22,17 +22,6 @@ from ramify.discover.theory.people.recruiter import BadLink
 
 #: Bytes of one request; an answer takes about two hundred.
 LONGEST = 16 << 10
-#: What the page may load and do: nothing from elsewhere, no scripts in its text.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'"
-)
-_HEADERS = {
-    "cache-control": "no-store",
-    "content-security-policy": _POLICY,
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
 Sign = Literal["webdriver", "untrusted", "trap"]
 
 
@@ -75,20 +64,22 @@ class EndBody(_Body):
     bot: list[Sign] = Field(default_factory=list, max_length=8)
 
 
-def create_people_app(conduct: Conduct) -> FastAPI:
+def create_people_app(conduct: Conduct, *, host: str = "127.0.0.1", names: Collection[str] = ()) -> FastAPI:
     """The application of a study. Whoever asks sees their own part and no other: it is found by their token.
 
-    Raises: MissingExtra: fastapi is not installed (extra ``serve``).
+    ``host``: the address that it will listen on; ``names``: others that it is reached by, a proxy's included.
+
+    Raises:
+        BadInput: one of the names is none.
+        MissingExtra: fastapi is not installed (extra ``serve``).
     """
-    app = FastAPI(
-        title="Ramify study",
-        docs_url=None,
-        redoc_url=None,
+    app = application(
+        "Ramify study",
+        gate=Gate(host=host, names=frozenset(names), linked=True, policy=f"{PAGE}; form-action 'self'"),
+        settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=60.0),
+        handlers=error_handlers(_refusal),
         openapi_url=None,
-        exception_handlers=error_handlers(_refusal),
     )
-    app.add_middleware(Guard, settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=60.0))
-    app.middleware("http")(_headers)
     _add_page(app, conduct)
     _add_answers(app, conduct)
     return app
@@ -151,12 +142,6 @@ def _told(standing: Standing) -> Response:
 def _token(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-async def _headers(request: Request, after: Callable[[Request], Awaitable[Response]]) -> Response:
-    answer = await after(request)
-    answer.headers.update(_HEADERS)
-    return answer
 
 
 def _refusal(error: Exception) -> tuple[int, Json]:

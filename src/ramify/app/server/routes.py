@@ -16,7 +16,7 @@ from ramify.app.server.api_responses import ResponseBody, ResponseRequest
 from ramify.app.server.chat import chat
 from ramify.app.server.completions import complete
 from ramify.app.server.desk import Desk
-from ramify.app.server.guard import Guard
+from ramify.app.server.gate import Gate
 from ramify.app.server.handlers import error_handlers
 from ramify.app.server.metrics import Metrics
 from ramify.app.server.observe import Observers
@@ -25,7 +25,7 @@ from ramify.app.server.responses import respond
 from ramify.app.server.served import Served
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
-from ramify.app.server.web import FastAPI, Request, Response
+from ramify.app.server.web import FastAPI, Request, Response, application
 
 if TYPE_CHECKING:
     from ramify.app.server.worlds.mcp_http import McpEndpoints
@@ -37,9 +37,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     for status, said in (
         (400, "What was asked cannot be had; `param` names the field."),
         (401, "No API key, or one that is not accepted."),
+        (403, "Asked by another page, or under a name that is not this server's."),
         (404, "No such model."),
         (408, "The request did not arrive in time."),
         (413, "The request is too long."),
+        (415, "The request's content type is not application/json."),
         (429, "Too busy, or over the key's share; see Retry-After."),
         (500, "The server or a model failed."),
         (502, "A model behind this server failed."),
@@ -73,15 +75,18 @@ def assemble(
             await model.stop()
         await asyncio.to_thread(observers.close)
 
-    app = FastAPI(
-        title="Ramify",
+    app = application(
+        "Ramify",
+        gate=Gate(
+            host=settings.host, names=settings.hosts, origins=settings.origins, keyed=bool(settings.keys)
+        ),
+        settings=settings,
+        handlers=error_handlers(name_paths=True),
+        counting=observers.metrics,
         version=version("ramify"),
         lifespan=life,
-        strict_content_type=False,
-        exception_handlers=error_handlers(name_paths=True),
     )
     app.state.desk = desk
-    app.add_middleware(Guard, settings=settings, counting=observers.metrics)
     _add_models(app, desk)
     _add_answers(app, desk)
     simulated.add_to(app)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ramify.app.server.build import Model, create_app, with_address
-from ramify.app.server.heads import IDLE_S, Bounded
-from ramify.app.server.local import address_of, listening
+from ramify.app.server.local import http_server, run_server, running
 from ramify.app.server.settings import ServerSettings
-from ramify.core.errors import MissingExtra
 from ramify.core.policy.workers import release_workers
 
 if TYPE_CHECKING:
@@ -46,13 +41,7 @@ def serve(
     """
     settings = with_address(settings, host, port, key, lanes)
     server = _server(models, settings, "info", worlds)
-    with listening(settings.host, settings.port) as open_:
-        if ready is not None:
-            ready(address_of(settings.host, open_, "/v1"))
-        try:
-            server.run(sockets=[open_])
-        except KeyboardInterrupt:
-            return  # the server has ended by now; it only passes the signal on
+    run_server(server, settings.host, settings.port, ready, "/v1")
 
 
 @contextmanager
@@ -72,16 +61,8 @@ def serving(
     """
     settings = with_address(settings, host, port, key, lanes)
     server = _server(models, settings, "warning", worlds)
-    with listening(settings.host, settings.port) as open_:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
-        thread.start()
-        try:
-            while not server.started and thread.is_alive():
-                time.sleep(0.005)
-            yield address_of(settings.host, open_, "/v1")
-        finally:
-            server.should_exit = True
-            thread.join()
+    with running(server, settings.host, settings.port, "/v1") as address:
+        yield address
 
 
 def _server(
@@ -90,18 +71,12 @@ def _server(
     level: str,
     worlds: Mapping[str, SimulatedWorld] | None,
 ) -> uvicorn.Server:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtra("uvicorn", "serve") from error
-    config = uvicorn.Config(
-        create_app(models, settings, worlds=worlds),
-        log_level=level,
-        http=partial(Bounded, settings.body_s),  # type: ignore[arg-type]  # it calls it, no more
-        ws="none",
-        limit_concurrency=settings.connections,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=math.ceil(settings.drain_s),
+    server = http_server(
+        lambda: create_app(models, settings, worlds=worlds),
+        head_s=settings.body_s,
+        connections=settings.connections,
+        drain_s=math.ceil(settings.drain_s),
+        level=level,
     )
     release_workers()  # the models were read in this thread, and the engines' threads are to run them
-    return uvicorn.Server(config)
+    return server

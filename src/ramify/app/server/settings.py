@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
 
+from ramify.app.server.gate import check_names, check_origins
 from ramify.app.server.keys import check_address
 from ramify.core.errors import BadInput
 
@@ -18,8 +19,10 @@ from ramify.core.errors import BadInput
 class ServerSettings:
     """Address, keys, limits and options of a server. None stands for no limit.
 
-    ``keys``: what clients may send as API key; none: nobody needs one. ``lanes``: questions that a chat
-    model is asked at the same time; ``width``: answers that a local model draws at the same time.
+    ``keys``: what clients may send as API key; none: nobody needs one. ``hosts``: names that requests may
+    name the server by, beside this machine's and the address listened on (with keys: any, where none are
+    given). ``origins``: pages that may ask from elsewhere, as browsers write them. ``lanes``: questions that
+    a chat model is asked at the same time; ``width``: answers that a local model draws at the same time.
     ``waiting``: choices that may wait for a lane or a row of one model; more are refused (429).
     ``per_key_requests`` at the same time and ``per_key_per_minute`` are those of one key (of everybody,
     where there are no keys). ``timeout_s``: of a whole answer, waiting included; ``body_s``: of a request's
@@ -33,12 +36,14 @@ class ServerSettings:
     ``world_idle_s``: seconds after which one that nobody acts in is forgotten.
 
     Raises:
-        BadInput: a limit that is none, or an address beyond this machine without a key.
+        BadInput: a limit, name or origin that is none, or an address beyond this machine without a key.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     keys: frozenset[str] = field(default=frozenset(), repr=False)
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
     lanes: int = 1
     width: int = 16
     waiting: int = 256
@@ -81,6 +86,8 @@ class ServerSettings:
         if any(not key.strip() or key != key.strip() for key in self.keys):
             raise BadInput("an API key is empty or has spaces around it", where="server settings")
         check_address(self.host, self.keys)
+        check_names(self.hosts)
+        check_origins(self.origins)
 
 
 _COUNTS = ("lanes", "width", "max_body", "default_tokens", "max_choices", "connections", "world_sessions")

@@ -22,7 +22,7 @@ HERE = "http://127.0.0.1"
 
 @pytest.fixture(scope="module")
 def client(told):
-    with TestClient(create_viewer_app(Shelf([told.file]), token="t"), base_url=HERE) as client:
+    with TestClient(create_viewer_app(Shelf([told.file])), base_url=HERE) as client:
         yield client
 
 

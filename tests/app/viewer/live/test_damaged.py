@@ -38,7 +38,7 @@ def test_what_damage_makes_of_a_question_is_told_as_damage(tmp_path, damage, que
         "branches": {"node": task.id},
         "shape": {"task": task.id},
     }.get(question, {})
-    with TestClient(create_viewer_app(Shelf([tmp_path]), token="t"), base_url=HERE) as client:
+    with TestClient(create_viewer_app(Shelf([tmp_path])), base_url=HERE) as client:
         told = client.get(f"/api/{question}", params={"tree": "bad.db"} | asked)
         assert (told.status_code, "this tree is damaged" in told.text) == (500, True), told.text
         assert "row 2" in told.text
@@ -51,7 +51,7 @@ def test_what_damage_makes_of_a_question_is_told_as_damage(tmp_path, damage, que
 def test_a_bug_of_ours_is_not_blamed_on_a_whole_tree(tmp_path, monkeypatch):
     with Tree.open(tmp_path / "good.db", "x") as tree:
         (task,) = tree.append([Draft(kind="task", text="toss")])
-    app = create_viewer_app(Shelf([tmp_path]), token="t")
+    app = create_viewer_app(Shelf([tmp_path]))
     monkeypatch.setattr("ramify.app.viewer.live.answers.walk", lambda view, node: 1 / 0)
     with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:
         told = client.get("/api/walk", params={"tree": "good.db", "node": task.id})

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, final
 
-from ramify.app.server.keys import is_loopback
 from ramify.app.server.worlds.mcp import WorldTools, mcp_server
 from ramify.app.server.worlds.sessions import Worlds
 from ramify.core.errors import MissingExtra
@@ -17,7 +16,6 @@ try:
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from mcp.server.transport_security import TransportSecuritySettings
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 except ImportError as error:
     raise MissingExtra("mcp", "mcp") from error
@@ -51,7 +49,6 @@ class McpEndpoints:
             mcp_server(self._tools[name], name),
             json_response=True,
             stateless=stateless,
-            security_settings=_security(settings),
             session_idle_timeout=settings.world_idle_s,
             max_request_body_size=settings.max_body,
             max_sessions=settings.world_sessions,
@@ -124,13 +121,3 @@ async def _refusal(request: Request, known: bool, fixed: bool) -> Response | Non
 def _error(code: int, said: str, status: int, asked: Any = None, data: Any = None) -> Response:
     body = {"code": code, "message": said} | ({} if data is None else {"data": data})
     return JSONResponse(json.loads(json.dumps({"jsonrpc": "2.0", "id": asked, "error": body})), status)
-
-
-def _security(settings: ServerSettings) -> TransportSecuritySettings | None:
-    """Without a key only this machine may ask, and no web page through its browser."""
-    if settings.keys or not is_loopback(settings.host):
-        return None
-    hosts = [f"{name}:*" for name in ("127.0.0.1", "localhost", "[::1]")]
-    return TransportSecuritySettings(
-        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
-    )

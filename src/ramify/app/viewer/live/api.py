@@ -1,15 +1,14 @@
-"""The viewer's questions over HTTP: thin, read-only endpoints, and the three that fork."""
+"""The viewer's questions over HTTP: thin, read-only endpoints, and the two that fork and stop."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramify import __version__
-from ramify.app.server.guard import Guard
+from ramify.app.server.gate import PAGE, Gate
 from ramify.app.server.handlers import error_handlers
 from ramify.app.server.settings import ServerSettings
 from ramify.app.server.stream import json_answer
@@ -20,10 +19,10 @@ from ramify.app.server.web import (
     Request,
     RequestValidationError,
     Response,
+    application,
 )
 from ramify.app.viewer.live import answers
 from ramify.app.viewer.live.forking import MOST, Forking, Wish
-from ramify.app.viewer.live.gate import Gate
 from ramify.app.viewer.live.graph_view import merged_states
 from ramify.app.viewer.live.page import ASSETS, asset, live_page
 from ramify.app.viewer.live.shelf import Shelf
@@ -62,23 +61,20 @@ class StopBody(BaseModel):
     job: str = Field(max_length=20)
 
 
-def create_viewer_app(shelf: Shelf, forking: Forking | None = None, token: str | None = None) -> FastAPI:
+def create_viewer_app(shelf: Shelf, forking: Forking | None = None) -> FastAPI:
     """The application that shows trees; it forks only where ``forking`` says who does.
 
     Raises: MissingExtra: fastapi is not installed (extra ``serve``).
     """
-    secret = token or secrets.token_urlsafe(24)
-    app = FastAPI(
-        title="Ramify viewer",
-        docs_url=None,
-        redoc_url=None,
+    app = application(
+        "Ramify viewer",
+        gate=Gate(policy=f"{PAGE}; form-action 'none'; frame-ancestors 'none'"),
+        settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=300.0),
+        handlers=error_handlers(),
         openapi_url=None,
-        exception_handlers=error_handlers(),
     )
-    app.add_middleware(Guard, settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=300.0))
-    app.add_middleware(Gate, token=secret)
     app.router.route_class = _reading(shelf)
-    _add_page(app, shelf, forking, secret)
+    _add_page(app, shelf, forking)
     _add_lists(app, shelf)
     _add_walks(app, shelf)
     _add_findings(app, shelf)
@@ -110,11 +106,11 @@ def _reading(shelf: Shelf) -> type[APIRoute]:
     return Reading
 
 
-def _add_page(app: FastAPI, shelf: Shelf, forking: Forking | None, secret: str) -> None:
+def _add_page(app: FastAPI, shelf: Shelf, forking: Forking | None) -> None:
     @app.get("/")
     def index() -> Response:
         """The page; what it shows is in its address behind the #."""
-        start: Json = {"mode": "live", "token": secret, "ramify": __version__}
+        start: Json = {"mode": "live", "ramify": __version__}
         start["forking"] = None if forking is None else forking.about
         start["only"] = None if shelf.only is None else shelf.only.name
         return Response(live_page(start), media_type="text/html; charset=utf-8")

@@ -73,7 +73,7 @@ def _scale() -> str:
 
 
 def live_page(start: Json) -> str:
-    """The page of the live server; ``start`` is what its script is told (the token for forks among it)."""
+    """The page of the live server; ``start`` is what its script is told."""
     links = "\n".join(f'<link rel="modulepreload" href="/web/{name}">' for name in MODULES)
     head = f'<link rel="stylesheet" href="/web/page.css">\n{links}'
     return _document(head, f'{_data(start)}\n<script type="module" src="/web/main.js"></script>')

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ramify.app.server.keys import is_loopback
-from ramify.app.server.local import address_of, listening, page_server
+from ramify.app.server.local import http_server, run_server, running
 from ramify.app.viewer.live.forking import Forking
 from ramify.app.viewer.live.shelf import Shelf
 from ramify.core.errors import BadInput
@@ -39,17 +37,12 @@ def serve_viewer(
         MissingExtra: uvicorn or fastapi is not installed (extra ``serve``).
     """
     _check(host)
-    server = _server(shelf, forking)
-    with listening(host, port) as open_:
-        if ready is not None:
-            ready(address_of(host, open_))
-        try:
-            server.run(sockets=[open_])
-        except KeyboardInterrupt:
-            return  # the server has ended by now; it only passes the signal on
-        finally:
-            if forking is not None:
-                forking.close()
+    server = viewer_server(shelf, forking)
+    try:
+        run_server(server, host, port, ready)
+    finally:
+        if forking is not None:
+            forking.close()
 
 
 @contextmanager
@@ -59,19 +52,13 @@ def viewing(shelf: Shelf, forking: Forking | None = None, *, host: str = "127.0.
     Raises: as :func:`serve_viewer`.
     """
     _check(host)
-    server = _server(shelf, forking)
-    with listening(host, 0) as open_:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
-        thread.start()
+    server = viewer_server(shelf, forking)
+    with running(server, host, 0) as address:
         try:
-            while not server.started and thread.is_alive():
-                time.sleep(0.005)
-            yield address_of(host, open_)
+            yield address
         finally:
             if forking is not None:
                 forking.close()
-            server.should_exit = True
-            thread.join()
 
 
 def _check(host: str) -> None:
@@ -82,10 +69,12 @@ def _check(host: str) -> None:
         )
 
 
-def _server(shelf: Shelf, forking: Forking | None) -> uvicorn.Server:
+def viewer_server(shelf: Shelf, forking: Forking | None = None) -> uvicorn.Server:
+    """The viewer's server, not yet listening. Raises MissingExtra without the extra ``serve``."""
+
     def app() -> Any:
         from ramify.app.viewer.live.api import create_viewer_app
 
         return create_viewer_app(shelf, forking)
 
-    return page_server(app, head_s=_HEAD_S, connections=_CONNECTIONS, drain_s=_DRAIN_S)
+    return http_server(app, head_s=_HEAD_S, connections=_CONNECTIONS, drain_s=_DRAIN_S)

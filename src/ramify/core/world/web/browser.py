@@ -11,7 +11,7 @@ import atexit
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, final
@@ -88,7 +88,7 @@ class _Owner:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.browsers: dict[str, Any] = {}
+        self.browsers: dict[tuple[str, ...], Any] = {}
         self._jobs: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]] | None] = SimpleQueue()
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="ramify-web", daemon=True)
@@ -147,8 +147,10 @@ def _thread() -> _Owner:
         return owner
 
 
-def in_browser(job: Callable[[Any], T], path: str | None = None) -> T:
+def in_browser(job: Callable[[Any], T], path: str | None = None, flags: Sequence[str] = ()) -> T:
     """The answer of a job that takes the shared browser, run in the browser's thread.
+
+    ``flags``: more of Chromium's own; a browser with other flags is another one.
 
     Raises:
         MissingExtra: playwright is not installed.
@@ -158,12 +160,12 @@ def in_browser(job: Callable[[Any], T], path: str | None = None) -> T:
 
     def work(play: Any) -> T:
         browsers = _OWNERS[0].browsers
-        key = named or ""
+        key = (named or "", *flags)
         if key not in browsers or not browsers[key].is_connected():
             from playwright.sync_api import Error
 
             try:
-                browsers[key] = play.chromium.launch(executable_path=named, args=list(FLAGS))
+                browsers[key] = play.chromium.launch(executable_path=named, args=[*FLAGS, *flags])
             except Error as error:
                 first = str(error).strip().splitlines()[0]
                 raise CannotDo(f"Chromium does not start: {first}", where="web", hint=install()) from error

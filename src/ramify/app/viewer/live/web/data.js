@@ -14,7 +14,7 @@ async function ask(question, asked = {}) {
 
 // A question that changes something: a fork.
 async function post(question, body) {
-  const headers = { "content-type": "application/json", "x-ramify-token": start.token };
+  const headers = { "content-type": "application/json" };
   return answered(await fetch(`/api/${question}`, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
