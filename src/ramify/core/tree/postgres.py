@@ -31,10 +31,11 @@ _CONNECT_SECONDS: Final = "10"
 #: Where a row's place in one order of all writers is: depth, then id.
 _DEPTH, _ID = columns("nodes").index("depth"), columns("nodes").index("id")
 _OLDEST_SERVER: Final = 130000
+#: Without its name in the path the server's own catalog comes first, and with it the temporary tables last.
 #: Dead peers are noticed within a minute, or what they had begun would hold others up. Plans are not kept:
 #: one that was made for a small table reads all of it when it has grown.
 _SESSION: Final = """
-SET search_path TO "{schema}";
+SET search_path TO "{schema}", pg_temp;
 SET default_transaction_isolation TO 'read committed';
 SET default_transaction_read_only TO {reads};
 SET lock_timeout TO {wait};

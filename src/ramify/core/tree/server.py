@@ -10,6 +10,7 @@ from ramify.core.tree.database import BUSY_SECONDS, Mode
 from ramify.core.tree.dialect import STAMPED, definition, tables
 from ramify.core.tree.postgres import PostgresDatabase
 from ramify.core.tree.schema import MIGRATIONS, VERSION
+from ramify.core.tree.server_guard import check
 
 
 def _present(db: PostgresDatabase) -> bool:
@@ -59,6 +60,8 @@ def _create(db: PostgresDatabase) -> bool:
             db.run(made)
         facts = {"created": repr(time.time()), "version": str(VERSION), "cluster": cluster}
         db.write("INSERT INTO meta (key, value) VALUES (?, ?)", list(facts.items()))
+        # A schema that was there may hold functions and operators, which the tree's queries would find.
+        check(db)
     return True
 
 
@@ -75,12 +78,6 @@ def _missing(db: PostgresDatabase) -> NotATree:
 def _settle(db: PostgresDatabase) -> None:
     """Bring a tree of an older version, or one restored from another server, up to date."""
     version, cluster = db.version(), _cluster(db)
-    if not 1 <= version <= VERSION:
-        raise TreeVersion(
-            f"the tree has schema version {version}; this build reads 1 to {VERSION}",
-            where=db.where,
-            hint="read it with the newer version that wrote it",
-        )
     made_on = db.scalar("SELECT value FROM meta WHERE key = 'cluster'")
     moved = bool(cluster and made_on and cluster != made_on)
     if version == VERSION and not moved:
@@ -115,7 +112,7 @@ def open_server(place: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> Pos
 
     Raises:
         BadInput: a bad address, or one with a password in it.
-        NotATree: no such tree, or its schema holds something else.
+        NotATree: no such tree, or its schema holds something else or more.
         TreeVersion: written by another schema version.
         TreeError: no connection, no rights, or ``x`` and the tree exists.
     """
@@ -131,6 +128,7 @@ def open_server(place: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> Pos
         if mode == "x" and not made:
             raise TreeError("the tree exists already", where=address.shown, hint="choose another name")
         if not made:
+            check(db)
             _settle(db)
     except BaseException:
         db.close()
