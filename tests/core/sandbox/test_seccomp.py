@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ramify.core.sandbox.inside import landlock, limits
+from ramify.core.sandbox.inside import filtered, landlock, limits
 from ramify.core.sandbox.inside.seccomp import (
     ALLOW,
     ANY_BIT,
@@ -97,3 +97,47 @@ def test_limits_are_on_top_of_what_the_interpreter_has():
     assert wanted["RLIMIT_CPU"] == 3
     assert wanted["RLIMIT_FSIZE"] == wanted["RLIMIT_NPROC"] == wanted["RLIMIT_CORE"] == 0
     assert limits.untaken(["RLIMIT_NONE"]) == ["RLIMIT_NONE"]
+
+
+@pytest.fixture(params=["x86_64", "aarch64"])
+def commands(request):
+    """Of the filter of commands: what it decides of a call by its name or number."""
+    column = ("x86_64", "aarch64").index(request.param)
+    machine = MACHINES[request.param]
+
+    def decided(call, *arguments, sockets=True):
+        steps = filtered.program(request.param, machine.audit, sockets=sockets)
+        tables = {**filtered.NEVER, **filtered.ATTRIBUTES, **filtered.PAST_FILES, **filtered.OF_A_PROCESS}
+        tables |= {name: numbers for name, (numbers, _) in filtered.OF_A_KIND.items()}
+        tables |= {"ioctl": filtered.IOCTL, "prctl": filtered.PRCTL, "clone": filtered.CLONE}
+        number = call if isinstance(call, int) else tables[call][column]
+        return decide(steps, number, machine.audit, (*arguments, *[0] * (6 - len(arguments))))
+
+    return decided
+
+
+def test_commands_name_no_process_but_themselves(commands):
+    for call in filtered.OF_A_PROCESS:
+        assert commands(call, 0, 7) == ALLOW
+        assert {commands(call, pid) for pid in (1, 2, 4711, 2**31, 2**32 - 1)} == {DENY}
+    for call, (_, kind) in filtered.OF_A_KIND.items():
+        assert commands(call, kind, 0) == ALLOW
+        assert {commands(call, kind, pid) for pid in (1, 4711, 2**32 - 1)} == {DENY}
+        assert {commands(call, other, 0) for other in range(5) if other != kind} == {DENY}
+    for call in ("ptrace", "process_vm_writev", "pidfd_open", "pidfd_getfd", "kcmp", "move_pages"):
+        assert commands(call) == DENY
+
+
+def test_commands_make_no_namespace_and_no_socket_where_landlock_alone_holds(commands):
+    assert commands("clone", 17) == ALLOW
+    assert {commands("clone", 17 | flag) for flag in (0x20000, 0x10000000, 0x20000000, 0x80)} == {DENY}
+    assert {commands(call, sockets=False) for call in filtered.PAST_FILES} == {DENY}
+    assert {commands(call, sockets=True) for call in filtered.PAST_FILES} == {ALLOW}
+
+
+def test_commands_type_into_no_terminal_and_find_nothing_newer_than_the_lists(commands):
+    assert commands("ioctl", 1, 0x5401) == ALLOW
+    assert {commands("ioctl", 1, request) for request in filtered.REQUESTS} == {DENY}
+    assert (commands("prctl", 15), commands("prctl", 62)) == (ALLOW, DENY)
+    assert {commands(number) for number in range(467, 600)} == {filtered.UNKNOWN}
+    assert commands("fsetxattr") == filtered.UNSUPPORTED

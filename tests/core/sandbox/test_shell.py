@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from ramify.core.errors import CannotDo
 from ramify.core.sandbox.arena import VARIABLE, Arena
 from ramify.core.sandbox.inside import seccomp
 from ramify.core.sandbox.inside.jail import HOME
+from ramify.core.sandbox.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
 from ramify.core.sandbox.result import SandboxResult
 from ramify.core.sandbox.shell import Shell, ShellLimits, ShellState
 
@@ -165,13 +168,88 @@ def test_a_lost_process_leaves_nothing(arena: Arena) -> None:
     except CannotDo as error:
         pytest.skip(str(error))
     ran = shell.run(BEGIN, f"setsid sh -c 'sleep 60; : {mark}' & setsid sleep 61 & kill -9 $PPID; sleep 1")
-    assert (ran.ended, ran.state) == ("lost", BEGIN)
+    assert (ran.ended, ran.status) == ("exit", -9)  # it ended what stood over it, and itself with that
     assert mark not in subprocess.run(["ps", "axww"], check=True, capture_output=True, text=True).stdout
+    shell.run(BEGIN, "mkdir -p a/b; chmod 000 a/b a .")
+    os.kill(processes(shell)[-1], signal.SIGKILL)
+    lost = shell.run(BEGIN, "cat one.txt")
+    assert (lost.ended, lost.state) == ("lost", BEGIN)
+    assert shell.run(BEGIN, "cat one.txt").output == "1\n"
     shell.run(BEGIN, "mkdir -p a/b; chmod 000 a/b a .")
     process, sock, folder, _ = shell._stop.peek()[2]
     sock.shutdown(socket.SHUT_RDWR)
     process.wait(120)
     assert not Path(folder).exists()
+    shell.close()
+
+
+@pytest.fixture(scope="module")
+def fresh(shell: Shell) -> str:
+    """What the first episode of a process finds."""
+    other = Shell(LIMITS, ways=[shell.way])
+    told = found(other)
+    other.close()
+    return told
+
+
+def test_there_are_sixty_poisons_and_no_two_are_the_same() -> None:
+    assert len({one.command for one in POISONS}) == len({one.name for one in POISONS}) == len(POISONS) >= 60
+
+
+@pytest.mark.parametrize("group", range(9))
+def test_the_next_episode_is_as_in_a_fresh_process(shell: Shell, fresh: str, group: int) -> None:
+    """In groups: each command in an episode of its own, then one that looks; alone where that one differs."""
+    mine = POISONS[group::9]
+    for poison in mine:
+        shell.run(FIRST, told_to(poison, shell), seconds=0.3 if poison.short else 30.0)
+    if found(shell) != fresh:
+        assert [one for one in (after(poison, shell, fresh) for poison in mine) if one.differs] == []
+        raise AssertionError("together they leave what none does alone")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ulimit -n 20", "umask 77", "renice -n 5 -p 0", "X=1", "chmod 700 ~", "touch more", "sleep 1 &",
+        "touch -d 2001-01-01 one.txt", "trap '' INT", "perl -e 'system q(ipcmk -Q)'", "cd /",
+        "head -c 500000 /dev/zero > $TMPDIR/x", "nice -n 3 sh -c \"$PROBE\"; exit",
+    ],
+)  # fmt: skip
+def test_the_probe_sees_what_a_command_changes(shell: Shell, fresh: str, change: str) -> None:
+    if shell.way == "landlock" and any(word in change for word in ("ipcmk", "sleep", "zero")):
+        pytest.skip("commands see no other process, System V object or file system there")
+    state = replace(NEXT, variables={"PROBE": PROBE} if "PROBE" in change else {})
+    assert shell.run(state, f"{change}\n{PROBE}", seconds=30.0).output != fresh
+
+
+def shown(shell: Shell) -> str:
+    """Limits and priorities that an episode finds, without what it sees of the whole machine."""
+    return found(shell).partition("# self")[0]
+
+
+@pytest.mark.parametrize(
+    ("alter", "what"),
+    [
+        ("prlimit --pid $runner --nproc=20", "RLIMIT_NPROC"),
+        ("prlimit --pid $runner --stack=0", "RLIMIT_STACK"),
+        ("renice 7 -p $runner", "niceness"),
+        ("chrt -b -p 0 $runner", "scheduler"),
+        ("taskset -p 1 $runner", "processors"),
+        ("ionice -c 3 -p $runner", "disk priority"),
+        ("kill -9 $runner; sleep 9", ""),
+    ],
+)
+def test_a_runner_that_was_altered_is_replaced(alter: str, what: str) -> None:
+    """Only where nothing holds commands back can they reach it."""
+    if alter.startswith("taskset") and len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one processor")
+    shell = Shell(LIMITS, ways=[], unconfined=True)
+    before, runner = shown(shell), processes(shell)[-1]
+    ran = shell.run(BEGIN, f"runner={runner}; {alter}; echo x > one.txt", seconds=30.0)
+    assert (ran.ended, ran.state) == ("lost", BEGIN)
+    assert what in ran.output
+    assert processes(shell)[-1] != runner
+    assert shown(shell) == before
     shell.close()
 
 

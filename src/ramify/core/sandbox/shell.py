@@ -105,6 +105,16 @@ class Ran:
     ended: Ended
     state: ShellState
 
+    def kept(self) -> Ran:
+        """This, for an episode.
+
+        Raises:
+            ShellLostError: the process was lost. A rollout records that as its error.
+        """
+        if self.ended == "lost":
+            raise ShellLostError(self.output or "the shell's process is gone")
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class ShellLimits:
@@ -118,9 +128,13 @@ class ShellLimits:
     memory: int = 1 << 30
 
 
+class ShellLostError(Exception):
+    """The process that runs commands was lost or altered while one ran: its episode is no episode."""
+
+
 @final
 class Shell:
-    """Runs commands; :meth:`close` it, or let it go.
+    """Runs commands; :meth:`close` it, or let it go. Nothing but a state goes from a command to the next.
 
     ``shown``: folders outside that commands may read. ``unconfined``: run also where the system can hold
     commands back by limits alone, so that they reach whatever this user does. ``layers`` says what holds.
@@ -146,7 +160,11 @@ class Shell:
         """What a command does to a state.
 
         A command that is not done in time, or says too much, is ended; what it did to the files stands. Where
-        its process is lost, the state is what it was.
+        its process is lost, or is not as it was (``output`` says in what), another takes its place, and the
+        state is what it was.
+
+        Raises:
+            CannotDo: the system does not confine commands any more.
         """
         command = _sendable(command)
         asked = {
@@ -160,22 +178,25 @@ class Shell:
             try:
                 if self._held is not state:
                     self._held = None
-                    rows = state.to_json()["entries"]
-                    self._ask({"do": "load", "entries": rows})
+                    self._ask({"do": "load", "entries": state.to_json()["entries"]})
                 told = self._ask(asked)
-            except (EOFError, OSError, ValueError):
+            except (EOFError, OSError, ValueError) as error:
                 self.close()
                 self._begin()
-                return Ran("", -9, "lost", state)
+                return Ran(f"{error}", -9, "lost", state)
             except BaseException:
                 self.close()
                 self._begin()
                 raise
+            # Never the state that was given: who else has that one finds a folder of its own.
             left = ShellState.from_json({key: told[key] for key in ("entries", "cwd", "variables")})
-            if left == state:
-                left = state
             self._held = left
         return Ran(told["output"], told["status"], told["ended"], left)
+
+    @property
+    def process(self) -> int:
+        """Number of the process that all others of this shell come from."""
+        return self._process.pid
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -194,11 +215,10 @@ class Shell:
             )
             for name in ("namespaces", "landlock")
         ]
-        filtered = self.way != "none" and not self._unfiltered
-        open_to = "" if spaces else "UDP, sockets in files and System V memory are open"
-        why = "; ".join(part for part in (self._unfiltered, open_to) if part)
-        more = "no tracing, no namespaces" + ("" if spaces else ", no sockets, no System V memory")
-        found.append(Layer("seccomp", on=filtered, note=more if filtered else why))
+        filtered = self.way != "none"
+        more = "no tracing, no namespaces, no other process's limits, priority or memory"
+        more += "" if spaces else "; no sockets, no System V memory"
+        found.append(Layer("seccomp", on=filtered, note=more if filtered else ""))
         disk = f"{self.limits.disk} bytes, {self.limits.files} files" if spaces else "after a command only"
         found.append(Layer("disk", on=spaces, note=disk))
         found.append(
@@ -213,7 +233,12 @@ class Shell:
     def _ask(self, request: Json) -> Any:
         self._socket.settimeout(self.limits.seconds + request.get("seconds", 0.0) + GRACE)
         self._socket.sendall(wire.pack(request))
-        return self._read()
+        told = self._read()
+        if "altered" in told:
+            raise ValueError(f"the process that runs commands was altered: {told['altered']}")
+        if "refused" in told:
+            raise _cannot(f"{self.way}: {told['refused']}")
+        return told
 
     def _read(self) -> Any:
         length = int.from_bytes(self._exactly(wire.HEAD.size), "big")
@@ -235,11 +260,7 @@ class Shell:
                 self.way = way
                 return
         tried = "; ".join(f"{way}: {why}" for way, why in self._refused.items())
-        raise CannotDo(
-            f"this system cannot confine shell commands ({tried})",
-            where="shell",
-            hint="run on Linux with user namespaces or Landlock 6; unconfined where all else is walled off",
-        )
+        raise _cannot(tried)
 
     def _started(self, way: str) -> bool:
         limits = self.limits
@@ -249,21 +270,20 @@ class Shell:
         }  # fmt: skip
         folder = tempfile.mkdtemp(prefix="ramify-shell-")
         self._socket, theirs = socket.socketpair()
-        with theirs:
+        with theirs:  # as standard input: no number that differs is among the arguments, which commands see
             code = ["-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(Path(inside.__file__).parent)]
-            process = subprocess.Popen(
-                [sys.executable, *code, str(theirs.fileno()), way, folder, json.dumps(plan)],
-                env={}, cwd="/", pass_fds=[theirs.fileno()], start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
+                [sys.executable, *code, "0"], env={}, cwd="/", start_new_session=True, stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-        self._stop = weakref.finalize(self, _stop, process, self._socket, folder, self.owner)
+        self._stop = weakref.finalize(self, _stop, self._process, self._socket, folder, self.owner)
         self._socket.settimeout(GRACE * 3)
         try:
+            self._socket.sendall(wire.pack({"way": way, "folder": folder, "plan": plan}))
             answer = self._read()
         except (EOFError, OSError, ValueError):
             answer = {"refused": "its process ended"}
         if "ready" in answer:
-            self._unfiltered = str(answer["unfiltered"])
             return True
         self._refused[way] = str(answer.get("refused", "no answer"))
         self._stop()
@@ -285,6 +305,14 @@ def _stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, ow
             process.wait()
     with suppress(OSError):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cannot(why: str) -> CannotDo:
+    return CannotDo(
+        f"this system cannot confine shell commands ({why})",
+        where="shell",
+        hint="run on Linux with user namespaces or Landlock 6; unconfined where all else is walled off",
+    )
 
 
 def _entry(path: str, kind: Kind, mode: int, text: str) -> Entry:

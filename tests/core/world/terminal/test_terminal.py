@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from typing import Any
 
 import pytest
 
 from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox.shell import Ran, ShellState
+from ramify.core.sandbox.poisons import processes
+from ramify.core.sandbox.shell import Ran, ShellLostError, ShellState
 from ramify.core.world.base import Task
 from ramify.core.world.dice import split_of
 from ramify.core.world.environment import Environment
@@ -111,6 +114,16 @@ def test_time_is_up_without_a_submission(world: TerminalWorld, tasks: list[Task]
     assert short.standing(tasks[0], [("ls", "x"), ("ls", "x")]) == (True, 0.0)
     assert short.standing(tasks[0], [("ls", "x")]) == (False, None)
     assert short.standing(tasks[0], [("<think>hm</think>submit 3", "accepted\n")]) == (True, 1.0)
+
+
+def test_an_episode_whose_shell_was_lost_is_an_error(world: TerminalWorld, tasks: list[Task]) -> None:
+    episode, other = world.start(tasks[0], 0), world.start(tasks[1], 0)
+    before = episode.step("ls").text
+    os.kill(processes(world.shell())[-1], signal.SIGKILL)
+    with pytest.raises(ShellLostError):
+        episode.step("ls")
+    assert other.step("echo on").text == "on"
+    assert episode.step("ls").text == before
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def restrict(plan: dict[str, Any], base: int) -> dict[str, str]:
         failed["seccomp"] = "no filter for this system and processor"
     elif plan["seccomp"] and machine is not None:
         try:
-            seccomp.install(seccomp.program(machine, READS, WRITES))
+            seccomp.install(seccomp.packed(seccomp.program(machine, READS, WRITES)))
         except OSError as error:
             failed["seccomp"] = str(error)
     return failed

@@ -40,50 +40,16 @@ class RefusedError(Exception):
     """The system does not grant what was asked."""
 
 
-def namespaces(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
-    """Continue as process 1 of namespaces of our own: no network, and no files but ``shown``, read-only.
-
-    ``folder``: an empty folder outside, mounted over. The commands' folder and /tmp lie in memory.
-
-    Raises:
-        RefusedError: the system does not grant it; this process must end.
-    """
-    # Of one user in all sandboxes; a user namespace counts its own.
-    others = mine() if os.geteuid() == 0 else 0
-    apart(folder)
-    for path in (*SYSTEM, *DEVICES, *shown):
-        show(path, folder)
-    etc = Path(folder, "etc")
-    etc.mkdir(exist_ok=True)
-    (etc / "passwd").write_text(f"agent:x:{USER}:{USER}::{HOME}:/bin/sh\n")
-    (etc / "group").write_text(f"agent:x:{USER}:\n")
-    for path, size in ((HOME, plan["disk"]), ("/tmp", plan["disk"])):
-        Path(folder + path).mkdir(parents=True, exist_ok=True)
-        data = f"size={size},nr_inodes={plan['files']},mode=755,uid={USER},gid={USER}"
-        mount("tmpfs", folder + path, "tmpfs", MS_NOSUID | MS_NODEV, data)
-    Path(folder, "proc").mkdir()
-    child = os.fork()
-    if child:
-        os.closerange(3, 1024)  # so that its end is seen by who asks
-        os.waitpid(child, 0)
-        with suppress(OSError):
-            Path(folder).rmdir()
-        os._exit(0)
-    with suppress(RefusedError):  # some containers forbid it; few tools look there
-        mount("proc", folder + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    inward(folder)
-    own(limits(plan, plan["processes"] + others))
-
-
-def apart(folder: str) -> None:
+def apart(folder: str, spaces: int = NEW_UTS | NEW_IPC | NEW_PID | NEW_NET) -> None:
     """Namespaces of our own for what is started from here on; ``folder`` becomes an empty one in memory.
+
+    ``spaces``: kinds beside that of mounts, and that of users where we are no administrator.
 
     Raises:
         RefusedError: the system does not grant it; this process must end.
     """
     root, user, group = os.geteuid() == 0, os.geteuid(), os.getegid()
-    flags = NEW_NS | NEW_UTS | NEW_IPC | NEW_PID | NEW_NET | (0 if root else NEW_USER)
-    call("unshare", ctypes.c_int(flags))
+    call("unshare", ctypes.c_int(NEW_NS | spaces | (0 if root else NEW_USER)))
     if not root:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{USER} {user} 1")
@@ -156,22 +122,19 @@ def remove(places: list[Path], top: Path) -> None:
         place.rmdir()
 
 
-def walls(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
-    """Landlock alone: writes go to two folders in ``folder``; reads go there, to programs, and to ``shown``.
-
-    Raises:
-        RefusedError: the kernel's Landlock does not know signals (version 6), or refuses.
-    """
-    rights = dict.fromkeys((*SYSTEM, *DEVICES, *shown), READS)
-    # Not the folder itself: so nothing can be put in place of the two within it.
-    owned = {f"{folder}/home": ALL, f"{folder}/tmp": ALL}
-    processes = plan["processes"] + mine()
-    landlocked({**rights, "/dev/null": READS | 2, **owned})
-    own(limits(plan, processes))
-
-
 def landlocked(rights: dict[str, int]) -> None:
     """Leave this process and all that it starts these rights by path, and no TCP, and no signals to others.
+
+    Raises:
+        RefusedError: as :func:`ruleset`.
+    """
+    rules = ruleset(rights)
+    bound(rules)
+    os.close(rules)
+
+
+def ruleset(rights: dict[str, int]) -> int:
+    """A descriptor of Landlock rules: these rights by path, and no TCP, and no signals to others.
 
     Raises:
         RefusedError: the kernel's Landlock does not know signals (version 6), or refuses.
@@ -181,7 +144,7 @@ def landlocked(rights: dict[str, int]) -> None:
         raise RefusedError(f"Landlock version {known}; 6 is the first that holds signals back")
     libc = ctypes.CDLL(None, use_errno=True)
     handled = landlock.rules(known)
-    rules = libc.syscall(landlock.CREATE, handled, ctypes.c_size_t(len(handled)), 0)
+    rules = int(libc.syscall(landlock.CREATE, handled, ctypes.c_size_t(len(handled)), 0))
     if rules < 0:
         raise RefusedError("the kernel refused the Landlock rules")
     for path, right in rights.items():
@@ -192,16 +155,17 @@ def landlocked(rights: dict[str, int]) -> None:
             if libc.syscall(LANDLOCK_ADD, rules, BENEATH, rule, 0):
                 raise RefusedError(f"the kernel refused a Landlock rule for {path}")
             os.close(fd)
+    return rules
+
+
+def bound(rules: int) -> None:
+    """Apply Landlock rules to this process and all that it starts, within those that it has.
+
+    Raises:
+        RefusedError: the kernel refuses.
+    """
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if libc.syscall(landlock.RESTRICT, rules, 0):
-        raise RefusedError("the kernel refused Landlock")
-    os.close(rules)
-
-
-def alone(folder: str, shown: list[str], plan: dict[str, Any]) -> None:
-    """Resource limits only."""
-    del folder, shown
-    own(limits(plan, plan["processes"] + mine()))
+    call("syscall", ctypes.c_long(landlock.RESTRICT), ctypes.c_int(rules), ctypes.c_int(0))
 
 
 def limits(plan: dict[str, Any], processes: int) -> dict[str, int]:

@@ -126,15 +126,19 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
 
 
-def install(steps: list[Step]) -> None:
-    """Give this process the filter, for good.
+def packed(steps: list[Step]) -> bytes:
+    """A program as the kernel reads it."""
+    return b"".join(struct.pack("<HBBI", *step) for step in steps)
+
+
+def install(code: bytes) -> None:
+    """Give this process a packed filter, for good.
 
     Raises:
         OSError: the kernel refused.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    code = b"".join(struct.pack("<HBBI", *step) for step in steps)
-    given = _Program(len(steps), code)
+    given = _Program(len(code) // 8, code)
     none, one, mode = ctypes.c_ulong(0), ctypes.c_ulong(1), ctypes.c_ulong(MODE_FILTER)
     failed = libc.prctl(PR_SET_NO_NEW_PRIVS, one, none, none, none)
     if failed or libc.prctl(PR_SET_SECCOMP, mode, ctypes.byref(given), none, none):

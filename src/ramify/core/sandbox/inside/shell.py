@@ -6,8 +6,8 @@ left; nothing else outlives a command, so that files, variables and place are th
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import select
 import shlex
 import signal
@@ -18,7 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ramify.core.sandbox.inside import filtered, jail, wire
+from ramify.core.sandbox.inside import jail, wire
+from ramify.core.sandbox.inside.standing import changed, standing
+from ramify.core.sandbox.inside.ways import WAYS, Command, Way
 
 #: Where a shell tells its variables and its folder when it ends.
 TOLD = 9
@@ -30,61 +32,52 @@ PAGE = 4096
 HEAD = f"trap 'export -p >&{TOLD};pwd >&{TOLD}' EXIT; "
 #: Variables that are not part of the state: the shell sets them itself.
 OWN = {"PWD", "_", "SHLVL", "PPID", "OPTIND", "IFS", "PS1", "PS2", "PS4"}
-WAYS = {"namespaces": jail.namespaces, "landlock": jail.walls, "none": jail.alone}
 
 
-def serve(control: int, told: list[str]) -> None:
-    """Confine this process as ``told`` (way, folder, plan as JSON), then answer requests until the end."""
+def serve(control: int, _: list[str]) -> None:
+    """Read a way, a folder and a plan, confine this process by them, then answer requests until the end."""
     sock = socket.socket(fileno=control)
     sock.set_inheritable(False)
-    way, folder, plan = told[0], told[1], json.loads(told[2])
+    told = wire.read(control)
+    plan = told["plan"]
     os.umask(0o022)
-    inside = way == "namespaces"
-    home, scratch = (jail.HOME, "/tmp") if inside else (f"{folder}/home", f"{folder}/tmp")
     try:
-        if way == "landlock":
-            jail.guarded(folder)
-        if not inside:
-            for made in (home, scratch, folder):
-                Path(made).mkdir(exist_ok=True)
-                if os.geteuid() == 0:
-                    os.chown(made, jail.USER, jail.USER)
-        # Opened now: later nothing outside the folder may be.
-        listed = None if inside else _opened(f"/proc/self/task/{os.getpid()}/children")
-        WAYS[way](folder, plan["shown"], plan)
-        unfiltered = "" if way == "none" else filtered.install(sockets=inside)
+        runner = Runner(WAYS[told["way"]](told["folder"], plan["shown"], plan), plan)
+        # The whole way, tried: what holds commands back is applied by each of them.
+        runner.load([])
+        tried = runner.run({"command": ":", "cwd": "/", "variables": {}, "seconds": 30.0, "output": PAGE})
+        if tried["status"]:
+            raise jail.RefusedError(f"a first command ended with status {tried['status']}")
     except (jail.RefusedError, OSError) as error:
         wire.write(control, wire.pack({"refused": str(error)}))
         os._exit(0)
-    runner = Runner(home, scratch, plan, alone=inside, children=listed)
-    wire.write(control, wire.pack({"ready": True, "unfiltered": unfiltered}))
+    wire.write(control, wire.pack({"ready": True}))
+    before = standing()
     while True:
         try:
             asked = wire.read(control)
         except EOFError:
-            runner.end_all()
             os._exit(0)
-        answer = runner.load(asked["entries"]) if asked["do"] == "load" else runner.run(asked)
+        try:
+            answer = runner.load(asked["entries"]) if asked["do"] == "load" else runner.run(asked)
+        except jail.RefusedError as error:
+            answer = {"refused": str(error)}
+        if altered := changed(before):
+            answer = {"altered": altered}
         wire.write(control, wire.pack(answer))
 
 
 class Runner:
-    """Loads folders and runs commands in them.
+    """Loads folders and runs commands in them, each by the processes of a way."""
 
-    ``alone``: no process but ours is in sight. Else ``children`` is an open list of this one's children.
-    """
-
-    def __init__(
-        self, home: str, scratch: str, plan: dict[str, Any], *, alone: bool, children: int | None
-    ) -> None:
-        self.children = children
-        self.home, self.scratch, self.alone, self.plan = home, scratch, alone, plan
+    def __init__(self, way: Way, plan: dict[str, Any]) -> None:
+        self.way, self.home, self.plan = way, way.home, plan
         self.null = os.open(os.devnull, os.O_RDONLY)
-        self.base = {**plan["environment"], "HOME": home, "TMPDIR": scratch}
+        self.base = {**plan["environment"], "HOME": way.home, "TMPDIR": way.scratch}
 
     def load(self, entries: list[Any]) -> dict[str, Any]:
-        """Empty the folder and fill it again."""
-        jail.empty(self.home)
+        """Make the folder anew and fill it."""
+        self.way.fresh()
         modes = []
         for path, kind, mode, text in entries:
             place = f"{self.home}/{path}"
@@ -103,83 +96,42 @@ class Runner:
         return {"ok": True}
 
     def run(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Run a command: what it printed, its status, how it ended, and the state it left."""
-        out, told = os.pipe(), os.pipe()
+        """Run a command: what it printed, its status, how it ended, and the state it left.
+
+        Raises:
+            RefusedError: it could not be held back, and has not begun.
+        """
+        out, told, report = os.pipe(), os.pipe(), os.pipe()
         environment = {**self.base, **asked["variables"]}
         environment = {key: self._in(value) for key, value in environment.items() if value is not None}
-        try:
-            os.chdir(self._in(asked["cwd"]))
-        except OSError:
-            os.chdir(self.home)
         arguments = ["sh", "-a", "-c", HEAD + self._in(asked["command"]), "sh"]
-        moves = [(os.POSIX_SPAWN_DUP2, *pair) for pair in ((self.null, 0), (out[1], 1), (out[1], 2))]
-        moves.append((os.POSIX_SPAWN_DUP2, told[1], TOLD))
+        moves = [(self.null, 0), (out[1], 1), (out[1], 2), (told[1], TOLD)]
+        command = Command(arguments, environment, self._in(asked["cwd"]), moves, report[1])
         try:
-            pid = os.posix_spawn("/bin/sh", arguments, environment, file_actions=moves, setsid=True)
-        except OSError as error:  # the command or a variable is too long
-            for fd in (out[0], told[0]):
-                os.close(fd)
-            answer = {"output": f"sh: {os.strerror(error.errno or 0)}\n", "status": 126, "ended": "exit"}
-            return {**answer, **self._left(asked, ""), "entries": self.entries()}
+            process = self.way.start(command)
         finally:
-            os.close(out[1])
-            os.close(told[1])
-            os.chdir("/")
-        printed, said, ended = self._watch(pid, out[0], told[0], asked["seconds"], asked["output"])
-        status = os.waitstatus_to_exitcode(self.finish(pid))
-        os.close(out[0])
-        os.close(told[0])
-        jail.empty(self.scratch)
-        answer = {"output": self._out(_text(printed)), "status": status, "ended": ended}
-        return {**answer, **self._left(asked, self._out(_text(said))), "entries": self.entries()}
-
-    def _watch(self, pid: int, out: int, told: int, seconds: float, cap: int) -> tuple[bytes, bytes, str]:
-        """Read what a command says until its shell ends, the time is up or it said too much."""
-        kept: dict[int, bytearray] = {out: bytearray(), told: bytearray()}
-        for fd in kept:
-            os.set_blocking(fd, False)
-        shell = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
-        ended = _until(pid, shell, kept, time.monotonic() + seconds, cap, out)
-        self.end_all(pid)
+            for pipe in (out, told, report):
+                os.close(pipe[1])
+        kept: dict[int, bytearray] = {out[0]: bytearray(), told[0]: bytearray(), report[0]: bytearray()}
+        ended = _watched(process, kept, asked["seconds"], asked["output"], out[0])
+        self.way.end(process, _number(kept[report[0]], b"began "))
         for fd, data in kept.items():
-            while len(data) <= cap and _drain(fd, data, cap):
+            while _drain(fd, data, asked["output"]):
                 pass
-        if shell is not None:
-            os.close(shell)
-        return bytes(kept[out][:cap]), bytes(kept[told][:cap]), "output" if len(kept[out]) > cap else ended
-
-    def end_all(self, shell: int | None = None) -> None:
-        """Kill whatever a command has started."""
-        if self.alone:
-            with suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-        elif shell is not None:
-            for kill in (os.killpg, os.kill):
-                with suppress(ProcessLookupError, PermissionError):
-                    kill(shell, signal.SIGKILL)
-
-    def finish(self, shell: int) -> int:
-        """Reap the shell and all that it left behind; the shell's status."""
-        _, status = os.waitpid(shell, 0)
-        for _ in range(1000):
-            for one in self._left_behind():
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(one, signal.SIGKILL)
-            try:
-                # Where nobody lists them they cannot be ended, and must not be waited for.
-                pid, _ = os.waitpid(-1, 0 if self.alone or self.children is not None else os.WNOHANG)
-            except ChildProcessError:
-                break
-            if not pid:
-                break
-        return status
-
-    def _left_behind(self) -> list[int]:
-        """Our children: whoever lost its parent is one (see PR_SET_CHILD_SUBREAPER)."""
-        if self.children is None:
-            return []
-        os.lseek(self.children, 0, os.SEEK_SET)
-        return [int(pid) for pid in os.read(self.children, 1 << 16).split()]
+            os.close(fd)
+        printed, said, reported = (bytes(data) for data in kept.values())
+        if b"refused " in reported:
+            raise jail.RefusedError(reported.partition(b"refused ")[2].decode(errors="replace").strip())
+        status = _number(reported, b"ended ") if ended == "exit" else None
+        if (failed := _number(reported, b"failed ")) is not None:
+            printed, status = f"sh: {os.strerror(failed)}\n".encode(), 126
+        if len(printed) > asked["output"]:
+            printed, ended = printed[: asked["output"]], "output"
+        answer = {
+            "output": self._out(_text(printed)), "ended": ended,
+            "status": -signal.SIGKILL if status is None else status,
+        }  # fmt: skip
+        return {**answer, **self._left(asked, self._out(_text(said))), "entries": self.entries()}
 
     def _left(self, asked: dict[str, Any], said: str) -> dict[str, Any]:
         """Folder and variables at the end of a command; as before it where its shell did not tell."""
@@ -247,39 +199,53 @@ class Runner:
 
     def _in(self, text: str) -> str:
         """Names of folders as they are here."""
-        return text if self.alone else text.replace(jail.HOME, self.home)
+        return text if self.way.alone else text.replace(jail.HOME, self.home)
 
     def _out(self, text: str) -> str:
         """Names of folders as they are told."""
-        return text if self.alone else text.replace(self.home, jail.HOME).replace(self.scratch, "/tmp")
+        if self.way.alone:
+            return text
+        return text.replace(self.home, jail.HOME).replace(self.way.scratch, "/tmp")
 
 
-def _until(
-    pid: int, shell: int | None, kept: dict[int, bytearray], deadline: float, cap: int, out: int
-) -> str:
-    """Read until the shell ends; how it came to an end."""
+def _watched(pid: int, kept: dict[int, bytearray], seconds: float, cap: int, out: int) -> str:
+    """Read until a process ends, the time is up or ``out`` said too much; how it came to an end."""
+    deadline = time.monotonic() + seconds
+    process = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
     poll = select.poll()
-    for fd in (*kept, *([] if shell is None else [shell])):
+    for fd in kept:
+        os.set_blocking(fd, False)
+    for fd in (*kept, *([] if process is None else [process])):
         poll.register(fd, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        # Where no descriptor tells that the shell ended, it is asked every millisecond.
-        for fd, event in poll.poll(left * 1000 if shell is not None else min(left * 1000, 1.0)):
-            if fd == shell:
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            # Where no descriptor tells that it ended, it is asked every millisecond.
+            for fd, event in poll.poll(left * 1000 if process is not None else min(left * 1000, 1.0)):
+                if fd == process:
+                    return "exit"
+                if not _drain(fd, kept[fd], cap) and event & select.POLLHUP:
+                    poll.unregister(fd)
+            if len(kept[out]) > cap:
+                return "output"
+            if process is None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 return "exit"
-            if not _drain(fd, kept[fd], cap) and event & select.POLLHUP:
-                poll.unregister(fd)
-        if len(kept[out]) > cap:
-            return "output"
-        if shell is None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return "exit"
-    return "time"
+        return "time"
+    finally:
+        if process is not None:
+            os.close(process)
+
+
+def _number(report: bytes | bytearray, word: bytes) -> int | None:
+    """The number behind a word in a report; None where it does not stand there."""
+    found = re.search(re.escape(word) + rb"(-?[0-9]+)\n", report)
+    return None if found is None else int(found[1])
 
 
 def _drain(fd: int, into: bytearray, cap: int) -> bool:
-    """Read what is there; False where nothing is."""
+    """Read what is there, and keep a little more than ``cap`` bytes; False where nothing is."""
     with suppress(BlockingIOError):
         part = os.read(fd, 1 << 16)
-        if len(into) <= cap:
+        if len(into) <= max(cap, PAGE):
             into += part
         return bool(part)
     return False
@@ -287,13 +253,6 @@ def _drain(fd: int, into: bytearray, cap: int) -> bool:
 
 def _text(data: bytes, *, exact: bool = False) -> str:
     return data.decode("utf-8", "surrogateescape" if exact else "replace")
-
-
-def _opened(path: str) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
 
 
 def _open_up(place: str, wanted: int, opened: list[tuple[str, int]]) -> None:

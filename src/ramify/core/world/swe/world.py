@@ -181,13 +181,17 @@ class SweWorld:
         return (True, 0.0) if len(seen) >= self.turns else (False, None)
 
     def passes(self, home: Repository, state: ShellState) -> bool:
-        """Whether all tests of the broken module pass, whatever was done to the test files."""
+        """Whether all tests of the broken module pass, whatever was done to the test files.
+
+        Raises:
+            ShellLostError: the process that runs commands was lost or altered.
+        """
         texts = {path: text for path, text in home.before.items() if path.startswith("tests/")} | home.tests
         kept = [one for one in state.entries if not _among_tests(one.path)]
         made = {one.path: one for one in (*kept, *ShellState.of_files(texts).entries)}
         entries = tuple(sorted(made.values(), key=lambda one: (one.kind == "same", one.path)))
         command = f"pytest --noconftest -c /dev/null --rootdir . -rp {' '.join(home.tests)}"
-        ran = self.shell().run(ShellState(entries), command)
+        ran = self.shell().run(ShellState(entries), command).kept()
         # Every test by its name: a package that ends the process has passed none.
         passed = set(re.findall(r"^PASSED (\S+)", ran.output, re.MULTILINE))
         return ran.status == 0 and set(test_names(home.tests)) <= passed
@@ -222,7 +226,11 @@ class SweEpisode:
         return Observation(log, _key(self.task, state, False))
 
     def step(self, action: str) -> Observation:
-        """Run a command, edit a line, or submit and be graded."""
+        """Run a command, edit a line, or submit and be graded.
+
+        Raises:
+            ShellLostError: the process that runs commands was lost or altered.
+        """
         if self._seen is not None and self._seen.done:
             return self._seen
         self._turn += 1
@@ -235,7 +243,9 @@ class SweEpisode:
             return self._seen
         before = self.state
         ran = (
-            self._edited(command) if command.startswith("edit ") else self._world.shell().run(before, command)
+            self._edited(command)
+            if command.startswith("edit ")
+            else self._world.shell().run(before, command).kept()
         )
         self.state = ran.state
         text = printed(ran.output, ran.ended, self._world.chars)

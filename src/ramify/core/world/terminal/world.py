@@ -186,7 +186,11 @@ class TerminalEpisode:
         return Observation(self._world.shown(begin), key(self.task, begin, False))
 
     def step(self, action: str) -> Observation:
-        """Run a command and see what it prints, or submit and be graded."""
+        """Run a command and see what it prints, or submit and be graded.
+
+        Raises:
+            ShellLostError: the process that runs commands was lost or altered.
+        """
         if self._seen is not None and self._seen.done:
             return self._seen
         self._turn += 1
@@ -196,7 +200,7 @@ class TerminalEpisode:
             self._seen = self._graded(answer)
             return self._seen
         before = self.state
-        ran = self._world.shell().run(before, command)
+        ran = self._world.shell().run(before, command).kept()
         self.state = ran.state
         info: Json = {
             "exact": knowable(command, ran),
@@ -243,7 +247,6 @@ def printed(output: str, ended: str, most: int) -> str:
     if len(text) > most:
         text = f"{text[:most]}\n( {len(text) - most} more characters )"
     told = {"time": "( stopped : it took too long )", "output": "( stopped : it said too much )"}
-    told["lost"] = "( the shell was lost and begins anew )"
     return "\n".join(part for part in (text, told.get(ended, "")) if part)
 
 
