@@ -185,7 +185,7 @@ def _harmed(file: Path) -> bool:
     return not victim.exists() or victim.read_bytes() != before
 
 
-def _hot_journal(file: Path) -> None:
+def hot_journal(file: Path) -> None:
     """A rollback journal that names another file as the journal of a transaction over several databases."""
     victim = _victim(file)
     data = file.read_bytes()
@@ -469,7 +469,7 @@ def hostile() -> tuple[Hostile, ...]:
             "a tree of version 1 is migrated by a trigger", _as_version_1, _after_append(_COUNT, 7), "tidy"
         ),
         Hostile("texts are in UTF-16", _utf16, _says("PRAGMA encoding", "UTF-16le"), "UTF-16"),
-        Hostile("a journal has another file deleted", _hot_journal, _harmed, "-journal"),
+        Hostile("a journal has another file deleted", hot_journal, _harmed, "-journal"),
         Hostile("a journal is another's file", _linked_wal, _harmed, "-wal has 2 names"),
         Hostile(
             "a journal is a pipe", lambda file: os.mkfifo(f"{file}-journal"), _waits, "-journal .*a pipe"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Self, final
 
 from ramify.core.errors import BadInput, DiskFull, InternalError, TreeBusy
+from ramify.core.foreign_sqlite import harden, names_another, real_tables
 from ramify.core.run.interrupt import Interrupt
 from ramify.core.run.progress import Progress, silent
 from ramify.core.tree.database import Database
@@ -228,13 +229,18 @@ class Checkpoint:
 
     def _opened(self) -> tuple[sqlite3.Connection, str | None]:
         """The store, locked, and what it says; an empty one where it is damaged or cannot be written."""
+        if self._file is not None and names_another(Path(f"{self._file}-journal")):
+            self._clear()
         for place in (self._file, self._file, None):
             store = sqlite3.connect(":memory:" if place is None else place, isolation_level=None, timeout=1)
             try:
+                harden(store)
                 store.execute("PRAGMA cache_size = -8192")
                 store.execute("BEGIN EXCLUSIVE")
                 store.execute("CREATE TABLE IF NOT EXISTS at (body TEXT)")
                 store.execute(SEEN)
+                if not {"at", "seen"} <= set(real_tables(store)):
+                    raise sqlite3.DatabaseError("a view stands for a table")
                 row = store.execute("SELECT body FROM at").fetchone()
             except sqlite3.DatabaseError as error:
                 store.close()

@@ -17,6 +17,7 @@ from typing import Final, final
 from urllib.parse import quote
 
 from ramify.core.errors import BadInput
+from ramify.core.foreign_sqlite import harden, real_tables, was_interrupted
 from ramify.core.policy.base import Policy
 from ramify.core.tree.formats.base import Head, Record, Remark, whole
 from ramify.core.tree.formats.conversation import tool_call
@@ -63,6 +64,8 @@ class LLMLogs:
                 if "responses" in tables:
                     yield from self._conversations(db, tables, path)
         except (sqlite3.Error, UnicodeDecodeError) as error:
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
             # Messages of SQLite quote what is in the file, whatever it is.
             raise BadInput(
                 f"this database cannot be read: {error}",
@@ -117,6 +120,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     """A connection that cannot write; a file that another program has open is read as it is."""
     db = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
     try:
+        harden(db)
         db.row_factory = sqlite3.Row
         db.execute("PRAGMA query_only = ON")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -130,7 +134,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _tables(db: sqlite3.Connection) -> dict[str, set[str]]:
     """The tables of a database with the names of their columns."""
-    names = [row["name"] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    names = real_tables(db)
     return {name: {row["name"] for row in db.execute(f'PRAGMA table_info("{name}")')} for name in names}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from ramify.core.errors import BadInput
+from ramify.core.foreign_sqlite import harden, real_tables, was_interrupted
 from ramify.core.world.dice import Dice
 from ramify.core.world.search import words as w
 
@@ -113,11 +114,18 @@ class Fiction:
             raise BadInput("there is no such file", where=str(path))
         source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
+            harden(source)
+            if lacking := set(w.COLUMNS) - set(real_tables(source)):
+                raise BadInput(
+                    f"not the tables of a world: there is no table {min(lacking)}", where=str(path)
+                )
             tables = {
                 table: source.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
                 for table, columns in w.COLUMNS.items()
             }
         except sqlite3.Error as error:
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
             raise BadInput(f"not the tables of a world: {error}", where=str(path)) from error
         finally:
             source.close()
