@@ -143,8 +143,11 @@ def test_variance_of_a_gain_with_a_target_reached_from_elsewhere_too():
     here, there = rng.normal(size=(200_000, 8)), rng.normal(size=(200_000, 2))
     gain = np.concatenate([here[:, :3], there], 1).mean(1) - here.mean(1)
     assert gain.var() == pytest.approx(float(gain_variance(1.0, 8, 3, 5)), rel=0.02)
-    with pytest.raises(BadInput, match="at most"):
-        gain_variance(1.0, 3, 4)
+    # More pass than were here, than arrived, none passes, or the variance is below 0: each by itself.
+    for impossible in ((1.0, 3, 4), (1.0, 4, 3, 2), (1.0, 3, 0), (-1.0, 3, 2), (1.0, [3, 3], [2, 4])):
+        with pytest.raises(BadInput, match="at most"):
+            gain_variance(*impossible)
+    assert gain_variance(0.0, 3, 3, 3) == gain_variance(0.0, 1, 1) == 0.0
 
 
 def test_collisions_tell_where_siblings_are_compared():

@@ -20,7 +20,7 @@ from ramify.learn.credit.graph.anchors import (
 )
 from ramify.learn.credit.graph.collisions import collision_report
 from ramify.learn.credit.graph.compare import compare_methods
-from ramify.learn.credit.graph.edges import critical_edges, edges
+from ramify.learn.credit.graph.edges import critical_edges, distinct_trajectories, edges
 from ramify.learn.credit.graph.export import graph_json, write_graph
 from ramify.learn.credit.graph.records import Recorded, RecordedStep
 from ramify.learn.credit.graph.state_graph import StateGraph
@@ -262,6 +262,60 @@ def test_edges_and_what_decided():
     error = np.sqrt(np.var([9.5, 0.0, 0.0], ddof=1) / 3)
     assert [e.error for e in critical_edges(mixed)] == pytest.approx([error, error])
     assert critical_edges(StateGraph.from_arrays([0], [1], [1.0]))[0].error is None
+
+
+def test_every_figure_of_an_edge_one_by_one():
+    """Two graphs; states left once and often, reached from one state and from two, and left for an end."""
+    runs = [[0, 1, 2], [0, 1], [0, 2, 0, 1], [3, 2], [3, 1, 0], [2], [4, 0], [5], [0, 5, 0]]
+    outcomes, owner = [8.0, 0.0, 4.0, 8.0, 2.0, 8.0, 0.0, 4.0, 8.0], [0] * 6 + [1] * 3
+    graph = StateGraph.from_arrays([s for run in runs for s in run], list(map(len, runs)), outcomes, owner)
+    gamma = 0.5
+    seen, taken, first, place = {}, {}, {}, 0
+    for i, run in enumerate(runs):
+        for k, label in enumerate(run):
+            source = (owner[i], f"state {label}")
+            last = k + 1 == len(run)
+            target = (owner[i], f"end {outcomes[i]:g}" if last else f"state {run[k + 1]}")
+            seen.setdefault(source, []).append(gamma ** (len(run) - k) * outcomes[i])
+            taken.setdefault((source, target), []).append(i)
+            first.setdefault((source, target), place)
+            place += 1
+    found = {
+        ((e.graph, e.source_name), (e.graph, e.target_name)): e
+        for e in critical_edges(graph, 99, gamma=gamma)
+    }
+    assert found.keys() == taken.keys()
+    value = {key: np.mean(got) for key, got in seen.items()}
+    value |= {(g, f"end {r:g}"): r for g, r in zip(owner, outcomes, strict=True)}
+    names = [(int(g), graph.name(i)) for i, g in enumerate(graph.graphs)]
+    for (source, target), edge in found.items():
+        assert (names[edge.source], names[edge.target]) == (source, target)
+        assert edge.visits == len(taken[source, target])
+        assert edge.trajectories == len(set(taken[source, target]))
+        assert edge.step == first[source, target]
+        assert edge.value == pytest.approx(value[target])
+        assert edge.gain == pytest.approx(value[target] - value[source])
+        n, m, whole = len(seen[source]), edge.visits, len(seen.get(target, []))
+        if n == 1:
+            assert edge.error is None
+            continue
+        spread = np.var(seen[source], ddof=1)
+        variance = spread * (1 / whole + 1 / n - 2 * m / (whole * n)) if whole else spread / n
+        assert edge.error == pytest.approx(np.sqrt(max(variance, 0.0)))
+    gains = [abs(e.gain) for e in critical_edges(graph, 99, gamma=gamma)]
+    assert gains == sorted(gains, reverse=True)
+    assert len(gains) > 11
+    assert critical_edges(graph, gamma=gamma) == critical_edges(graph, 10, gamma=gamma)
+    assert len(critical_edges(graph)) == 10
+    assert critical_edges(graph) == critical_edges(graph, gamma=0.95)
+    # Taken as won or lost, ends of 8 alone are worth anything.
+    won = {e.target_name: e.value for e in critical_edges(graph, 99, win=8.0) if "end" in e.target_name}
+    assert won == {"end 0": 0.0, "end 2": 0.0, "end 4": 0.0, "end 8": 8.0}
+
+
+def test_trajectories_are_counted_for_every_group_asked_for():
+    graph = StateGraph.from_arrays([0, 1, 0, 0], [2, 2], [1.0, 0.0])
+    assert distinct_trajectories(graph, np.array([2, 0, 2, 2]), 5).tolist() == [1, 0, 2, 0, 0]
 
 
 def test_exports(tmp_path):

@@ -41,10 +41,10 @@ def edges(graph: StateGraph) -> Edges:
     return Edges(
         sources=keys // width,
         targets=keys % width,
-        visits=np.bincount(of, minlength=len(keys)),
+        visits=np.bincount(of),
         trajectories=distinct_trajectories(graph, of, len(keys)),
         of=of,
-        example=example.astype(np.int64),
+        example=example,
     )
 
 
@@ -74,8 +74,8 @@ def gain_variance(
 
     Source: ours.
     """
-    v, n, m = (np.asarray(x, dtype=np.float64) for x in (spread, visits, passing))
-    whole = m if reached is None else np.asarray(reached, dtype=np.float64)
+    v, n, m = (np.asarray(x) for x in (spread, visits, passing))
+    whole = m if reached is None else np.asarray(reached)
     if (m < 1).any() or (m > n).any() or (m > whole).any() or (v < 0).any():
         raise BadInput("passing visits are at least 1 and at most those of both ends", where="gain variance")
     return np.asarray(np.maximum(v * (1 / whole + 1 / n - 2 * m / (whole * n)), 0.0))
@@ -145,12 +145,11 @@ def _errors(graph: StateGraph, found: Edges, gamma: float, visits: Int64) -> Flo
     An end is worth what it is worth: only the source's mean is uncertain there.
     """
     seen = gamma**graph.togo * graph.outcomes[graph.trajectories]
-    mean = group_mean(seen, graph.nodes, len(graph.graphs))
-    square = np.bincount(graph.nodes, (seen - mean[graph.nodes]) ** 2, minlength=len(graph.graphs))
+    mean = group_mean(seen, graph.nodes)
+    square = np.bincount(graph.nodes, (seen - mean[graph.nodes]) ** 2)
     n = visits[found.sources]
-    spread = np.divide(square[found.sources], n - 1, out=np.full(len(n), np.nan), where=n > 1)
-    known = np.nan_to_num(spread)
+    spread = square[found.sources] / np.maximum(n - 1, 1)
     ends = graph.labels[found.targets] < 0
-    inner = gain_variance(known, n, found.visits, np.maximum(visits[found.targets], found.visits))
-    variance = np.where(ends, known / n, inner)
+    inner = gain_variance(spread, n, found.visits, np.maximum(visits[found.targets], found.visits))
+    variance = np.where(ends, spread / n, inner)
     return np.where(n > 1, np.sqrt(variance), np.nan)
