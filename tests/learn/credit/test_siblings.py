@@ -40,6 +40,7 @@ def test_the_two_estimators_differ_where_one_child_was_forked_more():
     outcomes = [NAN, NAN, NAN, 1, 1, 1, 0]
     assert leaf_mean_values(parents, outcomes)[0] == 0.75
     assert child_mean_values(parents, outcomes)[0] == 0.5
+    same(node_values(parents, outcomes), leaf_mean_values(parents, outcomes))
     same(node_values(parents, outcomes, "leaves"), leaf_mean_values(parents, outcomes))
     same(node_values(parents, outcomes, "children"), child_mean_values(parents, outcomes))
 
@@ -59,6 +60,26 @@ def test_unknown_is_never_zero():
     same(sibling_credit([-1, 0, 0], [0.0, 0.0, 0.0]), [NAN, 0, 0])
 
 
+def test_what_is_not_known_may_be_none():
+    none = [None if np.isnan(one) else one for one in OUTCOMES]
+    values = leaf_mean_values(PARENTS, none)
+    same(values, leaf_mean_values(PARENTS, OUTCOMES))
+    assert visit_counts(PARENTS, none).dtype == np.int64
+    for credit in (step_credit, sibling_credit):
+        same(credit(PARENTS, [None if np.isnan(v) else v for v in values]), credit(PARENTS, values))
+    same(curve_credit([0.5, None, 0.25, 1.0]), [NAN, NAN, 0.75])
+
+
+def test_nodes_of_a_level_are_in_order_so_that_sums_are_the_same_everywhere():
+    parents = np.arange(1000) % 2 + 500
+    parents[[500, 501]] = [-1, 500]
+    rest = [i for i in range(1000) if i not in (500, 501)]
+    below = [i for i in rest if parents[i] == 500]
+    assert [level.tolist() for level in levels(parents)] == [
+        [500], sorted([*below, 501]), [i for i in rest if parents[i] == 501]
+    ]  # fmt: skip
+
+
 def test_forests_and_empty_trees():
     same(leaf_mean_values([-1, -1, 0], [NAN, 1.0, 0.0]), [0, 1, 0])
     assert levels([]) == []
@@ -69,6 +90,7 @@ def test_forests_and_empty_trees():
     ("parents", "outcomes", "what"),
     [
         ([-1, 5], [NAN, 1.0], "parent index"),
+        ([-1, 2], [NAN, 1.0], "parent index"),
         ([-2], [1.0], "parent index"),
         ([1, 0], [NAN, NAN], "cycle"),
         ([-1, 1], [NAN, NAN], "cycle"),

@@ -84,8 +84,7 @@ def leaf_mean_values(parents: ArrayLike, outcomes: ArrayLike) -> Float64:
     """
     above, graded = _checked(parents, outcomes)
     known = np.isfinite(graded)
-    counts = known.astype(np.int64)
-    sums = np.where(known, graded, 0.0)
+    counts, sums = np.where(known, 1, 0), np.where(known, graded, 0.0)
     for level in reversed(levels(above)[1:]):
         np.add.at(counts, above[level], counts[level])
         np.add.at(sums, above[level], sums[level])
@@ -103,7 +102,7 @@ def child_mean_values(parents: ArrayLike, outcomes: ArrayLike) -> Float64:
     above, graded = _checked(parents, outcomes)
     values = graded.copy()
     sums = np.zeros(len(above))
-    counts = np.zeros(len(above), dtype=np.int64)
+    counts = np.zeros(len(above))
     for depth_level in reversed(levels(above)):
         inner = depth_level[counts[depth_level] > 0]
         values[inner] = sums[inner] / counts[inner]
@@ -144,7 +143,7 @@ def sibling_credit(parents: ArrayLike, values: ArrayLike) -> Float64:
     known = np.asarray(values, dtype=np.float64).ravel()
     heard = np.flatnonzero((above >= 0) & np.isfinite(known))
     sums = np.zeros(len(above))
-    counts = np.zeros(len(above), dtype=np.int64)
+    counts = np.zeros(len(above))
     np.add.at(sums, above[heard], known[heard])
     np.add.at(counts, above[heard], 1)
     credit = np.full(len(above), np.nan)
