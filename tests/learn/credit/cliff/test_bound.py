@@ -79,6 +79,33 @@ def test_only_tokens_with_room_to_fall_are_tested():
     assert can_fall(np.array([0.0, 0.5, 0.89, 0.91, 0.999, 1.0])).tolist() == [True] * 3 + [False] * 3
 
 
+def test_the_bound_itself_is_allowed():
+    assert max_drop(0.25, 0.5) == 0.375
+    assert max_drop([0, 1], [0.5, 0]).tolist() == [0.5, 0.0]
+    assert max_drop(0.25).tolist() == 0.75
+    assert can_fall([0.5, 0.75], 0.5).tolist() == [True, False]
+    assert can_fall(0.5, 0.5).dtype == np.bool_
+
+
+def test_what_falls_further_than_it_can_is_told():
+    # A drop of 0.5 at a token of 0.5 is the limit; behind it 0.25 is left, at a token of 0.5 at most 0.375.
+    for before, broken in ((0.5, False), (0.5 + 2**-20, True)):
+        assert bound_violations([before], [0], [0.5], 0.0).tolist() == [broken]
+    assert bound_violations([0.625, 0.75], [0.25, 0.25], [0.5, 0.5], 0).tolist() == [False, True]
+    assert bound_violations(0.5 + 1e-6, 0, 0.5)
+    assert not bound_violations(0.5 + 1e-6, 0, 0.5, 1e-5)
+    assert not bound_violations(0.5 + 1e-10, 0, 0.5), "rounding is no violation"
+
+
+def test_the_most_large_drops():
+    assert most_large_drops(0.25, 0.25) == 3.0
+    assert most_large_drops(0.75, 2.0) == 0.1875 / 4
+    assert most_large_drops(0.0, 0.5) == most_large_drops(1.0, 0.5) == 0.0
+    for value, size in ((-0.5, 0.5), (1.5, 0.5), (0.5, 0.0), (0.5, -1.0)):
+        with pytest.raises(BadInput, match="not possible"):
+            most_large_drops(value, size)
+
+
 def test_a_planted_chain_has_the_values_it_was_given():
     chain = flat_chain(10, 0.7, 0.2, at=[4])
     found = chain_values(chain.table)
@@ -89,7 +116,10 @@ def test_a_planted_chain_has_the_values_it_was_given():
 def test_an_impossible_fall_cannot_be_planted():
     with pytest.raises(BadInput, match="no law falls"):
         planted_chain([0.9, 0.3, 0.0], [0.95, 0.5])
-    with pytest.raises(BadInput, match="outside"):
-        max_drop(1.2)
+    for chance in (1.2, -0.1, [0.5, 1.2]):
+        with pytest.raises(BadInput, match="a probability lies outside"):
+            max_drop(chance)
+    with pytest.raises(BadInput, match="a value lies outside"):
+        max_drop(0.5, [-0.1, 0.5])
     with pytest.raises(BadInput, match="neither a law"):
         absorbing_values([[0.5, 0.2], [0, 0]], [0, 1])

@@ -1,6 +1,7 @@
 """Building graphs, anchors, collision reports, edges, exports."""
 
 import json
+import os
 
 import networkx as nx
 import numpy as np
@@ -18,7 +19,7 @@ from ramify.learn.credit.graph.anchors import (
     merge_similar,
     normalised,
 )
-from ramify.learn.credit.graph.collisions import collision_report
+from ramify.learn.credit.graph.collisions import collision_report, compared_steps, merged_steps
 from ramify.learn.credit.graph.compare import compare_methods
 from ramify.learn.credit.graph.edges import critical_edges, distinct_trajectories, edges
 from ramify.learn.credit.graph.export import graph_json, write_graph
@@ -73,10 +74,75 @@ def test_anchors_of_records():
         StateGraph.from_trajectories(RUNS, "smell")
 
 
+def test_the_last_observations_must_be_equal():
+    runs = [recorded("g", n, s, r) for n, s, r in (("a", "xyxy", 1.0), ("b", "yxy", 0.0), ("c", "xxy", 0.0))]
+    #                                                one:  x y x y        y x y           x x y
+    for history, wanted in ((1, [0, 1, 0, 1, 1, 0, 1, 0, 0, 1]), (2, [0, 1, 2, 1, 3, 2, 1, 0, 4, 1])):
+        graph = StateGraph.from_trajectories(runs, history=history)
+        same = graph.nodes[:, None] == graph.nodes
+        np.testing.assert_array_equal(same, np.equal.outer(wanted, wanted))
+        assert [graph.name(node) for node in graph.nodes] == list("xyxyyxyxxy")
+
+
+def test_records_bring_their_rewards_and_marks():
+    steps = {
+        "a": (RecordedStep("x", reward=0.5), RecordedStep("y", reward=0.5)),
+        "b": (RecordedStep("z", reward=0.0, valid=False),),
+        "c": (RecordedStep("x", reward=0.25), RecordedStep("y")),
+    }
+    runs = [
+        Recorded("task", "g", name, made, sum(one.reward or 0.0 for one in made))
+        for name, made in steps.items()
+    ]
+    graph = StateGraph.from_trajectories(runs)
+    assert graph.rewards.tolist() == [0.5, 0.5, 0.0, 0.25, 0.0]
+    assert graph.valid.tolist() == [True, True, False, True, True]
+    assert StateGraph.from_trajectories(RUNS).rewards is None
+    with pytest.warns(UserWarning, match="1 of 1"):
+        assert StateGraph.from_trajectories(runs[:1]).rewards.tolist() == [0.5, 0.5]
+
+
+def test_arrays_of_any_kind_of_number():
+    graph = StateGraph.from_arrays(
+        np.array([0, 3, 0], dtype=np.uint8),
+        [2.0, 1.0],
+        [1, 0],
+        valid=[1, 0, 1],
+        togo=[4, 2, 1],
+        rewards=[0, 1, 0],
+    )
+    assert graph.valid.tolist() == [True, False, True]
+    assert (graph.outcomes.dtype, graph.rewards.dtype) == (np.float64, np.float64)
+    assert graph.togo.tolist() == [4, 2, 1]
+    assert graph.labels.tolist() == [0, 3, -1, -1]
+    assert graph.visits().tolist() == [2, 1, 1, 1]
+    assert graph.nexts.tolist() == [1, 3, 2]
+    np.testing.assert_array_equal(graph.ends, [np.nan, np.nan, 0.0, 1.0])
+
+
+def test_tasks_keep_their_states_apart():
+    graph = StateGraph.from_arrays([0, 0, 0], [1, 1, 1], [1.0, 1.0, 1.0], tasks=["b", "a", "b"], scope="task")
+    assert graph.nodes[0] == graph.nodes[2] != graph.nodes[1]
+    assert graph.nexts[0] == graph.nexts[2] != graph.nexts[1]
+
+
+def test_outcomes_that_differ_by_rounding_are_one_end():
+    for outcomes, ends in (([1e9, 1e9 - 1], 1), ([1e9, 1e9 - 2], 2), ([0.0, 0.0], 1), ([0.1 + 0.2, 0.3], 1)):
+        assert np.isfinite(StateGraph.from_arrays([0, 1], [1, 1], outcomes).ends).sum() == ends
+
+
+@pytest.mark.parametrize("total", [1e6 + 1e-4, 1e6])
+def test_rewards_that_sum_up_but_for_rounding(total):
+    graph = StateGraph.from_arrays([0, 1, 2], [2, 1], [1e6, 0.0], rewards=[total - 1, 1, 5e-10])
+    assert graph.rewards.tolist() == [total - 1, 1, 5e-10]
+
+
 def test_a_group_of_one_warns():
-    with pytest.warns(UserWarning, match="1 of 2 groups have one trajectory"):
+    with pytest.warns(UserWarning, match="1 of 2 groups have one trajectory") as told:
         graph = StateGraph.from_trajectories(RUNS[:3])
     assert step_advantages(graph, "grpo")[-1] == 0.0
+    if "MUTANT_UNDER_TEST" not in os.environ:  # whose own frames lie between
+        assert told[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -90,6 +156,10 @@ def test_a_group_of_one_warns():
         (([0, 1], [1], [1.0]), "2 labels for 1 steps"),
         (([-1], [1], [1.0]), "negative"),
         (([0], [1], [np.nan]), "outcome is nan"),
+        (([0], [1], [None]), r"outcome is nan \(trajectory 0\)"),
+        (([0, 0, 0], [1, 1, 1], [1.0, np.inf, np.nan]), r"outcome is inf \(trajectory 1\)"),
+        (([0, 0], [1, 0], [1.0, 2.0]), r"no steps \(trajectory 1\)"),
+        (([0, 0, -1], [2, 1], [1.0, 2.0]), r"negative \(step 2\)"),
         (([0], [1], [1.0], [0, 1]), "1 trajectories but 2 groups"),
     ],
 )
@@ -103,6 +173,9 @@ def test_arrays_that_do_not_fit(arguments, words):
     [
         ({"scope": "world"}, "unknown scope"),
         ({"scope": "task"}, "needs the task"),
+        ({"scope": "task", "tasks": ["a", "b"]}, "1 trajectories but 2 tasks"),
+        ({"rewards": [1.0, None]}, r"not finite \(step 1\)"),
+        ({"rewards": [1.0, 1e-7]}, "the steps earn 1, the episode 1"),
         ({"togo": [1]}, "turns to go"),
         ({"togo": [1, 0]}, "turns to go"),
         ({"valid": [True]}, "marks of validity"),
@@ -114,6 +187,12 @@ def test_arrays_that_do_not_fit(arguments, words):
 def test_options_that_do_not_fit(more, words):
     with pytest.raises(BadInput, match=words):
         StateGraph.from_arrays([0, 1], [2], [1.0], **more)
+
+
+@pytest.mark.parametrize(("outcome", "earned"), [(1e3, 1e3 + 1e-5), (0.0, 5e-9), (0.0, 0.5), (1.0, 1.5)])
+def test_the_trajectory_whose_rewards_do_not_sum_up_is_named(outcome, earned):
+    with pytest.raises(BadInput, match=r"^the steps earn .* \(trajectory 1\)"):
+        StateGraph.from_arrays([0, 0, 0], [1, 1, 1], [1.0, outcome, 2.0], rewards=[1.0, earned, 7.0])
 
 
 @settings(max_examples=60, deadline=None)
@@ -218,6 +297,43 @@ def test_report_of_a_group_that_merges():
     assert report.compared == pytest.approx(6 / 9)
     assert report.by_place[:3] == pytest.approx([1.0, 2 / 3, 1 / 3])
     assert report.enough
+    assert (report.trajectories, report.visits_per_state) == (3, 9 / 5)
+
+
+def test_two_trajectories_are_enough_to_merge():
+    graph = StateGraph.from_arrays([0, 1, 0, 2, 3], [2, 2, 1], [1.0, 0.0, 0.0])
+    assert merged_steps(graph).tolist() == [True, False, True, False, False]
+    assert compared_steps(graph).tolist() == [True, False, True, False, False]
+    short = collision_report(graph, places=1)
+    assert short.by_place == pytest.approx((2 / 5,))
+    assert collision_report(graph, places=2).by_place == pytest.approx((2 / 3, 0.0))
+    long = StateGraph.from_arrays(np.arange(50), [25, 25], [1.0, 0.0])
+    assert len(collision_report(long).by_place) == 20
+
+
+@pytest.mark.parametrize(
+    ("steps", "most", "share"), [(20, 10, 0.5), (20, 11, 0.55), (19, 19, 0.0), (21, 20, 20 / 21)]
+)
+def test_a_crowd_is_more_than_half_of_a_graph_of_twenty_steps(steps, most, share):
+    labels = [0] * most + list(range(1, steps - most + 1))
+    report = collision_report(StateGraph.from_arrays(labels, [10, steps - 10], [1.0, 0.0]))
+    assert report.crowded == pytest.approx(share)
+    assert any("one state holds" in text for text in report.warnings) == (share > 0.5)
+
+
+def test_merging_is_rare_below_a_tenth():
+    # Twenty steps behind the start, of which so many leave a state that both trajectories saw.
+    for both, warned in ((2, False), (0, True)):
+        labels = [99, *range(10), 99, *range(both // 2), *range(20, 30 - both // 2)]
+        report = collision_report(StateGraph.from_arrays(labels, [11, 11], [1.0, 0.0]))
+        assert report.merged_later == both / 20
+        assert any("merging is too rare" in text for text in report.warnings) == warned
+        assert any(
+            "merging is too rare" in t
+            for t in collision_report(
+                StateGraph.from_arrays(labels, [11, 11], [1.0, 0.0]), rare=0.11
+            ).warnings
+        )
 
 
 def test_warnings():

@@ -29,7 +29,7 @@ def max_drop(chance: ArrayLike, after: ArrayLike = 0.0) -> Floats:
 
     Raises: BadInput for a probability or value outside [0, 1].
     """
-    pi, v = np.asarray(chance, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    pi, v = np.asarray(chance), np.asarray(after)
     for name, part in (("probability", pi), ("value", v)):
         if ((part < 0) | (part > 1)).any():
             raise BadInput(f"a {name} lies outside [0, 1]", where="cliff bound")
@@ -38,7 +38,7 @@ def max_drop(chance: ArrayLike, after: ArrayLike = 0.0) -> Floats:
 
 def can_fall(chance: ArrayLike, delta0: float = DELTA0) -> Bools:
     """Where a true drop above ``delta0`` is possible at all; elsewhere no test is needed."""
-    return np.asarray(max_drop(chance) >= delta0, dtype=np.bool_)
+    return np.asarray(max_drop(chance) >= delta0)
 
 
 def bound_violations(
@@ -48,8 +48,8 @@ def bound_violations(
 
     On estimates it says where noise or a fault must be at work.
     """
-    drop = np.asarray(before, dtype=np.float64) - np.asarray(after, dtype=np.float64)
-    return np.asarray(drop > max_drop(chance, after) + tolerance, dtype=np.bool_)
+    drop = np.asarray(before) - np.asarray(after)
+    return np.asarray(drop > max_drop(chance, after) + tolerance)
 
 
 def most_large_drops(value: float, size: float) -> float:

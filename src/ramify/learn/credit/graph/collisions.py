@@ -41,7 +41,7 @@ class CollisionReport:
     compared: float
     crowded: float
     by_place: tuple[float, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def enough(self) -> bool:
@@ -56,7 +56,7 @@ def merged_steps(graph: StateGraph) -> NDArray[np.bool_]:
 
 def compared_steps(graph: StateGraph) -> NDArray[np.bool_]:
     """Whether each step leaves a state from where at least two different nodes were reached, [steps]."""
-    different = np.bincount(edges(graph).sources, minlength=len(graph.graphs))
+    different = np.bincount(edges(graph).sources)
     return different[graph.nodes] > 1
 
 
@@ -76,7 +76,7 @@ def collision_report(graph: StateGraph, *, rare: float = RARE, places: int = 20)
     size = np.bincount(graph.step_graphs)
     # A graph of a few steps has no crowd.
     large = (size >= 20)[graph.graphs]
-    share = np.where(large, visits / np.maximum(size[graph.graphs], 1), 0.0)
+    share = np.where(large, visits / size[graph.graphs], 0.0)
     group_size = np.bincount(graph.groups)
     low, high = np.full(len(group_size), np.inf), np.full(len(group_size), -np.inf)
     np.minimum.at(low, graph.groups, graph.outcomes)
@@ -96,7 +96,6 @@ def collision_report(graph: StateGraph, *, rare: float = RARE, places: int = 20)
         compared=float(compared.mean()),
         crowded=float(share.max()),
         by_place=tuple(at_place.tolist()),
-        warnings=(),
     )
     return _warned(report, rare)
 

@@ -80,7 +80,7 @@ class StateGraph:
         """Steps that leave each node, [nodes]; for an end, trajectories that reach it."""
         inside = np.bincount(self.nodes, minlength=len(self.graphs))
         final_steps = np.isfinite(self.ends[self.nexts])
-        return inside + np.bincount(self.nexts[final_steps], minlength=len(self.graphs))
+        return inside + np.bincount(self.nexts[final_steps])  # the last node is the end of some trajectory
 
     def name(self, node: int) -> str:
         """What a node is, in words."""
@@ -129,10 +129,10 @@ class StateGraph:
         begins = np.cumsum(sizes) - sizes
         places = np.arange(len(steps)) - np.repeat(begins, sizes)
         owner = _owners(group, tasks, scope, len(sizes))
-        width = np.int64(steps.max(initial=0)) + 1
+        width = steps.max() + 1
         states, nodes = np.unique(owner[trajectories] * width + steps, return_inverse=True)
         finals, worth, end_node = _ends(owner, earned)
-        nexts = np.append(nodes[1:], 0).astype(np.int64)
+        nexts = np.roll(nodes, -1).astype(np.int64)
         nexts[begins + sizes - 1] = len(states) + end_node
         return cls(
             nodes=nodes.astype(np.int64),
@@ -177,7 +177,7 @@ class StateGraph:
                 observation that the anchor cannot compare.
         """
         check_records(trajectories)
-        sizes = np.array([len(item.steps) for item in trajectories], dtype=np.int64)
+        sizes = np.array([len(item.steps) for item in trajectories])
         labels, names = _labels(trajectories, anchor)
         if fuzzy is not None:
             labels, names = _renamed(merge_similar(names, fuzzy)[labels], labels, names)
@@ -214,7 +214,6 @@ def _warn_alone(groups: Int64, names: Sequence[str]) -> None:
         warnings.warn(
             f"{len(alone)} of {len(names)} groups have one trajectory, the first is "
             f"{names[int(alone[0])]}: there is nothing to compare it with",
-            UserWarning,
             stacklevel=3,
         )
 
@@ -239,7 +238,7 @@ def _labels(trajectories: Sequence[Recorded], anchor: str | Anchor) -> tuple[Int
 def _checked(labels: ArrayLike, lengths: ArrayLike, outcomes: ArrayLike) -> tuple[Int64, Int64, Float64]:
     sizes = np.asarray(lengths, dtype=np.int64).ravel()
     steps = np.asarray(labels)
-    if steps.dtype.kind not in "iu":
+    if steps.dtype.kind not in ("i", "u"):
         raise BadInput(
             f"labels are {steps.dtype}, not integers", where="state graph", hint="see anchors.codes"
         )
@@ -298,14 +297,14 @@ def _ends(owner: Int64, earned: Float64) -> tuple[Int64, Float64, Int64]:
 def _levels(earned: Float64) -> tuple[Float64, Int64]:
     """The different outcomes, ascending, and which one each trajectory had; rounding makes no difference."""
     values, code = np.unique(earned, return_inverse=True)
-    apart = np.diff(values) > 1e-9 * np.abs(values).max(initial=0.0)
+    apart = np.diff(values) > 1e-9 * np.abs(values).max()
     level = np.concatenate([[0], np.cumsum(apart)]).astype(np.int64)
     first = np.concatenate([[True], apart])
     return values[first], level[code]
 
 
 def _togo(given: ArrayLike, count: int) -> Int64:
-    turns = np.asarray(given, dtype=np.int64).ravel()
+    turns = np.asarray(given).ravel()
     if len(turns) != count or turns.min() < 1:
         raise BadInput("turns to go are at least 1, one number per step", where="state graph")
     return turns
@@ -324,9 +323,10 @@ def _rewards(given: ArrayLike, trajectories: Int64, earned: Float64) -> Float64:
         raise BadInput(f"{len(trajectories)} steps but {len(rewards)} rewards", where="state graph")
     if not np.isfinite(rewards).all():
         raise BadInput("a reward is not finite", where=f"step {int(np.argmax(~np.isfinite(rewards)))}")
-    total = np.bincount(trajectories, rewards, minlength=len(earned))
-    if not np.allclose(total, earned, rtol=1e-9, atol=1e-9):
-        bad = int(np.argmax(~np.isclose(total, earned, rtol=1e-9, atol=1e-9)))
+    total = np.bincount(trajectories, rewards)
+    wrong = ~np.isclose(total, earned, rtol=1e-9, atol=1e-9)
+    if wrong.any():
+        bad = int(np.argmax(wrong))
         raise BadInput(
             f"the steps earn {total[bad]:g}, the episode {earned[bad]:g}",
             where=f"trajectory {bad}",
