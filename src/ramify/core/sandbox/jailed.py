@@ -216,7 +216,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.owner, self._lock = os.getpid(), threading.Lock()
-        folder = tempfile.mkdtemp(prefix="ramify-jail-")
+        self.folder = folder = tempfile.mkdtemp(prefix="ramify-jail-")
         Path(folder).chmod(0o711)  # a command's user goes through it to its own folder
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -249,6 +249,11 @@ def _stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, ow
         process.wait()
     with suppress(OSError):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def outside() -> Path:
+    """Where the folders of commands lie that are held without namespaces."""
+    return Path(_server().folder)
 
 
 _lock = threading.Lock()

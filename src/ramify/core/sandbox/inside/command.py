@@ -57,6 +57,7 @@ def serve(control: int, told: list[str]) -> None:
             with suppress(OSError):  # no process to be had: who asked sees the end of the connection
                 if not os.fork():
                     sock.close()
+                    os.set_inheritable(fd, False)
                     guard(fd, told[0])
             os.close(fd)
 
@@ -214,6 +215,9 @@ def _begin(asked: dict[str, Any], place: Place, pipes: tuple[int, int, int]) -> 
         null = os.open(os.devnull, os.O_RDONLY)
         for fd, to in ((null, 0), (out, 1), (err, 2)):
             os.dup2(fd, to)
+        # A descriptor that came over a socket would be inherited, and the guard's own connection is one.
+        os.closerange(3, said)
+        os.closerange(said + 1, 4096)
         environment = asked["environment"] | {"HOME": place.name, "TMPDIR": place.name}
         os.execve(asked["command"][0], asked["command"], environment)
     except BaseException as error:

@@ -38,6 +38,8 @@ LISTED = replace(BOUNDS, output=16 << 20)
 _OPENED = re.compile(r"(?:\\[\s\S]|[^\s\\])+")
 #: What gcc calls the text that it hands to the assembler.
 _ASSEMBLED = re.compile(r"(?:.*/)?cc\w{6}\.s")
+#: Its name, and that of the object made of it, where they are told: another in each run.
+_TEMPORARY = re.compile(r"\S*/cc\w{6}\.([so])\b")
 _ERROR = re.compile(r"^(.*?(?:fatal )?error: .*)$", re.MULTILINE)
 
 
@@ -123,7 +125,7 @@ def run_tool(
     if done.ended == "output":
         raise BadInput(f"{command[0]} prints over {bounds.output} bytes", where=where)
     if done.status:
-        said = done.err.decode(errors="replace")
+        said = _TEMPORARY.sub(r"kernel.\1", done.err.decode(errors="replace"))
         first = _ERROR.search(said)
         lines = said.strip().splitlines() or [_ending(command[0], done.status)]
         raise BadInput((first[1] if first else lines[-1]).strip()[:500], where=where)

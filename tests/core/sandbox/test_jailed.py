@@ -1,0 +1,185 @@
+"""One command in a jail: what it finds, what it may use, what comes out; in every way of holding it back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ramify.core.errors import CannotDo
+from ramify.core.sandbox import jailed as module
+from ramify.core.sandbox.arena import VARIABLE, Arena
+from ramify.core.sandbox.jailed import Bounds, Done, Way, jailed, only, shown
+from ramify.core.sandbox.result import SandboxResult
+
+#: A whole system of programs: more than any tool is shown, so that what holds is not what is missing.
+SYSTEM = shown(["/bin", "/usr", "/lib", "/lib64"])
+BOUNDS = Bounds(seconds=30, file=1 << 20, disk=4 << 20, kept=1 << 16, output=1 << 16, processes=8)
+
+
+@pytest.fixture(scope="module", autouse=True, params=["namespaces", "landlock"])
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    with only(request.param):
+        try:
+            sh("true")
+        except CannotDo as error:
+            pytest.skip(str(error))
+        yield request.param
+
+
+def sh(command: str, bounds: Bounds = BOUNDS, files: dict[str, bytes] | None = None, *wanted: str) -> Done:
+    environment = {"PATH": "/usr/bin:/bin"}
+    told = ["/bin/sh", "-c", command]
+    return jailed(told, SYSTEM, files=files, wanted=wanted, bounds=bounds, environment=environment)
+
+
+def test_files_go_in_and_come_out() -> None:
+    data = bytes(range(256)) * 200
+    found = sh(
+        "rev a > /dev/null; cat a > b; echo told; echo wrong >&2; exit 7", BOUNDS, {"a": data}, "b", "c"
+    )
+    assert (found.status, found.ended, found.out) == (7, "exit", b"told\n")
+    assert found.err.endswith(b"wrong\n")
+    assert found.files == {"b": data}
+
+
+def test_it_begins_in_its_folder_which_is_new_each_time() -> None:
+    first = sh("test $PWD = $HOME && test $HOME = $TMPDIR && touch left && ls -A")
+    assert (first.status, first.out) == (0, b"left\n")
+    assert sh("ls -A").out == b""
+
+
+def test_it_has_three_descriptors_and_no_more() -> None:
+    """Among those of the guard is the one that answers: who has it could say what it was not."""
+    assert sh("cat; for f in 3 4 5 6 7 8 9; do (: <&$f) && echo $f; done 2> /dev/null").out == b""
+
+
+def test_nothing_gets_out_or_in(way: Way) -> None:
+    with Arena() as arena:
+        arena.folder.chmod(0o755)
+        told = arena.prepare()
+        commands = [
+            f"cat {told['secret']}; ls {told['folder']}",
+            f"echo ${VARIABLE}; env; cat /proc/*/environ; for f in 3 4 5 6 7 8 9; do cat <&$f; done",
+            f"echo x > {told['target']}; mkdir {told['target']}; ln -s {told['folder']} in; cat in/*",
+            f"echo x > /dev/shm/{told['shared']}; echo x > /tmp/x; echo x > /usr/x",
+            f"kill -9 {told['victim']}; kill -9 -1",
+        ]
+        if shutil.which("bash"):
+            commands += [f"bash -c 'echo x > /dev/{kind}/127.0.0.1/{told[kind]}'" for kind in ("tcp", "udp")]
+        for command in commands:
+            done = sh(command)
+            said = (done.out + done.err).decode(errors="replace")
+            assert arena.effects(SandboxResult("ok", value=said), []) == [], command
+    assert not Path("/tmp/x").exists()
+    assert not Path("/usr/x").exists()
+    assert b"No such file" in sh("cat /etc/passwd").err or way == "landlock"
+    assert sh("cat /etc/passwd").out == b""
+
+
+def test_what_it_uses_is_bounded() -> None:
+    large = sh("head -c 9000000 /usr/bin/* > big; ls -l big | cut -d' ' -f5")
+    assert int(large.out) <= BOUNDS.file
+    assert sh("yes").ended == "output"
+    assert len(sh("yes").out) == BOUNDS.output
+    assert sh("yes >&2").ended == "output"
+    assert sh("sleep 60", Bounds(seconds=0.1)).ended == "time"
+    assert sh(":(){ :|:& };:", Bounds(seconds=0.5, processes=8)).ended in ("time", "exit", "output")
+    if shutil.which("perl"):
+        memory = "perl -e '$x = \"a\" x (200 << 20); print length $x'"
+        assert sh(memory).out == b"209715200"
+        assert sh(memory, Bounds(memory=100 << 20)).out == b""
+        spin = sh("perl -e '1 while 1'", Bounds(seconds=1.2))
+        assert spin.ended == "time" or spin.status > 128
+
+
+def test_the_folder_is_bounded_as_a_whole_in_namespaces(way: Way) -> None:
+    if way == "namespaces":
+        many = sh("for i in 1 2 3 4 5 6 7 8; do head -c 900000 /usr/bin/* > f$i; done; cat * | wc -c")
+        assert 0 < int(many.out) <= BOUNDS.disk
+
+
+def test_a_file_that_is_too_large_is_named_and_not_handed_out() -> None:
+    found = sh("head -c 65537 /usr/bin/* > b; echo x > a", BOUNDS, {}, "a", "b")
+    assert (found.ended, found.too_large, found.files) == ("size", "b", {})
+
+
+def test_only_plain_files_come_out() -> None:
+    found = sh("ln -s /etc/passwd a; mkfifo b; mkdir c; echo x > d", BOUNDS, {}, "a", "b", "c", "d")
+    assert found.files == {"d": b"x\n"}
+    for name in ("../x", "a/b", "", "..", "a\0"):
+        with pytest.raises(ValueError, match="no plain name"):
+            sh("true", BOUNDS, {}, name)
+        with pytest.raises(ValueError, match="no plain name"):
+            sh("true", BOUNDS, {name: b""})
+
+
+def test_nothing_outlives_it() -> None:
+    folder = module.outside()
+    for ending in ("true", "sleep 60"):
+        sh(f"(setsid sleep 61 &) ; setsid sleep 61 & {ending}", Bounds(seconds=0.5))
+        left = [one for one in Path("/proc").glob("[0-9]*/cmdline") if _is(one, b"sleep\x0061\0")]
+        assert left == []
+        assert list(folder.iterdir()) == []
+
+
+def _is(place: Path, line: bytes) -> bool:
+    try:
+        return place.read_bytes() == line
+    except OSError:
+        return False
+
+
+def test_many_at_once_do_not_meet() -> None:
+    found: dict[int, Done] = {}
+
+    def one(number: int) -> None:
+        found[number] = sh("sleep 0.1; ls -A; cat n", BOUNDS, {"n": str(number).encode()})
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {number: done.out for number, done in found.items()} == {n: f"n\n{n}".encode() for n in range(8)}
+
+
+def test_a_server_that_ended_is_replaced_and_a_fork_has_its_own() -> None:
+    before = module._server()
+    before.process.kill()
+    before.process.wait()
+    assert sh("echo on").out == b"on\n"
+    mine = module._server().process.pid
+    child = os.fork()
+    if not child:
+        same = module._server().process.pid == mine
+        os._exit(int(same or sh("echo on").out != b"on\n"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert module._server().process.pid == mine
+
+
+def test_what_cannot_be_held_back_does_not_run(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_refused", {way: "not here"})
+    with pytest.raises(CannotDo, match=f"cannot hold sh back .*{way}: not here"):
+        sh("true")
+    monkeypatch.setattr(module, "_refused", {})
+    with pytest.raises(CannotDo, match="cannot be started"):
+        jailed(["/usr/bin/none-such"], SYSTEM)
+    assert module._refused == {}, "a program that is not there says nothing of the system"
+
+
+def test_links_are_followed_to_what_they_are(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    (real / "deep").mkdir(parents=True)
+    (real / "deep" / "file").touch()
+    (tmp_path / "one").symlink_to("real")
+    (tmp_path / "two").symlink_to(tmp_path / "one" / "deep")
+    found = shown([tmp_path / "two" / ".." / "deep" / "file", tmp_path / "two"])
+    assert found.paths == (str(real / "deep"),)
+    assert found.links == (str(tmp_path / "one"), str(tmp_path / "two"))
+    (tmp_path / "loop").symlink_to("loop")
+    assert shown([tmp_path / "loop", tmp_path / "gone"]).paths == ()
