@@ -9,6 +9,7 @@ import re
 import sqlite3
 import sys
 import threading
+import typing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -48,6 +49,22 @@ WORDS = {
     ("nodes", "cost"), ("producers", "id"), ("producers", "reads"), ("forks", "seed"),
     ("forks", "stream"),
 }  # fmt: skip
+
+#: They serve until they are stopped.
+SERVING = {("serve",), ("view",), ("route", "serve"), ("simulate", "serve"), ("theory", "serve")}
+#: A text as an argument: the system takes no zero bytes in one.
+WORD = EVIL.replace("\0", "")
+#: What reads a hostile tree to its end: {db}, {step} and {spoiled} stand for the files.
+READ = (
+    "tree list {db}", "tree list {db} --json", "tree show {db}", "tree show {db} --json", "tree stats {db}",
+    "tree stats {db} --json", "tree path {db} {step}", "tree path {db} {step} --json", "tree schema {db}",
+    "tree verify {db}", "tree verify {spoiled}", "tree verify {spoiled} --json", "tree export {db}",
+    "tree export {db} - --format openai-chat", "tree import new.db {jsonl}",
+    "tree import new.db {jsonl} --json", "tree merge all.db {db}", "compare --tree {db}",
+    "compare --tree {db} --json", "train export --tree {db} --out rows.jsonl", "credit report {db}",
+    "credit graph {db}", "credit advantages {db}", "credit compare {db}", "judge compare {db}",
+    "view {db} --export page.html", "run list",
+)  # fmt: skip
 
 
 def left(text):
@@ -102,6 +119,28 @@ def verbs(command, path=()):
     """(words, command) of every verb."""
     for name, inner in getattr(command, "commands", {}).items():
         yield from verbs(inner, (*path, name)) if hasattr(inner, "commands") else [((*path, name), inner)]
+
+
+def kind(param):
+    return str(param.type_descriptor.annotation).lower()
+
+
+def words_for(path, command, file, step):
+    """A verb with that file for all that it reads, hostile words for the rest; None where it reads none."""
+    typed, reads = list(path), False
+    for param in command.params:
+        file_of = "path" in kind(param)
+        if not (param.required or (file_of and param.param_type_name == "argument")):
+            continue
+        choices = typing.get_args(param.type_descriptor.annotation) if "literal" in kind(param) else ()
+        value = (
+            str(choices[0]) if choices else f"out{NAME}" if param.name == "out"
+            else step[:8] if param.name == "node" else str(file) if file_of
+            else "1" if "int" in kind(param) else "0.5" if "float" in kind(param) else WORD
+        )  # fmt: skip
+        reads |= file_of and param.name != "out"
+        typed += [value] if param.param_type_name == "argument" else [param.opts[0], value]
+    return typed if reads else None
 
 
 def hostile_tree(file):

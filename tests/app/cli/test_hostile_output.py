@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import typing
 from pathlib import Path
 
 import pytest
@@ -19,33 +18,22 @@ from ramify.app.cli.live import LiveProgress
 from ramify.core.visible import show_only
 from support.hostile_text import (
     EVIL,
-    NAME,
+    READ,
+    SERVING,
+    WORD,
     WORDS,
     Terminal,
     columns_without,
     hostile_files,
     hostile_server,
+    kind,
     left,
     told,
     verbs,
     whole,
-)  # fmt: skip
+    words_for,
+)
 
-#: They serve until they are stopped.
-SERVING = {("serve",), ("view",), ("route", "serve"), ("simulate", "serve"), ("theory", "serve")}
-#: A text as an argument: the system takes no zero bytes in one.
-WORD = EVIL.replace("\0", "")
-#: What reads a hostile tree to its end: {db}, {step} and {spoiled} stand for the files.
-READ = (
-    "tree list {db}", "tree list {db} --json", "tree show {db}", "tree show {db} --json", "tree stats {db}",
-    "tree stats {db} --json", "tree path {db} {step}", "tree path {db} {step} --json", "tree schema {db}",
-    "tree verify {db}", "tree verify {spoiled}", "tree verify {spoiled} --json", "tree export {db}",
-    "tree export {db} - --format openai-chat", "tree import new.db {jsonl}",
-    "tree import new.db {jsonl} --json", "tree merge all.db {db}", "compare --tree {db}",
-    "compare --tree {db} --json", "train export --tree {db} --out rows.jsonl", "credit report {db}",
-    "credit graph {db}", "credit advantages {db}", "credit compare {db}", "judge compare {db}",
-    "view {db} --export page.html", "run list",
-)  # fmt: skip
 #: Nouns of verbs that read a tree and draw from a model or train one, which is not at hand here.
 MODELS = {
     "fork", "sweep", "grow", "maze measure", "train sft", "train dpo", "train check", "cliff scan",
@@ -72,28 +60,6 @@ def here(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
     return place
-
-
-def kind(param):
-    return str(param.type_descriptor.annotation).lower()
-
-
-def words_for(path, command, file, step):
-    """A verb with that file for all that it reads, hostile words for the rest; None where it reads none."""
-    typed, reads = list(path), False
-    for param in command.params:
-        file_of = "path" in kind(param)
-        if not (param.required or (file_of and param.param_type_name == "argument")):
-            continue
-        choices = typing.get_args(param.type_descriptor.annotation) if "literal" in kind(param) else ()
-        value = (
-            str(choices[0]) if choices else f"out{NAME}" if param.name == "out"
-            else step[:8] if param.name == "node" else str(file) if file_of
-            else "1" if "int" in kind(param) else "0.5" if "float" in kind(param) else WORD
-        )  # fmt: skip
-        reads |= file_of and param.name != "out"
-        typed += [value] if param.param_type_name == "argument" else [param.opts[0], value]
-    return typed if reads else None
 
 
 def held(value):

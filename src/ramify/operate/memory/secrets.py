@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ramify.core.errors import CannotDo
-from ramify.core.tree.formats.secret_shapes import keys_in
+from ramify.core.tree.formats.secret_shapes import NAMES, PASSWORDS, keys_in
 from ramify.core.types import Json
 from ramify.operate.memory.item import MemoryItem
 from ramify.operate.memory.roles.lesson import Lesson
@@ -23,9 +23,9 @@ from ramify.operate.memory.skeleton import Argument, CallStep, Constant
 from ramify.operate.memory.tool import Tool
 from ramify.operate.memory.trajectory import RunStep, RunTrajectory, leaves
 
-_STRONG = r"pass(?:word|wd|phrase|code)|pwd|(?:api|access|private|secret)[ _-]?key"
 _WEAK = r"secret|token|credential"
-_KEY = re.compile(rf"(?:\A|.*_)(?:{_STRONG}|{_WEAK}|credentials|pin|otp|cvv)(?:_?\d+)?\Z")
+#: Beside the names that imports know, what forms of banks and shops ask for.
+_ASKED = re.compile(r"(?:.*_)?(?:pin|otp|cvv|credential)(?:_?\d+)?")
 #: What begins as a key of a known service does, whole or not; here a false alarm costs less than a leak.
 _BEGUN = re.compile(
     r"\b(?:sk-|gh[pousr]_|github_pat_|xox[abpr]-|AKIA|AIza|glpat-|hf_)[\w-]{16,}"
@@ -33,7 +33,7 @@ _BEGUN = re.compile(
 )
 #: "password is X", "password for Y: X", "api key = X", "token 'X'"; a password may follow with no sign.
 _TOLD = re.compile(
-    rf"""(?i)(?<![A-Za-z])(?:(?P<strong>{_STRONG})|{_WEAK})s?\b
+    rf"""(?i)(?<![A-Za-z])(?:(?P<strong>{PASSWORDS})|{_WEAK})s?\b
     (?P<sign>(?:\s+for\s+[\w.@-]+)?(?:\s+(?:is|was)\b|\s*[:=])?)\s*
     (?:(?P<quote>['"`])(?P<quoted>[^'"`\s]{{3,}})(?P=quote)|(?P<plain>[^\s'"`,;(){{}}\[\]]*[^\s'"`.,;:(){{}}\[\]]))""",
     re.VERBOSE,
@@ -64,7 +64,8 @@ class Hidden:
 
 def secret_key(key: str) -> bool:
     """Whether an argument's name says that it takes a secret."""
-    return _KEY.match(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()) is not None
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+    return (NAMES.fullmatch(name) or _ASKED.fullmatch(name)) is not None
 
 
 def hidden(run: RunTrajectory) -> Hidden:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,6 +63,69 @@ def test_a_value_under_a_secret_name_is_taken_out_whole(key):
     assert Redactor().json([{key: ["Tr0ub4dor&3"]}]) == [{key: ["[redacted:named-secret]"]}]
 
 
+#: (text, what of it is secret): names that are no words of ours, and structures that other programs write.
+GIVEN_OUT = [
+    ("DB_PASS=hunter2", "hunter2"),
+    ("PGPASSWORD=hunter2 psql -h db -U app", "hunter2"),
+    ("PGPASSWORD=correcthorse psql", "correcthorse"),
+    ("export MYSQL_PWD=s3cr3t", "s3cr3t"),
+    ("env:\n  - SMTP_PASSWD=letmein\n", "letmein"),
+    ("docker run -e POSTGRES_PASSWORD=postgres1 -e POSTGRES_USER=app pg", "postgres1"),
+    ("ROOT_PASS='Ab12!x'", "Ab12!x"),
+    ("db_password: hunter22\nport: 5432", "hunter22"),
+    ("  dbpass = hunt{er2!#x\n", "hunt{er2!#x"),
+    ("rootpassword = \"N0tTh1s\"", "N0tTh1s"),
+    ("password: p@ss#w$rd", "p@ss#w$rd"),
+    ("postgresql://app:hunter2@db.internal:5432/app", "hunter2"),
+    ("mongodb+srv://u:Sup3r,S3cret@cluster0.mongodb.net", "Sup3r,S3cret"),
+    ("redis://:hunter2@cache:6379/0", "hunter2"),
+    ("amqp://guest:gu3st!@rabbit//", "gu3st!"),
+    ('{"password": "hunter2", "port": 5}', "hunter2"),
+    ('{"db": {"dbPassword": "hunter2"}}', "hunter2"),
+    ("{'passwd': 'hunter2'}", "hunter2"),
+    ("Server=db;User Id=sa;Password=Str0ng;Encrypt=no", "Str0ng"),
+    ("Authorization: Basic dXNlcjpodW50ZXIy", "dXNlcjpodW50ZXIy"),
+    ("Authorization: Bearer 0123456789abcdefABCDEF", "0123456789abcdefABCDEF"),
+    ("Cookie: theme=dark; sessionid=0a1b2c3d4e5f60718293; lang=en", "0a1b2c3d4e5f60718293"),
+    ("Set-Cookie: auth_token=0a1b2c3d4e5f60718293; HttpOnly", "0a1b2c3d4e5f60718293"),
+    ("if (apikey == \"Zk81,mQ)w{2\") {", "Zk81,mQ)w{2"),
+    ("secret => 'Zk81mQw2'", "Zk81mQw2"),
+    ("glimt-Zk81mQw2Zk81mQw2Zk81mQw2Z", "glimt-Zk81mQw2Zk81mQw2Zk81mQw2Z"),
+    ("ibm_cloud_iam_key=" + "Zk81mQw2xY_" * 4, "Zk81mQw2xY_" * 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "secret"), GIVEN_OUT, ids=lambda one: one[:24].replace("\n", " "))
+def test_what_programs_are_given_is_taken_out_and_nothing_beside_it(text, secret):
+    redactor = Redactor()
+    made = redactor.text(text)
+    before, after = text.split(secret)
+    assert made.startswith(before)
+    assert made.endswith(after)
+    assert re.fullmatch(r"\[redacted:[\w-]+\]", made[len(before) : len(made) - len(after)])
+    assert sum(redactor.found.values()) == 1
+    assert Redactor().text(made) == made
+
+
+@pytest.mark.parametrize(
+    "key", ["DB_PASS", "PGPASSWORD", "dbPassword", "rootPass", "SMTP_PASSWD", "mysql_pwd"]
+)
+def test_a_value_under_any_name_of_a_password_is_taken_out(key):
+    assert Redactor().json({key: "hunter2"}) == {key: "[redacted:named-secret]"}
+
+
+def test_a_secret_that_stands_twice_is_taken_out_twice_and_counted():
+    redactor = Redactor()
+    made = redactor.text('login("Zk81mQw2") # the_password_old = "Zk81mQw2"')
+    assert "Zk81" not in made
+    assert sum(redactor.found.values()) == 2
+
+
+def test_every_secret_of_a_line_is_found():
+    line = "; ".join(f'x{n}_password_old = "Zk81mQw{n}"' for n in range(8))
+    assert Redactor().text(line).count("[redacted:") == 8
+
+
 ORDINARY = [
     "commit 1f2e3d4c5b6a79880717263544536271809fafbf fixes it; md5 9e107d9d372bb6826bd81d3542a419d6",
     "id 123e4567-e89b-12d3-a456-426614174000, sha256 " + "0123456789abcdef" * 4,
@@ -75,6 +139,11 @@ ORDINARY = [
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
     "eos_token=<|endoftext|> pad_token_id: 50256; task-risk-score sk-learn sk-estimator-checks-and-more",
     "-----BEGIN PRIVATE KEY----- begins a key in PEM",
+    "PWD=/home/me/work1 OLDPWD=/tmp TESTS_PASS=12 N_PASS=3 DB_PASSWORD=$OTHER SECRET_KEY=${KEY}",
+    "PASSWORD_FILE=/run/secrets/db1\napi_key_path: /etc/keys/k1.pem\nprivate_key: /etc/ssl/k1.pem",
+    "first_pass: v2\nbypass: 1a2b3c4d\nsecret = compute(seed2)\npassword = request.form[0]\npassword: int",
+    'password: "Please type it again", secret = "the one that you chose"',
+    "APACHECONFIGFILE and APDUCOMMANDSET=x; glossary-of-all-words-that-are-used-here",
 ]  # fmt: skip
 
 

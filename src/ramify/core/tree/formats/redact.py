@@ -1,7 +1,8 @@
 """Secrets taken out of texts and JSON: what is replaced, and what is told of it.
 
 Each secret becomes ``[redacted:KIND]``. What looks like a digest, a placeholder or code is left alone: 40
-hexadecimal digits without a name beside them are a commit, not a key.
+hexadecimal digits without a name beside them are a commit, not a key. Shapes of ours come first; what
+:mod:`ramify.core.tree.formats.detected` knows beside them comes after.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from typing import Any, Final, final
 
 from ramify.core.policy.base import Policy, Rendered
 from ramify.core.tree.formats.base import Record, Remark
-from ramify.core.tree.formats.secret_shapes import GIVEN, KEYS, NAMES, NEIGHBOURS, SHORTEST, STEMS, Shape
+from ramify.core.tree.formats.detected import by_form, by_name
+from ramify.core.tree.formats.secret_shapes import (
+    GIVEN,
+    KEYS,
+    NAMES,
+    NEIGHBOURS,
+    SHORTEST,
+    STEMS,
+    Shape,
+    is_key,
+)
 from ramify.core.tree.node import Draft, node_id
 from ramify.core.tree.score import Score
 from ramify.core.types import IntArray, Message
@@ -29,8 +40,8 @@ _SHORT, _MANY = 64, 4096
 _WORDS: Final = re.compile(rf"\S{{{SHORTEST},}}+")
 #: What stands where a secret would, in documentation, templates and code.
 _PLACEHOLDER: Final = re.compile(
-    r"x{4,}|\*{3,}|\.{3}|redacted|example|placeholder|change.?me|dummy|sample|your[_\-. ]?|^my[_\-. ]|\$\{"
-    r"|\{\{|^[$%<]|^(?:process|os|self|this|config|settings|env|args|options|request|ctx|params)[.\[]"
+    r"x{4,}|\*{3,}|\.{3}|redacted|example|placeholder|change.?me|dummy|sample|your[_\-. ]?|^my[_\-. ]"
+    r"|\$\{[\w.:/-]+\}|\{\{[\s\w.:|$-]+\}\}|^\$\{|^\{\{|^[$%<]|^(?:process|os|self|this|config|settings|env|args|options|request|ctx|params)[.\[]"
     r"|^(?:test|fake|foo|bar|abc|none|null|nil|undefined|true|false|todo|tbd|secret|password|passwd|pass|pwd|token"
     r"|key|string|str|bytes|text|optional|required|hidden|masked|empty|default|unknown|user|admin|api_?key)[\W\d_]*$",
     re.IGNORECASE,
@@ -85,6 +96,26 @@ class Redactor:
                     made = self._without(made, shape)
             if _holds(lower, GIVEN.hints):
                 made = GIVEN.pattern.sub(self._given, made)
+        return self._detected(made)
+
+    def _detected(self, made: str) -> str:
+        """A text without what detect-secrets finds in it."""
+        for kind, value in by_form(made):
+            if is_key(value) and not _filler(value):
+                made = self._everywhere(made, kind, value)
+        for value in by_name(made):
+            if _secret(value, weak=False, quoted=True) and _odd_words(value):
+                made = self._everywhere(made, "named-secret", value)
+        return made
+
+    def _everywhere(self, text: str, kind: str, value: str) -> str:
+        """A text without a value that was found in it, wherever it stands."""
+        if _MARK in value or value not in text:
+            return text
+        parts = text.split(value)
+        made = parts[0]
+        for part in parts[1:]:
+            made += self._mark(kind) + part
         return made
 
     def json(self, value: Any, key: str = "") -> Any:
@@ -182,6 +213,11 @@ def _secret(value: str, weak: bool, quoted: bool) -> bool:
     return (
         digit and letter and (odd or mixed or len(value) >= 12) and not value.startswith(("/", "./", "http"))
     )
+
+
+def _odd_words(value: str) -> bool:
+    """Whether a value is one word, or words that nobody writes in prose."""
+    return " " not in value or (any(map(str.isdigit, value)) and any(c in "!#$%&*+=@^_~" for c in value))
 
 
 def _filler(value: str) -> bool:

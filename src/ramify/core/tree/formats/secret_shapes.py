@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
+from ramify.core.tree.formats.detected import by_form
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,11 @@ KEYS: Final = (
     _key("azure-client-secret", "8Q~", r"[\w~.-]{3}8Q~[\w~.-]{31,34}"),
     _key("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{36,}"),
     _key("github-token", "github_pat_", r"github_pat_\w{22,}"),
-    _key("gitlab-token", "glpat- gldt- glrt- glcbt- glptt-", rf"gl(?:pat|dt|rt|cbt|ptt)-{_W}{{20,}}"),
+    _key(
+        "gitlab-token",
+        "glpat- gldt- glrt- glft- glcbt- glptt- glsoat- glimt- gloas- glagent-",
+        rf"gl(?:pat|dt|rt|ft|cbt|ptt|soat|imt|oas|agent)-{_W}{{20,}}",
+    ),
     _key("bitbucket-token", "ATBB", r"ATBB[A-Za-z0-9]{24,}"),
     _key("atlassian-token", "ATATT3", r"ATATT3[\w=-]{50,}"),
     _key("anthropic-key", "sk-ant-", rf"sk-ant-{_W}{{24,}}"),
@@ -128,16 +134,25 @@ KEYS: Final = (
     ),
 )  # fmt: skip
 
-_STRONG: Final = (
-    r"pass(?:word|wd|phrase|code)|pwd|(?:api|access|private|secret|auth|encryption|signing|account)[ _-]?key"
+#: Names of passwords and keys, in any case.
+PASSWORDS: Final = (
+    r"[a-z]{0,20}pass(?:word|wd|phrase|code)|pwd"
+    r"|(?:db|database|pg|postgres|mysql|redis|mongo|smtp|ftp|mail|ldap|user|admin|root|key|auth|proxy|basic)"
+    r"[ _-]?pass"
+    r"|(?:api|access|private|secret|auth|encryption|signing|account)[ _-]?key"
+)
+#: Names that are those of a secret.
+STRONG: Final = (
+    rf"{PASSWORDS}"
     r"|(?:client|app|api|signing|webhook|jwt|shared)[ _-]?secret|secret"
 )
-_WEAK: Final = (
+#: Names that may be one's.
+WEAK: Final = (
     r"(?:auth|access|refresh|bearer|api|session|secret|bot|id)?[ _-]?token|credentials?|sess(?:ion)?[ _-]?id"
 )
 #: Names that say of a value that it is secret; ``weak`` ones name other things too, and ask for more of it.
 NAMES: Final = re.compile(
-    rf"(?:(?:.*[_. -])?(?P<strong>{_STRONG})|(?:.*[_. -])?(?P<weak>{_WEAK}))(?:[_-]?\d+)?", re.IGNORECASE
+    rf"(?:(?:.*[_. -])?(?P<strong>{STRONG})|(?:.*[_. -])?(?P<weak>{WEAK}))(?:[_-]?\d+)?", re.IGNORECASE
 )
 _HINTS: Final = (
     "pass pwd secret token credential session apikey api_key api-key accesskey access_key access-key"
@@ -179,6 +194,23 @@ NEIGHBOURS: Final = (
         "password= pwd=",
         r";\s{0,3}(?:password|pwd)\s{0,3}=\s{0,3}(?P<secret>[^;\"'\s]{3,200})",
     ),
+    # A shell takes no spaces around the sign; PWD is where it is, and a short number counts what passed.
+    _beside(
+        "named-secret",
+        "pass= password= passwd= passphrase= secret= secret_key= api_key= pwd=",
+        r"(?-i:(?<![A-Za-z0-9_$])[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|SECRET(?:_KEY)?|API_KEY))="
+        r"(?!\d{1,5}(?!\w)|\.{0,2}/|~/)(?P<secret>[^\s\"'`;&|<>()\[\]{}$,\\]{4,400}+)(?!\()",
+    ),
+    # A line of a configuration: no path, no call, no word alone.
+    _beside(
+        "named-secret",
+        "pass passphrase pwd secret key",
+        rf"^[ \t-]{{0,40}}(?:export[ \t])?[\w.-]{{0,60}}?(?:{STRONG})(?:[_-]?\d+)?"
+        r"[ \t]{0,9}(?::=|=|:)[ \t]{0,9}"
+        r"(?![\w.:]{0,200}[(\[]|[\"'`<]|\.{0,2}/|~/|https?:)"
+        r"(?P<secret>(?=\S{0,200}[a-z])(?=\S{0,200}\d|(?:\S{0,100}[!#$%^&*?~@+]){2})[^\s\"'`,;]{4,200})"
+        r"[\"'`,;]?[ \t]{0,200}$",
+    ),
     _beside("netrc-password", "machine", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<secret>\S{3,})"),
     _beside(
         "pgpass-password",
@@ -216,7 +248,7 @@ NEIGHBOURS: Final = (
     _beside(
         "secret-flag",
         "--pass --pwd --secret --token --api --access --private --auth",
-        rf"--(?:[\w-]*-)?(?:{_STRONG}|token)[= ]\\?[\"']?(?P<secret>[^\s\"'-][^\s\"']{{5,}})",
+        rf"--(?:[\w-]*-)?(?:{STRONG}|token)[= ]\\?[\"']?(?P<secret>[^\s\"'-][^\s\"']{{5,}})",
     ),
 )
 
@@ -224,7 +256,7 @@ NEIGHBOURS: Final = (
 GIVEN: Final = _beside(
     "named-secret",
     f"{_HINTS} {_MORE}",
-    rf"(?P<name>(?:(?<![A-Za-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_STRONG}|{_WEAK}))(?:[_-]?\d+)?"
+    rf"(?P<name>(?:(?<![A-Za-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:{STRONG}|{WEAK}))(?:[_-]?\d+)?"
     r"(?:\\{0,3}[\"'\]]{0,2}\s{0,3}(?:=>|:=|(?<![=!<>])=(?!=)|:(?!:))|\s(?:is|was))\s{0,3}"
     r"(?:\\{0,3}(?P<quote>[\"'`])(?P<quoted>[^\"'`\\\s]{4,400})\\{0,3}(?P=quote)"
     r"|(?P<bare>[^\s\"'`,;(){}\[\]<>$&|\\]{8,400}+)(?![(\[]))",
@@ -253,7 +285,13 @@ SHORTEST: Final = 20
 
 
 def keys_in(text: str) -> Iterator[str]:
-    """The keys of known services in a text, told by their form alone."""
+    """The keys of known services in a text, told by their form alone; those that both know come twice."""
     for shape in KEYS:
         if any(hint in text for hint in shape.hints):
             yield from (found[0] for found in shape.pattern.finditer(text))
+    yield from (value for _, value in by_form(text) if is_key(value))
+
+
+def is_key(value: str) -> bool:
+    """Whether a value that a rule of detect-secrets gives is a key: some give its beginning, or a word."""
+    return len(value) >= 8 and any(map(str.isdigit, value))
