@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 from ramify.app import cli
 from ramify.app.cli import screen
@@ -163,11 +164,21 @@ def test_the_live_line_shows_its_words_and_lines_printed_meanwhile(monkeypatch, 
     print(f"after {EVIL}")
     assert "after ␛]0;owned" in out.getvalue()
     written = out.getvalue() + err.getvalue()
-    assert "beside ␛]0;owned" in written
+    assert "beside ␛]0;owned" in (err if terminal else out).getvalue()  # above the bars, where there are any
     assert "coloured ␛]0;owned" in written
     assert "waiting: ␛]0;owned" in written
     assert left(out.getvalue()) + left(err.getvalue()) == []
     assert sys.stdout.beside is None
+
+
+def test_brackets_in_texts_are_no_markup(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    table = Table("[bold]head[/bold]", box=None)
+    table.add_row("[red]cell[/nothing] :boom:")
+    screen.open_console(width=60).print("[link=http://x]line", table)
+    for word in ("[link=http://x]line", "[bold]head[/bold]", "[red]cell[/nothing] :boom:"):
+        assert word in out.getvalue()
 
 
 def test_ours_is_in_colour_on_a_terminal_and_the_help_too(root, here):
