@@ -49,7 +49,7 @@ def generated(policy, prompt, said):
 def test_no_draw_runs_past_where_generate_stops(eos):
     """What was drawn with no end at all is given to ``generate``, which stops where the draws do."""
     policy = listing(eos)
-    requests = [Request(p, NoiseKey(3, i, d)) for i, p in enumerate(prompts(policy)) for d in range(25)]
+    requests = [Request(p, NoiseKey(3, i, d)) for i, p in enumerate(prompts(policy)) for d in range(8)]
     free = sample_all(policy, requests, Sampling(max_tokens=LIMIT, ignore_eos=True))
     drawn = sample_all(policy, requests, Sampling(max_tokens=LIMIT))
     own = set(policy.codec.eos_ids)
@@ -61,7 +61,7 @@ def test_no_draw_runs_past_where_generate_stops(eos):
         ended = whole.tokens[until - 1] in own | end_ids(policy.model, 258)
         assert (item.finish == "stop") == ended
         stopped += ended and int(item.tokens[-1]) not in own
-    assert (stopped > 5) == (eos is not None)
+    assert (stopped > 2) == (eos is not None)
 
 
 def test_a_served_request_ends_at_the_list_too():

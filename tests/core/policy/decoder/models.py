@@ -75,9 +75,9 @@ def _windowed_qwen2():
     )
 
 
-def _gemma2():
+def _gemma2(**other):
     caps = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 10.0}
-    return Gemma2Config(**PLAIN, **NARROW, **caps, num_key_value_heads=2, layer_types=MIXED)
+    return Gemma2Config(**(PLAIN | NARROW | caps | {"num_key_value_heads": 2} | other), layer_types=MIXED)
 
 
 OLDER = {
@@ -189,6 +189,10 @@ MAKERS = {
         MptConfig(
             vocab_size=VOCABULARY, d_model=64, n_layers=2, n_heads=4, max_seq_len=512, initializer_range=0.1
         )
+    ),
+    # Widths at which PyTorch's BLAS has its own way with eight rows, on some processors.
+    "gemma2_wide": lambda: Gemma2ForCausalLM(
+        _gemma2(head_dim=256, num_attention_heads=2, num_key_value_heads=1)
     ),
     "gpt_oss": _gpt_oss,
     "llama4": lambda: Llama4ForCausalLM(_llama4()),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
+from ramify.core.policy.decoder import experts
 from ramify.core.policy.decoder.packed import PackedLinears
 
 
@@ -62,10 +63,40 @@ def test_a_few_rows_have_the_bits_of_many(model):
                     assert torch.equal(layer(rows[:count]), whole[:count])
 
 
-def test_a_matrix_that_is_not_packed_asks_for_eight_rows(model):
-    model.extra = torch.nn.Parameter(torch.zeros(3, 3))
-    assert PackedLinears(model).unit == 8
+def test_a_matrix_that_is_not_packed_asks_for_eight_rows_or_what_its_own_products_need(model):
+    model.extra = torch.nn.Parameter(torch.zeros(256, 256))
+    rows, weights = torch.randn(64, 256), torch.randn(256, 256)
+    unit = PackedLinears(model).unit
+    assert unit >= 8
+    for weight in (weights, weights.T):
+        whole = torch.nn.functional.linear(rows, weight)
+        for count in range(unit, 64, unit):
+            assert torch.equal(torch.nn.functional.linear(rows[:count], weight), whole[:count])
     assert PackedLinears(models.make("llama").to(torch.bfloat16)).unit == 8
+
+
+@pytest.mark.parametrize("name", ["falcon", "falcon_heads", "gpt2"])
+def test_products_of_other_classes_are_packed_too(name):
+    """Falcon's own linear layers, with biases and without, and GPT-2's, whose weights are transposed."""
+    model = models.make(name).eval()
+    plain, linears = logits(model), PackedLinears(model)
+    assert {type(layer).__name__ for layer in linears._layers} > {"Linear"}
+    assert not linears._others()
+    torch.testing.assert_close(logits(model, linears), plain, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_an_experts_row_is_the_same_whoever_else_it_reads(transposed):
+    """Widths at which PyTorch's BLAS rounds eight rows, or fewer than two hundred, otherwise than many."""
+    weights = torch.randn(2, 1024, 256) if transposed else torch.randn(2, 256, 1024)
+    rows, bias = torch.randn(300, 1024), torch.randn(2, 256)
+    whole = experts._product(rows, weights, bias, transposed, [(1, torch.arange(300))])
+    told = rows @ (weights[1] if transposed else weights[1].T) + bias[1]
+    torch.testing.assert_close(whole, told, atol=1e-3, rtol=1e-5)
+    for count in (1, 7, 8, 20, 64):
+        few = experts._product(rows, weights, bias, transposed, [(1, torch.arange(count))])
+        assert torch.equal(few[:count], whole[:count])
+        assert not few[count:].any()
 
 
 def test_changed_weights_are_packed_again(model):

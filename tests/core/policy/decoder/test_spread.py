@@ -8,7 +8,6 @@ from tests.core.policy.decoder import models
 from ramify.core.policy.decoder import alone
 from ramify.core.policy.decoder.batch import Batch
 from ramify.core.policy.decoder.loop import BranchDecoder, Wanted
-from ramify.core.policy.decoder.spread import STEADY
 
 PREFIXES = models.prefixes()
 LENGTH = 70
@@ -43,7 +42,7 @@ def one_by_one(backbone, prefixes, words):
 
 
 # Several groups of query heads, sliding windows, soft caps, none of these.
-@pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "qwen2"])
+@pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "gemma2_wide", "qwen2"])
 @pytest.mark.parametrize("copies", [False, True])
 def test_ragged_passes_give_the_same_bits(built, name, copies, monkeypatch):
     _, backbone = built(name)
@@ -70,7 +69,7 @@ def test_ragged_passes_give_the_same_bits(built, name, copies, monkeypatch):
         assert rows == words.size
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "gemma3", "qwen2", "gpt_neox"])
+@pytest.mark.parametrize("name", ["llama", "gemma2_wide", "gemma2", "gemma3", "qwen2", "gpt_neox"])
 @pytest.mark.parametrize("prefix", [0, 6, 12])
 @pytest.mark.parametrize("copies", [False, True])
 def test_one_branch_alone_gives_the_same_bits(built, name, prefix, copies, monkeypatch):
@@ -91,7 +90,7 @@ def test_one_branch_alone_gives_the_same_bits(built, name, prefix, copies, monke
             got = logits_of(backbone, places, step, words[0, at : at + count])
             assert torch.equal(got, plain[at : at + count])
             at += count
-    heavy = any(layer.group >= STEADY for layer in backbone.shape.layers)
+    heavy = any(layer.group >= layer.enough for layer in backbone.shape.layers)
     assert (step.alone is None) == heavy
 
 

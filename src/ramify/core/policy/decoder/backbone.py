@@ -91,7 +91,7 @@ class Backbone:
         of every activation is a whole number of vectors, so no element's bits depend on the batch.
         """
         vectors = 32 * max(torch.get_num_threads(), 1)
-        return min(math.lcm(8, vectors // math.gcd(vectors, self._common)), 64)
+        return min(math.lcm(8, self.linears.unit, vectors // math.gcd(vectors, self._common)), 64)
 
     def padded(self, count: int) -> int:
         """How many rows a pass over ``count`` rows computes, so that no bit depends on the batch.

@@ -1,7 +1,8 @@
 """Mixtures of experts on a processor: what an expert makes of a row does not depend on who else it reads.
 
 Every expert reads the rows that a router gave it, so how many rows its products have depends on the batch,
-and products of few rows round otherwise than those of many. Here they have a multiple of eight rows.
+and products of few rows round otherwise than those of many. Here they are products by oneDNN, as those of
+linear layers are, or where there is none have a multiple of sixteen rows.
 Activations act on all rows at once, in the order of the tokens, as those of plain layers do.
 """
 
@@ -14,12 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ramify.core.errors import CannotDo
+from ramify.core.policy.decoder.packed import available, linear, packs
 from ramify.core.policy.decoder.plan import align
 
 NAME = "ramify_experts"
 
-_ROWS = 8
-"""Products of a multiple of so many rows give each row the same bits."""
+_ROWS = 16
+"""Products of a multiple of so many rows give each row the same bits, with either library."""
 
 
 def _experts(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -57,10 +59,11 @@ def _product(
 ) -> Tensor:
     """Each row times the weights of its expert [width, out]; rows that no expert reads are zero."""
     out = rows.new_zeros(len(rows), weights.shape[2] if transposed else weights.shape[1])
+    multiply = linear if available() and packs(weights) else F.linear
     for expert, mine in reads:
         weight = weights[expert].T if transposed else weights[expert]
         padded = F.pad(mine, (0, align(len(mine), _ROWS) - len(mine)))
-        out[mine] = F.linear(rows[padded], weight, None if bias is None else bias[expert])[: len(mine)]
+        out[mine] = multiply(rows[padded], weight, None if bias is None else bias[expert])[: len(mine)]
     return out
 
 

@@ -1,7 +1,8 @@
 """Linear layers through oneDNN on a processor, their weights packed once for all passes.
 
 PyTorch hands float32 products to its BLAS, which on some processors runs at less than half the speed of
-oneDNN's kernels on weights in blocked order. Here too a row's bits do not depend on how many rows there are.
+oneDNN's kernels on weights in blocked order, and which on some gives eight rows other bits than sixteen.
+Here a row's bits do not depend on how many rows there are.
 """
 
 from __future__ import annotations
@@ -9,16 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast, final
+from functools import partial
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 PACK_LIMIT = 1 << 30
 """Bytes of packed copies kept per model; the layers beyond are blocked anew in every product."""
 
-_UNITS = (2, 4)
-"""Numbers of rows that may be enough for a row's bits to be those among many; eight always are."""
+_UNITS = (2, 4, 8, 16, 32)
+"""Numbers of rows that may be enough for a row's bits to be those among many."""
+
+_MOST = 64
+"""Rows that no product on a processor was seen to need more than."""
+
+_BLAS = 8
+"""Fewer rows are not asked for where a matrix is left to PyTorch's BLAS."""
 
 _ROWS = 256  # of the products that the blocked order is chosen for; any number of rows may use it
 
@@ -41,23 +50,24 @@ class _Packed:
 
 @final
 class PackedLinears:
-    """The float32 ``nn.Linear`` layers of a model on a processor; none where oneDNN is not there."""
+    """The float32 linear layers of a model on a processor; none where oneDNN is not there."""
 
     def __init__(self, model: nn.Module, limit: int = PACK_LIMIT) -> None:
         self.limit = limit
         self._model = model
-        self._layers = [m for m in model.modules() if type(m) is nn.Linear] if _available() else []
+        self._layers: list[Any] = [m for m in model.modules() if _is_linear(m)] if available() else []
         self._packed: dict[int, _Packed] = {}
         self._unit: int | None = None
 
     @property
     def unit(self) -> int:
-        """A product of a multiple of so many rows gives each row the bits that it has among many; 8 or less.
+        """A product of a multiple of so many rows gives each row the bits that it has among many; 64 or less.
 
-        Measured once on products of the layers' shapes; 8 where some matrix of the model is not packed.
+        Measured once, on products of every shape that is multiplied in float32 on a processor.
         """
         if self._unit is None:
-            self._unit = next((unit for unit in _UNITS if self._whole() and self._steady(unit)), 8)
+            units = [unit for unit in _UNITS if unit >= _BLAS or self._whole()]
+            self._unit = next((unit for unit in units if self._steady(unit)), _MOST)
         return self._unit
 
     def refresh(self) -> None:
@@ -67,14 +77,14 @@ class PackedLinears:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """While inside, the layers multiply with their packed weights; the model is left as it was."""
-        taken: list[nn.Linear] = []
+        taken: list[Any] = []
         free = self.limit
         try:
             for layer in self._layers:
                 # Past nn.Module's attributes, which cost more than a small product.
                 weight = layer._parameters["weight"]
                 assert weight is not None
-                if weight.dtype == torch.float32 and weight.device.type == "cpu":
+                if packs(weight):
                     free -= weight.numel() * 4
                     layer.__dict__["forward"] = self._product(layer, weight, keep=free >= 0)
                     taken.append(layer)
@@ -83,36 +93,75 @@ class PackedLinears:
             for layer in taken:
                 layer.__dict__.pop("forward", None)
 
-    def _product(self, layer: nn.Linear, weight: Tensor, keep: bool) -> Callable[[Tensor], Tensor]:
+    def _product(self, layer: Any, weight: Tensor, keep: bool) -> Callable[[Tensor], Tensor]:
+        bias, shown = layer.bias, _outward(layer, weight)
         if not keep:
-            return _forward(weight, layer.bias)
+            return partial(linear, weight=shown, bias=bias)
         known = self._packed.get(id(layer))
         if known is None or not known.of(weight):
-            blocked = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-            known = _Packed(weight, weight.data_ptr(), _version(weight), _forward(blocked, layer.bias))
+            blocked = torch.ops.mkldnn._reorder_linear_weight(shown.detach().contiguous(), _ROWS)
+            known = _Packed(
+                weight, weight.data_ptr(), _version(weight), partial(linear, weight=blocked, bias=bias)
+            )
             self._packed[id(layer)] = known
         return known.forward
 
+    def _others(self) -> list[Tensor]:
+        """The matrices that are left to PyTorch's BLAS: of other dtypes, devices and layers."""
+        packed = {id(layer.weight) for layer in self._layers if packs(layer.weight)}
+        linear = {id(module.weight) for module in self._model.modules() if _is_linear(module)}
+        tables = {id(m.weight) for m in self._model.modules() if isinstance(m, nn.Embedding)} - linear
+        return [p for p in self._model.parameters() if p.ndim > 1 and id(p) not in packed | tables]
+
     def _whole(self) -> bool:
         """Whether every matrix that rows are multiplied with is packed."""
-        tables = [m.weight for m in self._model.modules() if isinstance(m, nn.Embedding)]
-        packed = [layer.weight for layer in self._layers]
-        known = {id(weight) for weight in (*tables, *packed)}
-        free = self.limit - 4 * sum(weight.numel() for weight in packed)
-        others = [p for p in self._model.parameters() if p.ndim > 1 and id(p) not in known]
-        plain = all(w.dtype == torch.float32 and w.device.type == "cpu" for w in packed)
-        return bool(packed) and not others and plain and free >= 0
+        free = self.limit - 4 * sum(layer.weight.numel() for layer in self._layers)
+        return bool(self._layers) and not self._others() and free >= 0
 
     def _steady(self, unit: int) -> bool:
-        """Whether rows have the same bits in products of multiples of ``unit`` rows, for all shapes."""
+        """Whether rows have the same bits in products of multiples of ``unit`` rows, for all shapes.
+
+        A matrix of another layer is tried both ways, for nothing says on which side the layer has it.
+        """
+        shapes = {_outward(m, m.weight).shape for m in self._layers if packs(m.weight)}
+        others = {p.shape for p in self._others() if p.ndim == 2 and packs(p)}
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
-            for outward, inward in {tuple(layer.weight.shape) for layer in self._layers}:
-                weight = torch.ops.mkldnn._reorder_linear_weight(torch.randn(outward, inward), _ROWS)
-                multiply, rows = _forward(weight, None), torch.randn(64, inward)
-                many = multiply(rows)
-                if any(not torch.equal(multiply(rows[:n]), many[:n]) for n in range(unit, 17, unit)):
-                    return False
-        return True
+            products = [
+                partial(
+                    linear,
+                    weight=torch.ops.mkldnn._reorder_linear_weight(torch.randn(shape), _ROWS),
+                    bias=None,
+                )
+                for shape in shapes
+            ]
+            weights = [one for shape in others for one in (torch.randn(shape), torch.randn(shape).T)]
+            products += [partial(functional.linear, weight=weight) for weight in weights]
+            widths = [shape[1] for shape in shapes] + [weight.shape[1] for weight in weights]
+            return all(
+                _same(product, torch.randn(_MOST, width), unit)
+                for product, width in zip(products, widths, strict=True)
+            )
+
+
+def _same(multiply: Callable[[Tensor], Tensor], rows: Tensor, unit: int) -> bool:
+    """Whether the rows of a product have the same bits among fewer, in multiples of ``unit``."""
+    whole = multiply(rows)
+    return all(torch.equal(multiply(rows[:n]), whole[:n]) for n in range(unit, _MOST, unit))
+
+
+def _is_linear(module: Any) -> bool:
+    """Whether it is a product with its weight, and nothing else."""
+    return type(module) is nn.Linear or type(module).__name__ in ("FalconLinear", "Conv1D")
+
+
+def _outward(layer: Any, weight: Tensor) -> Tensor:
+    """Its weight [out, in], as ``nn.Linear`` has it; GPT-2's ``Conv1D`` has the transpose."""
+    return weight.T if type(layer).__name__ == "Conv1D" else weight
+
+
+def packs(weight: Tensor) -> bool:
+    """Whether it is of the kind that oneDNN multiplies with here."""
+    return weight.dtype == torch.float32 and weight.device.type == "cpu"
 
 
 def _version(weight: Tensor) -> int:
@@ -120,16 +169,13 @@ def _version(weight: Tensor) -> int:
     return 0 if weight.is_inference() else weight._version
 
 
-def _forward(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    multiply = torch.ops.mkldnn._linear_pointwise.default
-
-    def forward(rows: Tensor) -> Tensor:
-        return cast("Tensor", multiply(rows, weight, bias, "none", [], ""))
-
-    return forward
+def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What ``nn.functional.linear`` gives, by oneDNN; the weight [out, in] may be in blocked order."""
+    return cast("Tensor", torch.ops.mkldnn._linear_pointwise.default(rows, weight, bias, "none", [], ""))
 
 
-def _available() -> bool:
+def available() -> bool:
+    """Whether this PyTorch multiplies through oneDNN on this processor."""
     backend = torch.backends.mkldnn
     return bool(
         backend.is_available()  # type: ignore[no-untyped-call]

@@ -21,9 +21,6 @@ from ramify.core.policy.decoder.plan import BLOCK, align
 from ramify.core.policy.decoder.prefill import Ints, causal_mask, products
 from ramify.core.policy.decoder.stack import KvShape, LayerShape, Stack
 
-STEADY = 8
-"""From so many rows on, the bits of a row of a product no longer depend on how many there are."""
-
 LIGHT = 4 << 20
 """Bytes of keys that the tokens of a pass read, one by one, up to which each has a product of its own."""
 
@@ -108,7 +105,7 @@ def runs_of(found: Sequence[Product], rows: Ints, shape: KvShape) -> list[tuple[
     """What one branch's tokens read (stack, run, width); None for several branches, or for tall groups."""
     one = len(rows) > 0 and rows[0] == rows[-1]
     whole = all(isinstance(item.rows, slice) and item.rows == slice(0, len(rows)) for item in found)
-    if not one or not whole or any(layer.group >= STEADY for layer in shape.layers):
+    if not one or not whole or any(layer.group >= layer.enough for layer in shape.layers):
         return None
     return [(item.stack, item.item, item.width) for item in found]
 
@@ -160,7 +157,7 @@ class SpreadPart:
         shape = self.stack.shape.layers[layer]
         keys = self.stack.keys[layer][: self.rows].flatten(0, 1)[:, : self.columns].transpose(1, 2)
         mine = scores[:, :, scores.shape[-1] - self.columns :]
-        if shape.group >= STEADY:
+        if shape.group >= shape.enough:
             found = torch.bmm(self._gather(query, shape), keys)
             mine[: len(self.column)].add_(self._spread(found, shape)[self.table.taken])
             return
@@ -178,7 +175,7 @@ class SpreadPart:
         shape = self.stack.shape.layers[layer]
         values = self.stack.values[layer][: self.rows].flatten(0, 1)[:, : self.columns]
         mine = weights[:, :, weights.shape[-1] - self.columns :]
-        if shape.group >= STEADY:
+        if shape.group >= shape.enough:
             total = self._sum(self._gather(out, shape), self._gather(mine, shape), values)
             out[: len(self.column)] = self._spread(total, shape)[self.table.taken]
             return
