@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ramify.core.errors import BadInput
+from ramify.core.errors import BadInput, CannotDo
 from ramify.discover.kernel.bench import Driver
 from ramify.discover.kernel.cpu import metrics as m
 from ramify.discover.kernel.cpu import perf
+from ramify.discover.kernel.cpu.build import LISTED, read_whole, run_tool
 from ramify.discover.kernel.signals import Signals
 
 #: Samples a second; perf is allowed more nearly everywhere.
@@ -27,7 +28,7 @@ RATE = 4000
 #: Seconds of sampled calls that are aimed at.
 AIM = 0.25
 MOST_CALLS = 100_000
-_SCRIPT = re.compile(r"^\s*[0-9a-f]+\s+(\S+)")
+_SCRIPT = re.compile(r"^\s*([0-9a-f]+)\s+(\S+)")
 _SECONDS = 30.0
 
 
@@ -96,11 +97,12 @@ def sampled(driver: Driver, calls: int, *, stack: bool, output_bytes: float) -> 
             lines += said
         if stack and m.SAMPLES.name in values:
             try:
-                text = _said(("perf", "annotate", "--stdio", "-i", f"{folder}/many", "-s", many.symbol))
-                share, hottest = perf.parse_annotate(text)
+                # Not perf's own listing, which reads the sources that a program names, outside of a jail.
+                places = _places(Path(folder) / "many", many.symbol)
+                share, hottest = perf.on_stack(places, _listing(many), many.symbol)
                 values |= share
                 lines += hottest
-            except BadInput as error:
+            except (BadInput, CannotDo) as error:
                 why.append(error.what)
     if not values:
         return Signals(absent={"perf": "; ".join(why)})
@@ -124,8 +126,30 @@ def _samples(few: Driver, many: Driver, folder: Path) -> tuple[dict[str, float],
 def _recorded(driver: Driver, out: Path) -> Counter[str]:
     """Samples by symbol; without a symbol, they count as ``[unknown]``."""
     _said(("perf", "record", "-q", "-F", str(RATE), "-e", "cpu-clock", "-o", str(out), "--", *driver.argv))
-    text = _said(("perf", "script", "--no-demangle", "-i", str(out), "-F", "ip,sym"))
-    return Counter(found[1] for line in text.splitlines() if (found := _SCRIPT.match(line)))
+    return Counter(name for _, name in _script(out))
+
+
+def _script(recorded: Path) -> list[tuple[int, str]]:
+    """Address and symbol of each sample."""
+    text = _said(("perf", "script", "--no-demangle", "-i", str(recorded), "-F", "ip,sym"))
+    return [(int(found[1], 16), found[2]) for line in text.splitlines() if (found := _SCRIPT.match(line))]
+
+
+def _places(recorded: Path, symbol: str) -> Counter[int]:
+    """Samples of a function and its copies by address, which in our programs is that of the file."""
+    return Counter(at for at, name in _script(recorded) if name.split(".")[0] == symbol)
+
+
+def _listing(driver: Driver) -> str:
+    """A program's disassembly.
+
+    Raises:
+        BadInput, CannotDo: as :func:`run_tool`.
+    """
+    command = ("objdump", "-d", "--no-show-raw-insn", "program")
+    files = {"program": read_whole(driver.path)}
+    done = run_tool(command, files, (), seconds=_SECONDS, where="objdump", bounds=LISTED)
+    return done.out.decode(errors="replace")
 
 
 def _faults(few: Driver, many: Driver, folder: Path) -> tuple[dict[str, float], list[str]]:

@@ -53,7 +53,7 @@ def parse(text: str, entry: str) -> tuple[dict[str, float], tuple[str, ...]]:
     every = [one for body in bodies for one in body]
     inner = [one for loop in loops for one in loop] or every
     within = set(inner) if loops else set()
-    stack = [one for body in bodies for one in _on_stack(body) if one in within]
+    stack = [one for body in bodies for one in stack_accesses(body) if one in within]
     slow = [one for one in inner if _DIVIDE.match(one.name) or _ROOT.match(one.name)]
     calls = [one for one in inner if one.name.startswith("call")]
     libm = [one for one in calls if is_libm(one.callee)]
@@ -165,7 +165,7 @@ def _bits(one: Instruction) -> int:
     return 512 if "%zmm" in one.operands else 256 if "%ymm" in one.operands else 128
 
 
-def _on_stack(body: Sequence[Instruction]) -> list[Instruction]:
+def stack_accesses(body: Sequence[Instruction]) -> list[Instruction]:
     """Loads and stores of spilled registers; the base register is a frame's only where it was set to be."""
     frame = any(one.name.startswith("mov") and one.operands == "%rsp,%rbp" for one in body)
     return [one for one in body if is_stack(one.operands, frame) and not one.name.startswith(("lea", "nop"))]

@@ -1,50 +1,34 @@
-"""What perf sampled: the share of samples in the kernel, on stack accesses in it, and page faults."""
+"""What perf sampled: the share of a kernel's samples on stack accesses, and page faults."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
 from ramify.core.errors import BadInput
 from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.cpu.objdump import is_stack
-
-_SAMPLES = re.compile(r"^# Samples: +([\d.]+)([KMG]?) +of event")
-_REPORT = re.compile(r"^ +(\d+\.\d+)% .*\[[.k]\] +(\S+)")
-_ANNOTATE = re.compile(r"^ +(\d+\.\d+) +: +[0-9a-f]+: +(\S.*)$")
-_TIMES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
+from ramify.discover.kernel.cpu.objdump import functions, stack_accesses
 
 
-def parse_report(text: str, entry: str) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Share of the samples in ``entry`` and its copies, of ``perf report --stdio``; the five largest lines.
+def on_stack(
+    samples: Mapping[int, int], listing: str, entry: str
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Share of the samples in ``entry`` and its copies that lie on stack accesses; its hottest lines.
 
-    Raises:
-        BadInput: no samples, or shares of more than all.
-    """
-    samples = next((found for line in text.splitlines() if (found := _SAMPLES.match(line))), None)
-    rows = [(float(row[1]), row[2], row[0]) for line in text.splitlines() if (row := _REPORT.match(line))]
-    if samples is None or not rows:
-        raise BadInput("no samples", where="perf report", hint="perf report --stdio --sort symbol")
-    if sum(share for share, _, _ in rows) > 100 + 0.01 * len(rows):
-        raise BadInput("the shares are more than all", where="perf report", hint="leave --children out")
-    inside = sum(share for share, name, _ in rows if name.split(".")[0] == entry) / 100
-    values = {m.SAMPLES.name: float(samples[1]) * _TIMES[samples[2]], m.INSIDE.name: min(1.0, inside)}
-    return values, tuple(line.strip() for _, _, line in rows[:5])
-
-
-def parse_annotate(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Share of a function's samples on stack accesses, of ``perf annotate --stdio``; its hottest lines.
+    ``samples``: how many at each address of a program; ``listing``: its disassembly.
 
     Raises:
-        BadInput: no annotated instructions.
+        BadInput: no sample lies in it.
     """
-    rows = [(float(row[1]), row[2].strip()) for line in text.splitlines() if (row := _ANNOTATE.match(line))]
-    total = sum(share for share, _ in rows)
+    bodies = [body for name, body in functions(listing).items() if name.split(".")[0] == entry]
+    total = sum(samples.get(one.address, 0) for body in bodies for one in body)
     if not total:
-        raise BadInput("no annotated instructions", where="perf annotate", hint="perf annotate --stdio")
-    frame = any(re.match(r"mov\w* +%rsp,%rbp", code) for _, code in rows)
-    stack = sum(share for share, code in rows if is_stack(code, frame) and not code.startswith("lea"))
+        raise BadInput(f"no samples of instructions of {entry}", where="perf script")
+    stack = sum(samples.get(one.address, 0) for body in bodies for one in stack_accesses(body))
+    rows = [(samples.get(one.address, 0) / total, one.line) for body in bodies for one in body]
     hottest = sorted(rows, key=lambda row: -row[0])[:3]
-    return {m.STACK_SHARE.name: stack / total}, tuple(f"{share:.2f}% {code}" for share, code in hottest)
+    return {m.STACK_SHARE.name: stack / total}, tuple(
+        f"{100 * share:.2f}% {line.partition(':')[2].strip()}" for share, line in hottest
+    )
 
 
 def parse_stat(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
