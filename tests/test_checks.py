@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 #: A file of ours, with the name of a test behind it where one is given.
 NAMED = re.compile(r"\b(tests/[\w/.-]*\w|(?:tools|benchmarks)/[\w/-]+\.py)(?:::(\w+))?")
@@ -52,6 +52,29 @@ def test_a_sentence_about_tests_names_one(page):
 def test_the_page_of_checks_names_many():
     text = (ROOT / "docs" / "checks.md").read_text()
     assert len(set(NAMED.findall(text))) > 40
+
+
+def promises(text):
+    """Rows of the tables of promises: what is promised, and by what it is held."""
+    part = text.split("## Promises")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("|")]
+    return [(what.strip(), held) for what, held in rows if what.strip("- ") not in ("", "promise")]
+
+
+def test_every_promise_of_security_names_a_test_that_is_there():
+    rows = promises((ROOT / "SECURITY.md").read_text())
+    assert len(rows) > 12
+    for what, held in rows:
+        named = NAMED.findall(held)
+        assert any(file.startswith("tests/") for file, _ in named), what
+        assert [one for one in named if missing(*one)] == [], what
+
+
+def test_a_promise_without_a_test_is_seen():
+    head = "# S\n## Promises\n| promise | held by |\n|---|---|\n"
+    [(what, held)] = promises(head + "| Nothing gets out. | our care |\n## What is not defended\n| a | b |\n")
+    assert what == "Nothing gets out."
+    assert NAMED.findall(held) == []
 
 
 def test_a_name_that_is_gone_is_seen():

@@ -2,7 +2,7 @@
 
 ``<!-- figures: cliff deletion_gain random_control -->`` in a page becomes a table of these figures as
 they are stored in benchmarks/results, beside the paper's: a page cannot disagree with docs/results.md.
-Without keys it is all of the benchmark's figures. Every notebooks/NAME.ipynb becomes a page.
+Without keys it is all of the benchmark's figures. Every notebooks/NAME.ipynb becomes a page, and SECURITY.md.
 """
 
 from __future__ import annotations
@@ -91,6 +91,11 @@ def notebook_page(notebook: dict[str, Any], name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def security_page() -> str:
+    """SECURITY.md, which lies where hosts look for it, with links as they are from docs/."""
+    return (ROOT / "SECURITY.md").read_text().replace("](docs/", "](")
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add a page for every notebook, and draw bars anew from what is stored now."""
     for name, picture in page_pictures.PICTURES.items():
@@ -99,6 +104,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
             if (committed := files.get_file_from_path(place)) is not None:
                 files.remove(committed)
             files.append(File.generated(config, place, content=page_pictures.bars(picture)))
+    files.append(File.generated(config, "security.md", content=security_page()))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         page = notebook_page(json.loads(path.read_text()), path.stem)
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))

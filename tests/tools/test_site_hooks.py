@@ -1,6 +1,7 @@
 """Figures in pages are those that are stored, and notebooks become pages."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def test_a_marker_becomes_the_stored_figures(monkeypatch, tmp_path):
         site_hooks.figures_table("other", [])
     (tmp_path / "some_bench.json").unlink()
     assert site_hooks.figures_table("some_bench", ["a"]).splitlines()[2] == "| first | - | not run yet |"
+
+
+def test_the_page_on_security_has_links_as_from_the_pages():
+    page = site_hooks.security_page()
+    linked = re.findall(r"\]\(([\w./-]+\.md)", page)
+    assert linked
+    assert all((ROOT / "docs" / one).exists() for one in linked)
 
 
 def test_every_marker_of_the_pages_is_known():
