@@ -28,11 +28,35 @@ def test_a_partial_law_is_refused_as_full_entropy():
     assert top_entropy(np.log([0.5, 0.5]), full=True).nats == pytest.approx(np.log(2))
 
 
+def test_entropy_of_twenty_tokens_unless_told_otherwise():
+    law = np.log(np.arange(1, 31) / 465)  # in no order of likelihood
+    mine = np.sort(np.exp(law))[::-1]
+    for top in (20, 3):
+        found = top_entropy(law, top)
+        assert found.nats == pytest.approx(-(mine[:top] * np.log(mine[:top])).sum())
+        assert found.lower_bound
+    assert top_entropy(law) == top_entropy(law, 20)
+    assert not top_entropy(law, None).lower_bound
+    with pytest.raises(BadInput, match=r"the 20 likeliest tokens hold 0.8817 of the probability"):
+        top_entropy(law, full=True)
+    with pytest.raises(BadInput, match=r"the 2 likeliest tokens hold 0.7000 of the probability"):
+        top_entropy([np.log(0.5), np.log(0.2), -np.inf], full=True)
+    sure = top_entropy([0.0, -np.inf])
+    assert (sure.nats, sure.lower_bound, np.signbit(sure.nats)) == (0.0, False, False)
+    assert top_entropy([1e-7]).nats == pytest.approx(0.0, abs=1e-6), "rounding above 0 is no error"
+    # A millionth of the probability may be missing.
+    for missing, bound in ((5e-7, False), (2e-6, True)):
+        assert top_entropy(np.log([0.5, 0.5 - missing])).lower_bound == bound
+
+
 def test_ties_share_the_first_rank():
     law = np.log([0.4, 0.4, 0.2])
     assert token_rank(law, law[0]) == token_rank(law, law[1]) == 1
     assert token_rank(law, law[2]) == 3
     assert token_rank(law, law[0] - 1e-12) == 1
+    assert token_rank(law, law[0] - 1e-6) == 3
+    assert token_rank([0, -1, -2], -1.5, 0.5) == 2, "above by more than a tie"
+    assert token_rank([0, -1, -2], -1.5, 0.25) == 3
 
 
 @pytest.mark.parametrize(
@@ -58,7 +82,14 @@ def test_ungraded_candidates_are_no_cliffs():
 
 
 def test_refusals():
-    with pytest.raises(BadInput, match="not possible"):
-        cliff_kind(-0.1, 1)
-    with pytest.raises(BadInput, match="log-probs"):
-        top_entropy([0.5])
+    for entropy, rank in ((-0.1, 1), (np.nan, 1), (0.5, 0)):
+        with pytest.raises(BadInput, match="not possible"):
+            cliff_kind(entropy, rank)
+    for wrong in ([0.5], [], [-1.0, np.nan], [1e-5]):
+        with pytest.raises(BadInput, match="log-probs"):
+            top_entropy(wrong)
+
+
+def test_sure_may_be_another_bound():
+    assert [cliff_kind(0.5, rank, 0.5) for rank in (1, 2)] == ["deterministic", "other"]
+    assert [cliff_kind(0.75, rank, 0.5) for rank in (1, 2)] == ["uncertain", "sampled-off"]

@@ -53,9 +53,7 @@ class Curve:
     @property
     def value(self) -> Floats:
         """Mean score at every boundary, [T + 1]: before each token, and the outcome; NaN where unknown."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            inner = np.where(self.draws > 0, self.wins / self.draws, np.nan)
-        return np.append(inner, np.nan if self.outcome is None else self.outcome)
+        return np.append(_mean(self.wins, self.draws), np.nan if self.outcome is None else self.outcome)
 
     @property
     def drop(self) -> Floats:
@@ -70,14 +68,13 @@ class Curve:
 
     def paired_drop(self) -> Floats:
         """Mean score difference of the pairs across each token, [T]: the drop where all pairs are graded."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(self.pairs > 0, self.pair_drop / self.pairs, np.nan))
+        return _mean(self.pair_drop, self.pairs)
 
     def paired_error(self) -> Floats:
         """Standard error of each drop from its discordant pairs, [T]; right where draws are reused."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            spread = np.maximum(self.pair_square - self.pair_drop**2 / self.pairs, 0.0)
-            return np.asarray(np.where(self.pairs > 1, np.sqrt(spread) / self.pairs, np.nan))
+        pairs = np.maximum(self.pairs, 2)  # of fewer nothing is said
+        spread = np.maximum(self.pair_square - self.pair_drop**2 / pairs, 0.0)
+        return np.where(self.pairs > 1, np.sqrt(spread) / pairs, np.nan)
 
     def to_json(self) -> Json:
         """Plain fields; a probability that is not known is None."""
@@ -111,6 +108,11 @@ class Curve:
             served=self.served + other.served,
             tokens=self.tokens + other.tokens,
         )
+
+
+def _mean(total: Floats, count: Ints) -> Floats:
+    """Sums over their counts, NaN where nothing was counted."""
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def reuse_factor(curves: Iterable[Curve]) -> float:

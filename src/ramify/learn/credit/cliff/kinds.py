@@ -40,7 +40,7 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
 
     Raises: BadInput where ``full`` is asked of tokens that do not carry the whole probability.
     """
-    law = np.sort(np.asarray(logprobs, dtype=np.float64))[::-1]
+    law = np.sort(np.asarray(logprobs))[::-1]
     if not len(law) or np.isnan(law).any() or law[0] > 1e-6:
         raise BadInput("log-probs must be there, at most 0 and not NaN", where="entropy")
     counted = law if top_k is None else law[:top_k]
@@ -58,7 +58,7 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
 
 def token_rank(logprobs: ArrayLike, own: float, tie: float = TIE) -> int:
     """Rank of a token with log-prob ``own`` among all, 1 the greedy choice; equals share a rank."""
-    return 1 + int((np.asarray(logprobs, dtype=np.float64) > own + tie).sum())
+    return 1 + int((np.asarray(logprobs) > own + tie).sum())
 
 
 def cliff_kind(entropy: float, rank: int, sure: float = SURE) -> Kind:

@@ -32,16 +32,14 @@ def check_draws(draws: int) -> int:
 
 
 def unpaired_error(before: ArrayLike, after: ArrayLike, n_before: ArrayLike, n_after: ArrayLike) -> Floats:
-    """Standard error of a difference of two independent shares, unpooled; NaN without draws."""
-    p, q = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
-    n, m = np.asarray(n_before, dtype=np.float64), np.asarray(n_after, dtype=np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.sqrt(p * (1 - p) / n + q * (1 - q) / m))
+    """Standard error of a difference of two independent shares, unpooled; NaN where a share is."""
+    p, q, n, m = (np.asarray(each) for each in (before, after, n_before, n_after))
+    return np.asarray(np.sqrt(p * (1 - p) / np.maximum(n, 1) + q * (1 - q) / np.maximum(m, 1)))
 
 
 def is_cliff(drop: ArrayLike, error: ArrayLike, delta0: float = DELTA0, z: float = Z) -> Bools:
     """Whether ``drop > delta0 + z * error``; False where either is not known (NaN)."""
-    return np.asarray(np.asarray(drop) > delta0 + z * np.asarray(error), dtype=np.bool_)
+    return np.asarray(np.asarray(drop) > delta0 + z * np.asarray(error))
 
 
 def cliff_table(draws: int = 64, delta0: float = DELTA0, z: float = Z) -> Bools:
