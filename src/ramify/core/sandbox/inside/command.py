@@ -85,6 +85,7 @@ def guard(connection: int, spot: str) -> NoReturn:
             if place.outside:
                 jail.empty(place.outside)
                 Path(place.outside).rmdir()
+        os._exit(0)
     finally:
         os._exit(1)
 
