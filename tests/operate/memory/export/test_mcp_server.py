@@ -95,7 +95,7 @@ def test_in_the_same_process():
         return {"sent": arguments}
 
     async def talk():
-        with Sandbox(Limits(seconds=30)) as sandbox:
+        with Sandbox(Limits(seconds=5)) as sandbox:
             async with mcp.Client(build_server(REGISTRY, sandbox, call)) as client:
                 await conversation(client)
 
