@@ -78,7 +78,7 @@ class Reference:
         local = by([self.node(*s) for s in self.steps], self.to_go(), norm)
         return [a + w * b for a, b in zip(self.episode(norm), local, strict=True)]
 
-    def hgpo(self, norm, w, history=2):
+    def hgpo(self, norm, w, history=2, power=1.0):
         total, weight = [0.0] * len(self.steps), [0.0] * len(self.steps)
         got = self.to_go()
         for depth in range(1, history + 2):
@@ -90,8 +90,8 @@ class Reference:
             part = by(keys, [got[r] for r in rows], norm, spare=0)
             for r, key, value in zip(rows, keys, part, strict=True):
                 if keys.count(key) > 1:
-                    total[r] += (depth + 1) * value
-                    weight[r] += depth + 1
+                    total[r] += (depth + 1) ** power * value
+                    weight[r] += (depth + 1) ** power
         return [w * t / m if m else 0.0 for t, m in zip(total, weight, strict=True)]
 
     def graphgpo(self, norm, w):

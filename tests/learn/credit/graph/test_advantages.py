@@ -9,8 +9,10 @@ from ramify.learn.credit.graph.advantages import (
     CreditSettings,
     edge_gains,
     edge_part,
+    end_values,
     episode_part,
     goal_distances,
+    group_mean,
     node_values,
     returns,
     sibling_part,
@@ -47,6 +49,58 @@ def test_every_estimator_equals_the_reference(method, norm, seed):
     found = step_advantages(graph_of(*data), method, settings)
     wanted = getattr(Reference(*data), method)(norm, 0.7)
     np.testing.assert_allclose(found, wanted, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("history", [0, 1, 4])
+@pytest.mark.parametrize("power", [2.0, -1.5])
+def test_how_far_back_and_with_what_weight(history, power):
+    data = batch(5, states=2, longest=12, groups=2)
+    found = step_advantages(graph_of(*data), "hgpo", CreditSettings(history=history, length_power=power))
+    np.testing.assert_allclose(found, Reference(*data).hgpo("std", 1.0, history, power), atol=1e-6, rtol=0)
+    other = Reference(*data).hgpo("std", 1.0, history + 1, power)
+    assert np.abs(found - other).max() > 1e-3
+
+
+def test_no_step_so_far_from_its_start_is_no_depth():
+    graph = graph_of([[0], [0]], [1.0, 0.0], [0, 0])
+    deep, flat = (step_advantages(graph, "hgpo", CreditSettings(history=h)) for h in (9, 0))
+    assert deep.tolist() == flat.tolist()
+    assert deep[0] > 0.9
+
+
+@pytest.mark.parametrize("outcomes", [[0.5, 0.0, 0.25], [-1.0, -2.0, -1.5]])
+@pytest.mark.parametrize("gamma", [0.5, 1.0])
+def test_a_goal_may_be_worth_little_or_nothing(outcomes, gamma):
+    runs = [[0, 1], [0, 2], [0, 3]]
+    found = step_advantages(graph_of(runs, outcomes, [0] * 3), "graphgpo", CreditSettings(gamma=gamma))
+    wanted = Reference(runs, outcomes, [0] * 3, gamma=gamma).graphgpo("std", 1.0)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_win_is_worth_what_is_said_in_every_part():
+    runs, outcomes, owner, valid = batch(3, rewards=(0.0, 4.0, 10.0))
+    found = step_advantages(graph_of(runs, outcomes, owner, valid), "g2po", CreditSettings(win=10.0))
+    wanted = Reference(runs, outcomes, owner, valid).g2po("std", 1.0, win=10.0)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    near = end_values(graph_of([[0], [0]], [1e9 - 1, 1e9 - 2], [0, 0]), 1e9)
+    np.testing.assert_array_equal(near, [np.nan, 0.0, 1e9])
+
+
+def test_the_first_visit_of_each_of_many_trajectories():
+    # More trajectories than nodes, each through the same two states.
+    graph = graph_of([[0, 1, 0]] * 3 + [[0, 1]] * 2, [1.0, 0.0, 1.0, 0.0, 1.0], [0] * 5)
+    reference = Reference([[0, 1, 0]] * 3 + [[0, 1]] * 2, [1.0, 0.0, 1.0, 0.0, 1.0], [0] * 5).values("first")
+    wanted = [reference[0, 0], reference[0, 1], 0.0, 1.0]
+    np.testing.assert_allclose(node_values(graph, visit="first"), wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"gamma": 1.5}, "gamma"), ({"visit": "last"}, "unknown visit"), ({"win": -1.0}, "win")],
+)
+def test_values_by_settings_that_mean_nothing_are_refused(given, words):
+    with pytest.raises(BadInput, match=words):
+        node_values(graph_of([[0]], [1.0], [0]), **given)
 
 
 @pytest.mark.parametrize("visit", ["every", "first"])
@@ -208,6 +262,11 @@ def test_episode_mean_over_steps_or_trajectories():
     assert (equal[0], equal[-1]) == (-0.5, 0.5)
     scaled = episode_part(graph, CreditSettings(over="trajectories"))
     assert scaled[-1] == pytest.approx(0.5 / (np.sqrt(0.5) + 1e-6))
+    # The deviation of 0, 1 and 5 is over two, that of equal outcomes none.
+    three = graph_of([[0], [1, 1], [2]] + [[3]] * 2, [0.0, 1.0, 5.0, 2.0, 2.0], [0, 0, 0, 1, 1])
+    found = episode_part(three, CreditSettings(over="trajectories"))
+    wanted = [*(np.array([-2.0, -1.0, -1.0, 3.0]) / np.sqrt(7.0)), 0.0, 0.0]
+    assert found == pytest.approx(wanted, abs=1e-5)
 
 
 def test_standardise():
@@ -215,6 +274,20 @@ def test_standardise():
     np.testing.assert_allclose(standardise([1, 3, 5], [0, 0, 1]), [-np.sqrt(0.5), np.sqrt(0.5), 0], atol=1e-6)
     np.testing.assert_allclose(standardise([1, 3], [0, 0], spare=0), [-1, 1], atol=1e-5)
     assert standardise([], []).tolist() == []
+    three = np.array([-2.0, -1.0, 3.0])
+    np.testing.assert_allclose(standardise([0, 1, 5, 7], [0, 0, 0, 2]), [*(three / np.sqrt(7)), 0], atol=1e-5)
+    np.testing.assert_allclose(standardise([0, 1, 5], [0] * 3, spare=0), three / np.sqrt(14 / 3), atol=1e-5)
+    # A billionth of the largest, or of what the values are differences of, is rounding; more is not.
+    assert standardise([1e9, 1e9 - 2], [0, 0], "mean").tolist() == [0.0, 0.0]
+    assert standardise([1e9, 1e9 - 3], [0, 0], "mean").tolist() == [1.5, -1.5]
+    assert standardise([1.0, -1.0], [0, 0], "mean", sizes=[1e9, 0]).tolist() == [0.0, 0.0]
+    assert standardise([1.0, -1.0], [0, 0], "mean", sizes=[-9e8, 0]).tolist() == [1.0, -1.0]
+
+
+def test_means_of_groups():
+    np.testing.assert_array_equal(group_mean([1, 3, 5], [0, 0, 2]), [2.0, np.nan, 5.0])
+    np.testing.assert_array_equal(group_mean([1, 3], [1, 1], 4), [np.nan, 2.0, np.nan, np.nan])
+    assert group_mean([], []).tolist() == []
 
 
 def test_returns_of_rewards_per_step():
@@ -265,11 +338,18 @@ def test_distances_to_the_goal():
         ({"step_weight": float("nan")}, "step weight"),
         ({"win": 0.0}, "win"),
         ({"history": -1}, "history"),
+        ({"invalid_penalty": -0.1}, "invalid_penalty"),
+        ({"win": -1.0}, "win"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(change, words):
     with pytest.raises(BadInput, match=words):
         CreditSettings(**change)
+
+
+def test_settings_at_their_limits():
+    limit = CreditSettings(step_weight=0.0, win=0.5, history=0, invalid_penalty=0.0, gamma=1.0)
+    assert (limit.step_weight, limit.win, limit.history) == (0.0, 0.5, 0)
 
 
 def test_an_unknown_method_is_refused():

@@ -57,9 +57,10 @@ class CreditSettings:
     def __post_init__(self) -> None:
         for name, kind in (("norm", Norm), ("visit", Visit), ("over", Over)):
             if getattr(self, name) not in get_args(kind):
-                known = ", ".join(get_args(kind))
                 raise BadInput(
-                    f"unknown {name} {getattr(self, name)!r}", where="graph credit", hint=f"known: {known}"
+                    f"unknown {name} {getattr(self, name)!r}",
+                    where="graph credit",
+                    hint=f"known: {', '.join(get_args(kind))}",
                 )
         if not 0 < self.gamma <= 1:
             raise BadInput(f"gamma is {self.gamma}; it lies in (0, 1]", where="graph credit")
@@ -71,13 +72,12 @@ class CreditSettings:
             raise BadInput("history and invalid_penalty are 0 or more", where="graph credit")
 
 
-def group_mean(values: ArrayLike, groups: ArrayLike, count: int | None = None) -> Float64:
-    """Mean of the values of each group 0 .. count - 1, [count]; NaN for a group without any."""
-    x, member = np.asarray(values, dtype=np.float64), np.asarray(groups, dtype=np.int64)
-    size = int(member.max(initial=-1)) + 1 if count is None else count
-    n = np.bincount(member, minlength=size)
-    sums = np.bincount(member, x, minlength=size)
-    return np.asarray(np.divide(sums, n, out=np.full(size, np.nan), where=n > 0))
+def group_mean(values: ArrayLike, groups: ArrayLike, count: int = 0) -> Float64:
+    """Mean of the values of each group 0 .. count - 1 (and of higher ones there are); NaN without any."""
+    member = np.asarray(groups, dtype=np.int64)
+    n = np.bincount(member, minlength=count)
+    sums = np.bincount(member, np.asarray(values), minlength=count)
+    return np.where(n > 0, sums / np.maximum(n, 1), np.nan)
 
 
 def standardise(
@@ -100,48 +100,44 @@ def standardise(
         sizes: how large the numbers were that the values are differences of, [n]; None: the values' own.
     """
     x, member = np.asarray(values, dtype=np.float64), np.asarray(groups, dtype=np.int64)
-    if not len(x):
-        return x.copy()
+    found = _centred(x, member, x if sizes is None else np.asarray(sizes))
+    return found if norm == "mean" else found / (_deviation(found, member, spare)[member] + EPSILON)
+
+
+def _centred(x: Float64, member: Int64, sizes: Float64) -> Float64:
+    """Values minus their group's mean; 0 where a group's values are one, or equal up to rounding."""
     centred = x - group_mean(x, member)[member]
-    size = int(member.max()) + 1
-    count = np.bincount(member, minlength=size)
-    scale, far = np.zeros(size), np.zeros(size)
-    np.maximum.at(scale, member, np.abs(x if sizes is None else np.asarray(sizes, dtype=np.float64)))
+    count = np.bincount(member)
+    scale, far = np.zeros(len(count)), np.zeros(len(count))
+    np.maximum.at(scale, member, np.abs(sizes))
     np.maximum.at(far, member, np.abs(centred))
     flat = (count < 2) | (far <= _ROUNDING * scale)
-    if norm == "std":
-        square = np.bincount(member, centred * centred, minlength=size)
-        deviation = np.sqrt(square / np.maximum(count - spare, 1))
-        centred = centred / (deviation[member] + EPSILON)
-    centred[flat[member]] = 0.0
-    return centred
+    return np.where(flat[member], 0.0, centred)
+
+
+def _deviation(centred: Float64, member: Int64, spare: int) -> Float64:
+    """Root of each group's mean square, ``spare`` taken off its count."""
+    count = np.bincount(member)
+    return np.sqrt(np.bincount(member, centred * centred) / np.maximum(count - spare, 1))
 
 
 def returns(graph: StateGraph, gamma: float) -> Float64:
     """Discounted reward from each step on, [steps]: gamma^(turns left - 1) R, or that of rewards per step."""
     if graph.rewards is None:
-        return _powers(gamma, graph.togo - 1) * graph.outcomes[graph.trajectories]
+        return gamma ** (graph.togo - 1) * graph.outcomes[graph.trajectories]
     same = graph.trajectories[1:] == graph.trajectories[:-1]
-    passed = np.zeros(len(graph))
-    passed[:-1] = np.where(same, _powers(gamma, graph.togo[:-1] - graph.togo[1:]), 0.0)
-    return _recurrence(graph.rewards, passed, int(graph.places.max()) + 1)
+    return _recurrence(graph.rewards, np.where(same, gamma ** (graph.togo[:-1] - graph.togo[1:]), 0.0))
 
 
-def _powers(gamma: float, turns: Int64) -> Float64:
-    return np.asarray(gamma**turns, dtype=np.float64)
+def _recurrence(added: Float64, passed: Float64) -> Float64:
+    """Solution y [n] of y[i] = added[i] + passed[i] y[i + 1] by doubling: no step is taken alone.
 
-
-def _recurrence(added: Float64, passed: Float64, longest: int) -> Float64:
-    """Solution y of y[i] = added[i] + passed[i] y[i + 1], [n], by doubling: no step is taken alone.
-
-    ``passed`` is 0 at the end of each run, and no run is longer than ``longest``.
+    ``passed`` [n - 1] is 0 at the end of each run; there are as many rounds as the longest one asks for.
     """
-    sums, share = added.copy(), passed.copy()
-    ahead = 1
-    while ahead < longest:
-        sums[:-ahead] += share[:-ahead] * sums[ahead:].copy()
-        share[:-ahead] *= share[ahead:].copy()
-        share[-ahead:] = 0.0
+    sums, share, ahead = added.copy(), passed, 1
+    while share.any():
+        sums[:-ahead] += share * sums[ahead:]
+        share = share[:-ahead] * share[ahead:]
         ahead *= 2
     return sums
 
@@ -173,7 +169,7 @@ def node_values(
     Source: G2PO (arXiv 2606.22995), as its code has it; its gamma is fixed at 0.95 and its win at 10.
     """
     CreditSettings(gamma=gamma, visit=visit, win=win)
-    seen = _powers(gamma, graph.togo) * graph.outcomes[graph.trajectories]
+    seen = gamma**graph.togo * graph.outcomes[graph.trajectories]
     nodes = graph.nodes
     if visit == "first":
         key = graph.trajectories * len(graph.graphs) + nodes
@@ -201,15 +197,9 @@ def episode_part(graph: StateGraph, settings: CreditSettings) -> Float64:
     centred = earned - base
     if settings.norm == "mean":
         return centred
-    spread = _spread(graph.outcomes, graph.groups)[graph.step_groups]
+    around = _centred(graph.outcomes, graph.groups, graph.outcomes)
+    spread = _deviation(around, graph.groups, 1)[graph.step_groups]
     return np.divide(centred, spread + EPSILON, out=np.zeros(len(graph)), where=spread > 0)
-
-
-def _spread(values: Float64, groups: Int64) -> Float64:
-    """Sample deviation of each group; 0 where its values are equal up to rounding."""
-    centred = standardise(values, groups, "mean")
-    n = np.bincount(groups)
-    return np.sqrt(np.bincount(groups, centred * centred) / np.maximum(n - 1, 1))
 
 
 def grpo(graph: StateGraph, settings: CreditSettings) -> Float64:
@@ -244,11 +234,13 @@ def hgpo(graph: StateGraph, settings: CreditSettings) -> Float64:
     for depth in range(1, settings.history + 2):
         whole = np.flatnonzero(graph.places >= depth - 1)
         shared = last_states(graph.nodes, graph.places, depth)[whole]
-        many = np.bincount(shared)[shared] > 1 if len(shared) else np.zeros(0, dtype=bool)
+        many = np.bincount(shared)[shared] > 1
         weight = (depth + 1.0) ** settings.length_power * many
         total[whole] += weight * standardise(got[whole], shared, settings.norm, spare=0)
         weights[whole] += weight
-    return settings.step_weight * np.divide(total, weights, out=np.zeros(len(graph)), where=weights > 0)
+    shares = weights > 0
+    total[shares] /= weights[shares]
+    return settings.step_weight * total
 
 
 def goal_distances(graph: StateGraph) -> Float64:
@@ -265,12 +257,12 @@ def goal_distances(graph: StateGraph) -> Float64:
         return np.full(count, np.inf)
     back = coo_matrix((np.ones(len(graph)), (graph.nexts, graph.nodes)), shape=(count, count)).tocsr()
     found = dijkstra(back, indices=goals, unweighted=True, min_only=True)
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(found)
 
 
 def _best(graph: StateGraph) -> Float64:
-    """The best outcome of each graph, [graphs]."""
-    best = np.full(int(graph.graphs.max()) + 1, -np.inf)
+    """The best outcome of each graph, by its number."""
+    best = np.full(len(graph.graphs), -np.inf)
     ends = np.isfinite(graph.ends)
     np.maximum.at(best, graph.graphs[ends], graph.ends[ends])
     return best
@@ -285,8 +277,7 @@ def graphgpo(graph: StateGraph, settings: CreditSettings) -> Float64:
     at hand, and the paper's weighting may differ.
     """
     far = goal_distances(graph)[graph.nexts]
-    best = np.maximum(_best(graph), 0.0)[graph.step_graphs]
-    score = np.where(np.isinf(far), 0.0, best * settings.gamma ** np.where(np.isinf(far), 0.0, far))
+    score = np.where(np.isinf(far), 0.0, _best(graph)[graph.step_graphs] * settings.gamma**far)
     local = standardise(score, graph.nodes, settings.norm)
     return episode_part(graph, settings) + settings.step_weight * local
 
