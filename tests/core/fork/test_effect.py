@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,9 +24,11 @@ from ramify.core.fork import (
     trace_report,
 )
 from ramify.core.fork import effect as effect_module
+from ramify.core.fork.effect import is_paired
 from ramify.core.grow.plant import plant_prompt
 from ramify.core.judge import MatchJudge
 from ramify.core.policy.scripted import ScriptedPolicy
+from ramify.core.run.progress import silent
 from ramify.core.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 
@@ -362,8 +365,6 @@ def test_lists_that_say_nothing_are_refused(tasks):
 
 
 def test_what_several_points_cost_is_counted_once_per_arm(tasks):
-    from dataclasses import replace
-
     base, other = tasks[0]
     again = replace(other, record=replace(other.record, id="another"))
     object.__setattr__(again, "told", other.told)
@@ -372,6 +373,157 @@ def test_what_several_points_cost_is_counted_once_per_arm(tasks):
     assert effect.tokens == sum(arm.tokens for arm in every) + again.tokens
     assert effect.seconds == pytest.approx(sum(arm.seconds for arm in every) + again.seconds)
     assert effect.errors == 0
+
+
+CLEAR = effect_module.Effect(
+    what="force", before_text="a", after_text="b", score="success", point="p",
+    base=effect_module.Rate(0.25, 0.1, 0.4), other=effect_module.Rate(0.5, 0.3, 0.7), difference=0.25,
+    low=0.05, high=0.95, level=0.9, p=0.01, method="by hand", paired=True, draws=10, ungraded=0, errors=0,
+    unpaired_low=0.0, unpaired_high=0.5, tokens=1, seconds=1.0,
+)  # fmt: skip
+
+
+def test_an_effect_in_words():
+    said = "'force' raises success from 0.250 to 0.500 (+0.250, 90 % interval +0.050 to +0.950)"
+    assert CLEAR.sentence == said
+    down = replace(CLEAR, difference=-0.25, low=-0.45, high=-0.05, level=0.995)
+    assert down.sentence == (
+        "'force' lowers success from 0.250 to 0.500 (-0.250, 99.5 % interval -0.450 to -0.050)"
+    )
+    for low, high in ((0.0, 0.5), (-0.5, 0.0), (-0.25, 0.5)):
+        assert replace(CLEAR, low=low, high=high, points=1, tasks=1).sentence == (
+            f"no clear effect of 'force' on success: +0.250 (90 % interval {low:+.3f} to {high:+.3f})"
+        )
+    several = replace(CLEAR, points=2, tasks=2)
+    assert several.sentence == said[:-1] + ", 2 points of 2 tasks)"
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "caution"),
+    [
+        (
+            0.0,
+            0.5,
+            "the changed arm alone was answered by a simulator, so this is no effect of the change alone",
+        ),
+        (0.5, 0.0, "the control alone was answered by a simulator, so this is no effect of the change alone"),
+        (0.25, 1.0, "both arms were answered by a simulator: this is an effect in the simulator"),
+    ],
+)
+def test_a_simulators_answers_are_told_wherever_the_effect_is(base, other, caution):
+    told = replace(CLEAR, base_simulated=base, other_simulated=other)
+    assert told.caution == caution
+    assert told.sentence == f"{CLEAR.sentence}; {caution}"
+    assert replace(told, low=-1.0).sentence.endswith(f"; {caution}")
+    assert told.to_json()["caution"] == caution
+    assert CLEAR.caution is None
+    assert CLEAR.to_json() == asdict(CLEAR)
+
+
+def test_answers_of_a_simulator_are_counted_by_draws():
+    arms = [SimpleNamespace(simulated=share, draws=[None] * count) for share, count in ((0.5, 1), (1.0, 3))]
+    assert effect_module._simulated(arms) == 0.875
+    assert effect_module._simulated(arms[:1]) == 0.5
+
+
+def one_arm(seed=0, stream=0, **card):
+    card = {"kind": "local", "capabilities": ["paired"]} | card
+    return SimpleNamespace(record=SimpleNamespace(policy=card, seed=seed, stream=stream))
+
+
+def test_arms_share_their_noise_where_both_honour_it_in_one_way():
+    remote = {"kind": "remote", "extra": {"seeds": "hash"}}
+    paired = [
+        (one_arm(), one_arm()),
+        (one_arm(7, 3), one_arm(7, 3)),
+        (one_arm(**remote), one_arm(**remote)),
+        (one_arm(**remote), one_arm()),
+        (one_arm(kind="remote"), one_arm(kind="remote", extra=None)),
+    ]
+    apart = [
+        (one_arm(7), one_arm(8)),
+        (one_arm(0, 3), one_arm(0, 4)),
+        (one_arm(), one_arm(capabilities=[])),
+        (one_arm(capabilities=[]), one_arm()),
+        (one_arm(), SimpleNamespace(record=SimpleNamespace(policy={"kind": "local"}, seed=0, stream=0))),
+        (one_arm(**remote), one_arm(kind="remote", extra={"seeds": "other"})),
+        (one_arm(**remote), one_arm(kind="remote")),
+    ]
+    for base, other in paired:
+        assert is_paired(base, other)
+        assert is_paired(other, base)
+    for base, other in apart:
+        assert not is_paired(base, other)
+        assert not is_paired(other, base)
+
+
+def test_draws_that_failed_in_either_arm_are_counted(start, policy, judge):
+    base, other = (told(arm, [0.0, 1.0, 1.0, 0.0, 1.0]) for arm in arms(start, policy, judge, 5))
+    for arm, failed in ((base, (0, 1)), (other, (1, 2))):
+        rows = [replace(d, end="error") if d.draw in failed else d for d in arm.draws]
+        object.__setattr__(arm, "draws", type(arm.draws)(rows[::-1]))
+    effect = compare(base, other)
+    assert (effect.errors, effect.draws, effect.ungraded, effect.ties) == (3, 5, 0, base.ties + other.ties)
+    assert effect.difference == 0.0
+    assert (effect.tokens, effect.seconds) == (base.tokens + other.tokens, base.seconds + other.seconds)
+
+
+def test_every_setting_reaches_both_arms_and_every_look_is_paid_for(start, policy, judge, monkeypatch):
+    whole = arms(start, policy, judge, 6)
+    seen = []
+
+    def drawn(point, given, draws, change, **shared):
+        seen.append((point, given, draws, change, shared))
+        outcomes = ([0.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
+        return tuple(told(arm, scores[:draws]) for arm, scores in zip(whole, outcomes, strict=True))
+
+    monkeypatch.setattr(effect_module, "fork_both", drawn)
+    shared = {
+        "settings": PLAIN, "world": None, "judge": judge, "seed": 7, "progress": print, "simulator": "sim",
+        "backend": "away",
+    }  # fmt: skip
+    effect = compare_until(start, policy, Remove(1), batch=2, max_draws=5, **shared)
+    assert [draws for _, _, draws, _, _ in seen] == [2, 4, 5]
+    assert all((*row[:2], row[3], row[4]) == (start, policy, Remove(1), shared) for row in seen)
+    looks = [drawn(start, policy, draws, None) for draws in (2, 4, 5)]
+    assert effect.tokens == sum(arm.tokens for pair in looks for arm in pair)
+    assert effect.seconds == pytest.approx(sum(arm.seconds for pair in looks for arm in pair))
+    assert (effect.looks, effect.decided, effect.draws, effect.level) == (3, False, 5, 0.95)
+    assert effect.method == "betting confidence sequence"
+
+
+def test_looks_of_thirty_two_up_to_five_hundred_and_twelve_draws(start, policy, judge, monkeypatch):
+    arm = fork(start, policy, 4, settings=PLAIN, judge=judge)
+    seen = []
+
+    def drawn(point, given, draws, change, **shared):
+        seen.append((draws, shared["seed"], shared["progress"]))
+        made = told(arm, [0.0, 1.0, 1.0, 0.0])
+        return made, told(arm, [1.0, 0.0, 1.0, 0.0])
+
+    monkeypatch.setattr(effect_module, "fork_both", drawn)
+    effect = compare_until(start, policy, Remove(1), settings=PLAIN, judge=judge)
+    assert [draws for draws, _, _ in seen] == list(range(32, 513, 32))
+    assert {(seed, progress) for _, seed, progress in seen} == {(0, silent)}
+    assert effect.decided is False, "no margin was given, so that nothing happens is no answer"
+    assert effect.level == 0.95
+
+
+@pytest.mark.parametrize(("margin", "looks"), [(0.6875, 2), (0.6, 3), (0.0, 3)])
+def test_a_margin_is_kept_by_both_ends(start, policy, judge, monkeypatch, margin, looks):
+    """The interval of equal pairs is what the sequence says; a margin at its very end decides."""
+    arm = fork(start, policy, 30, settings=PLAIN, judge=judge)
+
+    def drawn(point, given, draws, change, **shared):
+        return told(arm, [1.0] * draws), told(arm, [1.0] * draws)
+
+    monkeypatch.setattr(effect_module, "fork_both", drawn)
+    ends = [stats.confidence_sequence(np.zeros(n), 0.3).high for n in (10, 20, 30)]
+    exact = ends[1] if margin == 0.6875 else ends[1] - 1e-6 if margin else 0.0
+    effect = compare_until(
+        start, policy, Remove(1), error=0.3, batch=10, max_draws=30, margin=exact, judge=judge
+    )
+    assert (effect.looks, effect.decided) == (looks, margin > 0)
 
 
 def test_an_effect_is_plain_data(start, policy, judge):

@@ -96,13 +96,15 @@ class Effect:
     @property
     def sentence(self) -> str:
         """The effect in words."""
-        verb = "raises" if self.difference > 0 else "lowers"
-        sure = self.low > 0 or self.high < 0
-        span = f"95 % interval {self.low:+.3f} to {self.high:+.3f}".replace("95", f"{100 * self.level:g}")
+        span = f"{100 * self.level:g} % interval {self.low:+.3f} to {self.high:+.3f}"
         if self.points > 1:
             span += f", {self.points} points of {self.tasks} tasks"
         caution = f"; {self.caution}" if self.caution else ""
-        if not sure:
+        if self.low > 0:
+            verb = "raises"
+        elif self.high < 0:
+            verb = "lowers"
+        else:
             return (
                 f"no clear effect of '{self.what}' on {self.score}: {self.difference:+.3f} ({span}){caution}"
             )
@@ -274,10 +276,7 @@ def _common(texts: Iterable[str]) -> str:
 
 def _simulated(arms: Sequence[Fork]) -> float:
     """Share of the arms' answers that a simulator gave, by their draws."""
-    if len(arms) == 1:
-        return arms[0].simulated
-    total = sum(len(arm.draws) for arm in arms)
-    return sum(arm.simulated * len(arm.draws) for arm in arms) / total if total else 0.0
+    return sum(arm.simulated * len(arm.draws) for arm in arms) / sum(len(arm.draws) for arm in arms)
 
 
 def _rate(interval: stats.Interval) -> Rate:

@@ -62,7 +62,7 @@ class Curve:
 
     def unpaired_error(self) -> Floats:
         """Standard error of each drop as if its two sides were independent, [T] (the paper's)."""
-        after = np.append(self.draws[1:], 1 if self.outcome is not None else 0)
+        after = np.append(self.draws[1:], 1)
         value = self.value
         return unpaired_error(value[:-1], value[1:], self.draws, after)
 
@@ -117,8 +117,8 @@ def _mean(total: Floats, count: Ints) -> Floats:
 
 def reuse_factor(curves: Iterable[Curve]) -> float:
     """Draws served per continuation really sampled, over some curves."""
-    both = [(curve.served, curve.sampled) for curve in curves]
-    served, sampled = (sum(column) for column in zip(*both, strict=True)) if both else (0, 0)
+    known = list(curves)
+    served, sampled = sum(curve.served for curve in known), sum(curve.sampled for curve in known)
     if sampled == 0:
         raise BadInput("no continuation was sampled, so nothing can be said of reuse", where="cliff scan")
     return served / sampled
