@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ramify.core.errors import BadInput, CannotDo, InternalError
-from ramify.core.sandbox import Limits, Sandbox
+from ramify.core.sandbox import Limits, Sandbox, UnconfinedWarning
 
 ECHO = '''
 from datetime import datetime
@@ -253,7 +253,7 @@ def test_layers_are_reported_and_required():
         assert not made.layers[3].on
         assert made.layers[3].note == "left out as asked"
     with pytest.raises(BadInput, match="no layer 'magic'"):
-        Sandbox(require=("magic",))
+        Sandbox(off=("magic",))
 
 
 def test_a_layer_that_does_not_hold_is_reported_and_refused_if_required(monkeypatch):
@@ -268,10 +268,13 @@ def test_a_layer_that_does_not_hold_is_reported_and_refused_if_required(monkeypa
         return answer
 
     monkeypatch.setattr(Zygote, "ask", ask)
-    with pytest.raises(CannotDo, match="'rlimits' does not hold here: nor here"), Sandbox() as made:
+    told = "rlimits does not hold \\(nor here\\); seccomp does not hold \\(not here\\)"
+    with pytest.raises(CannotDo, match=told), Sandbox() as made:
         made.run(tool("return 1"), "f", {})
-    with Sandbox(require=()) as made:
-        assert made.run(tool("return 1"), "f", {}).value == 1
+    opened = "memory and processors, files, network"
+    with Sandbox(unconfined=True) as made:
+        with pytest.warns(UnconfinedWarning, match=opened):
+            assert made.run(tool("return 1"), "f", {}).value == 1
         assert {layer.name for layer in made.layers if not layer.on} == {"seccomp", "rlimits"}
 
 

@@ -18,7 +18,7 @@ from ramify.core.sandbox.arena import VARIABLE, Arena
 from ramify.core.sandbox.inside import seccomp
 from ramify.core.sandbox.inside.jail import HOME
 from ramify.core.sandbox.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
-from ramify.core.sandbox.result import SandboxResult
+from ramify.core.sandbox.result import SandboxResult, UnconfinedWarning
 from ramify.core.sandbox.shell import Shell, ShellLimits, ShellState
 
 BEGIN = ShellState.of_files({"docs/list.txt": "pear\napple\n", "one.txt": "1\n"}, ["empty"])
@@ -243,9 +243,11 @@ def test_a_runner_that_was_altered_is_replaced(alter: str, what: str) -> None:
     """Only where nothing holds commands back can they reach it."""
     if alter.startswith("taskset") and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one processor")
-    shell = Shell(LIMITS, ways=[], unconfined=True)
+    with pytest.warns(UnconfinedWarning):
+        shell = Shell(LIMITS, ways=[], unconfined=True)
     before, runner = shown(shell), processes(shell)[-1]
-    ran = shell.run(BEGIN, f"runner={runner}; {alter}; echo x > one.txt", seconds=30.0)
+    with pytest.warns(UnconfinedWarning):
+        ran = shell.run(BEGIN, f"runner={runner}; {alter}; echo x > one.txt", seconds=30.0)
     assert (ran.ended, ran.state) == ("lost", BEGIN)
     assert what in ran.output
     assert processes(shell)[-1] != runner
@@ -297,7 +299,8 @@ def test_layers_say_what_holds(shell: Shell) -> None:
 def test_a_system_that_confines_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotDo, match="cannot confine shell commands"):
         Shell(LIMITS, ways=[])
-    loose = Shell(LIMITS, ways=[], unconfined=True)
+    with pytest.warns(UnconfinedWarning, match="files, network and processes"):
+        loose = Shell(LIMITS, ways=[], unconfined=True)
     assert loose.run(BEGIN, "pwd; cat one.txt").output == f"{HOME}\n1\n"
     assert [layer.name for layer in loose.layers if layer.on] == ["rlimits"]
     loose.close()

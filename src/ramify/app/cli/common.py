@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from ramify.learn.simulate.simulator import LearnedSimulator
 
 R = TypeVar("R", bound="Part")
+
+
+Unconfined = Annotated[
+    bool,
+    typer.Option(
+        "--unconfined", help="Run code of models where no sandbox holds it back; says what is open then."
+    ),
+]
 
 
 def print_json(data: Any) -> None:

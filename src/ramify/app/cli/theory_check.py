@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import Unconfined, existing, print_json
 from ramify.app.cli.screen import secho
 from ramify.app.cli.theory_score import span
 
@@ -26,6 +26,7 @@ def heldout(
     choices: Annotated[
         Path | None, typer.Option(help="Other people's choices, in place of what the search held out.")
     ] = None,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a search's theories on observations that no round of it opened.
@@ -38,7 +39,7 @@ def heldout(
     from ramify.discover.theory.search.heldout import score_held_out
 
     seen = None if choices is None else read_choices(existing(choices)).observations
-    with Sandbox(LIMITS) as sandbox:
+    with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
         found = score_held_out(out, sandbox, observations=seen)
     lags = {one.name: one.theory for one in found.order}
     board = found.board
@@ -75,6 +76,7 @@ def power(
     people: Annotated[int, typer.Option(min=2, help="People planned, after exclusions.")] = 25,
     alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.01,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which designs can tell two theories apart, and by how many people.
@@ -97,7 +99,7 @@ def power(
         rng = np.random.default_rng(seed)
         named = [(f"random {number + 1}", found.design(rng)) for number in range(designs)]
     numbers = sorted({*NUMBERS, people})
-    with Sandbox(LIMITS) as sandbox:
+    with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
         pair = [open_theory(one, sandbox, domain) for one in (theory, other)]
         table = power_table(pair[0], pair[1], named, seed=seed, planned=people, numbers=numbers, alpha=alpha)
     if as_json:
@@ -108,7 +110,7 @@ def power(
         raise typer.Exit(1)
 
 
-def audit(out: Folder, as_json: AsJson = False) -> None:
+def audit(out: Folder, unconfined: Unconfined = False, as_json: AsJson = False) -> None:
     """Do a search again from its record, and say what differs: gates, predictions, answers, prompts.
 
     Exit status 1: something does. Example: ramify theory audit runs/mine
@@ -117,7 +119,7 @@ def audit(out: Folder, as_json: AsJson = False) -> None:
     from ramify.discover.theory.sandboxed import LIMITS
     from ramify.discover.theory.search.audit import audit_theories
 
-    with Sandbox(LIMITS) as sandbox:
+    with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
         found = audit_theories(out, sandbox)
     if as_json:
         print_json(found.to_json())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.app.cli.common import print_json
+from ramify.app.cli.common import Unconfined, print_json
 
 if TYPE_CHECKING:
     from ramify.discover.theory.search import Outcome, TheorySearch
@@ -59,6 +59,7 @@ def run(
     foreign: Strangers = "drop",
     max_tokens: MaxTokens = 8192,
     seed: Seed = 1,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Search for a theory of people's choices: design, ask, score, judge, revise, and again.
@@ -89,7 +90,7 @@ def run(
         domain=domain, seeds=(specs[0], specs[1]), participants=participants, noise=noise, foreign=foreign,
         scientist=scientist, max_tokens=max_tokens, settings=settings,
     )  # fmt: skip
-    with Sandbox(LIMITS) as sandbox, LiveProgress() as live:
+    with Sandbox(LIMITS, unconfined=unconfined) as sandbox, LiveProgress() as live:
         search, outcome = run_theories(recipe, out, sandbox, progress=live)
     _show(search, outcome, out, as_json=as_json)
 
@@ -97,6 +98,7 @@ def run(
 def resume(
     out: Annotated[Path, typer.Argument(metavar="DIR", help="The search's folder.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Go on to this many rounds.")] = None,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a search where it stopped, in the midst of a round too; the end is the same bit for bit.
@@ -108,7 +110,7 @@ def resume(
     from ramify.discover.theory.sandboxed import LIMITS
     from ramify.discover.theory.search.folder import resume_theories
 
-    with Sandbox(LIMITS) as sandbox, LiveProgress() as live:
+    with Sandbox(LIMITS, unconfined=unconfined) as sandbox, LiveProgress() as live:
         search, outcome = resume_theories(out, sandbox, rounds=rounds, progress=live)
     _show(search, outcome, out, as_json=as_json)
 

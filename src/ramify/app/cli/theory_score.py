@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import Unconfined, existing, print_json
 
 if TYPE_CHECKING:
     from ramify.core.stats.results import Interval
@@ -43,6 +43,7 @@ def score(
     redraws: Redraws = 2000,
     seed: Seed = 1,
     pictures: Pictures = None,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Rank theories on people's choices by their priors alone: nothing is fitted.
@@ -59,7 +60,7 @@ def score(
     from ramify.discover.theory.sandboxed import LIMITS
 
     read = read_choices(existing(data), foreign=foreign, validities=numbers(validities))
-    with Sandbox(LIMITS) as sandbox:
+    with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
         theories = open_theories(theory or (), sandbox, read.observations[0].experiment.domain)
         board = score_theories(theories, read.observations, seed=seed, draws=draws, redraws=redraws)
         order = score_order(theories, read.observations, seed=seed)

@@ -1,7 +1,7 @@
 """A sandbox for generated tools."""
 
-from ramify.core.sandbox.result import Layer, Limits, SandboxResult
+from ramify.core.sandbox.result import Layer, Limits, SandboxResult, UnconfinedWarning
 from ramify.core.sandbox.runner import Call, Sandbox
 from ramify.core.sandbox.screen import refusal
 
-__all__ = ["Call", "Layer", "Limits", "Sandbox", "SandboxResult", "refusal"]
+__all__ = ["Call", "Layer", "Limits", "Sandbox", "SandboxResult", "UnconfinedWarning", "refusal"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -55,6 +56,16 @@ class SandboxResult:
     def ok(self) -> bool:
         """Whether there is a value."""
         return self.kind == "ok"
+
+
+class UnconfinedWarning(UserWarning):
+    """Code of a model or a stranger runs without a wall, as ``unconfined`` asks; it says what is open."""
+
+
+def warn_open(what: str, opened: str) -> None:
+    """Say what is open to code that runs ``unconfined``."""
+    text = f"{what} is unconfined here, as asked; open to it: {opened}"
+    warnings.warn(text, UnconfinedWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True)

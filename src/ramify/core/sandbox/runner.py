@@ -15,12 +15,17 @@ from ramify.core.sandbox import screen
 from ramify.core.sandbox.channel import Channel, MalformedError, TooLongError
 from ramify.core.sandbox.inside import wire
 from ramify.core.sandbox.process import EndedError, Zygote
-from ramify.core.sandbox.result import Kind, Layer, Limits, SandboxResult
+from ramify.core.sandbox.result import Kind, Layer, Limits, SandboxResult, warn_open
 from ramify.core.types import Json
 
 #: Answers a tool's calls: the name ("app.function" or "tools.name") and the keyword arguments.
 Call: TypeAlias = Callable[[str, Json], Any]
 LAYERS = ("screen", "builtins", "rlimits", "landlock", "seccomp")
+#: Layers without which nothing runs -> what is open where they do not hold. Landlock is within seccomp.
+NEEDED = {
+    "rlimits": "the machine's memory and processors",
+    "seccomp": "files, network, processes and environment of whoever runs this",
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Seconds in which a new process must have restricted itself.
 START = 30.0
@@ -33,9 +38,13 @@ class Sandbox:
     Layers (see ``layers`` for what holds on this system): ``screen`` reads the source before anything runs;
     ``builtins`` leaves it the listed modules and functions; ``rlimits`` bounds memory, CPU and files;
     ``landlock`` and ``seccomp`` (Linux) have the kernel refuse files, network, processes and signals.
-    ``off`` leaves layers out; ``require`` names those without which nothing runs. ``preload`` names modules
-    of the standard library that are loaded before the kernel shuts the files: without the layers ``screen``
-    and ``builtins``, they are what a run can import.
+    Nothing runs without ``rlimits`` and ``seccomp``, each of which bounds what no other layer does; with
+    ``unconfined`` it does, and a warning says what is open. ``off`` leaves layers out. ``preload`` names
+    modules of the standard library that are loaded before the kernel shuts the files: without the layers
+    ``screen`` and ``builtins``, they are what a run can import.
+
+    Raises:
+        BadInput: ``off`` names what is no layer, or one that is needed, without ``unconfined``.
     """
 
     def __init__(
@@ -43,14 +52,16 @@ class Sandbox:
         limits: Limits | None = None,
         *,
         off: Iterable[str] = (),
-        require: Iterable[str] = ("rlimits",),
+        unconfined: bool = False,
         preload: Iterable[str] = (),
     ) -> None:
         self.limits = limits or Limits()
         self._preload = tuple(preload)
-        self._off, self._require = frozenset(off), frozenset(require) - frozenset(off)
-        if unknown := sorted((self._off | self._require) - set(LAYERS)):
+        self._off, self._unconfined = frozenset(off), unconfined
+        if unknown := sorted(self._off - set(LAYERS)):
             raise BadInput(f"there is no layer {unknown[0]!r}", hint=f"one of {', '.join(LAYERS)}")
+        if not unconfined and (needed := self._off & NEEDED.keys()):
+            raise BadInput(f"nothing runs without {sorted(needed)[0]!r}", hint="unless with unconfined=True")
         self._zygote: Zygote | None = None
         self._layers: tuple[Layer, ...] | None = None
 
@@ -144,12 +155,16 @@ class Sandbox:
         try:
             if self._layers is None:
                 self._layers = self._probed(zygote)
-            missing = [layer for layer in self._layers if layer.name in self._require and not layer.on]
-            if missing:
+            missing = [layer for layer in self._layers if layer.name in NEEDED and not layer.on]
+            if missing and not self._unconfined:
                 raise CannotDo(
-                    f"the sandbox's layer {missing[0].name!r} does not hold here: {missing[0].note}",
-                    hint="run it on Linux, or ask for less: Sandbox(require=())",
+                    "generated code cannot be confined here: "
+                    + "; ".join(f"{one.name} does not hold ({one.note})" for one in missing),
+                    where="sandbox",
+                    hint="run it on Linux with seccomp; unconfined where all else is walled off",
                 )
+            if missing:
+                warn_open("generated code", ", ".join(NEEDED[one.name] for one in missing))
         except EndedError as error:
             zygote.close()
             raise CannotDo(

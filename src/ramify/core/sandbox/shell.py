@@ -27,7 +27,7 @@ from ramify.core.sandbox import inside
 from ramify.core.sandbox.inside import wire
 from ramify.core.sandbox.inside.jail import HOME
 from ramify.core.sandbox.process import BOOT
-from ramify.core.sandbox.result import Layer
+from ramify.core.sandbox.result import Layer, warn_open
 from ramify.core.types import Json
 
 Kind: TypeAlias = Literal["file", "folder", "link", "same"]
@@ -137,7 +137,8 @@ class Shell:
     """Runs commands; :meth:`close` it, or let it go. Nothing but a state goes from a command to the next.
 
     ``shown``: folders outside that commands may read. ``unconfined``: run also where the system can hold
-    commands back by limits alone, so that they reach whatever this user does. ``layers`` says what holds.
+    commands back by limits alone, so that they reach whatever this user does; a warning says so.
+    ``layers`` says what holds.
 
     Raises:
         CannotDo: the system cannot confine commands, and ``unconfined`` is not set.
@@ -258,6 +259,8 @@ class Shell:
         for way in self._ways:
             if way not in self._refused and self._started(way):
                 self.way = way
+                if way == "none":
+                    warn_open("a shell", "files, network and processes of whoever runs this")
                 return
         tried = "; ".join(f"{way}: {why}" for way, why in self._refused.items())
         raise _cannot(tried)

@@ -62,6 +62,7 @@ def open_world(
     challengers: int = 3,
     max_tokens: int = 4096,
     seconds: float = 60.0,
+    unconfined: bool = False,
     seed: int = 0,
     home: Path | None = None,
 ) -> OpenedDirectory:
@@ -69,12 +70,13 @@ def open_world(
 
     ``agent`` and ``judge`` run the parts of these names, ``editor`` breeds: each ``chat:SPEC`` with a
     policy's name, or ``command:COMMAND`` in a sandbox of ``seconds``. ``fixed``: paths that no edit may
-    touch. Texts that agents make are kept in ``home``, so that a run can be resumed.
+    touch. ``unconfined``: run commands also where no sandbox holds them. Texts that agents make are kept in
+    ``home``, so that a run can be resumed.
 
     Raises: BadInput for specifications, files or directories that cannot be used; CannotDo where a command
         cannot be confined here.
     """
-    shell = _Shells(seconds)
+    shell = _Shells(seconds, unconfined=unconfined)
     chats = _Chats(max_tokens, seed)
     kept = Artifacts(None if home is None else _journal(home / ARTIFACTS))
     asked, shown = read_lines(Task, _file(tasks)), read_lines(Example, _file(examples))
@@ -97,14 +99,14 @@ def open_world(
 class _Shells:
     """One sandbox for all commands, made when the first needs it."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, *, unconfined: bool) -> None:
+        self._seconds, self._unconfined = seconds, unconfined
         self._shell: Shell | None = None
 
     def open(self) -> Shell:
         """The sandbox."""
         if self._shell is None:
-            self._shell = Shell(ShellLimits(seconds=self._seconds))
+            self._shell = Shell(ShellLimits(seconds=self._seconds), unconfined=self._unconfined)
         return self._shell
 
 

@@ -93,8 +93,8 @@ test_names.__test__ = False  # type: ignore[attr-defined]
 class TestRunner:
     """Runs tests of packages. Use as a context, or call :meth:`close`.
 
-    ``test_seconds`` bounds one test by the clock, ``steps`` by executed lines of the package. ``require``
-    names the layers without which nothing runs: seccomp is what keeps files and processes out of reach.
+    ``test_seconds`` bounds one test by the clock, ``steps`` by executed lines of the package.
+    ``unconfined``: as for :class:`Sandbox`, here without the screen and with all built-in functions.
     """
 
     __test__ = False
@@ -106,13 +106,13 @@ class TestRunner:
         seconds: float = 600.0,
         steps: int = STEPS,
         preload: Iterable[str] = STANDARD,
-        require: Iterable[str] = ("rlimits", "seccomp"),
+        unconfined: bool = False,
     ) -> None:
         if steps < 1:
             raise BadInput(f"a test must be allowed at least one line, not {steps}", where="steps")
         self.steps = steps
         limits = Limits(seconds=seconds, memory=256 << 20, output=8 << 20, calls=10**6, turn=test_seconds)
-        self.sandbox = Sandbox(limits, off=("screen", "builtins"), require=require, preload=preload)
+        self.sandbox = Sandbox(limits, off=("screen", "builtins"), unconfined=unconfined, preload=preload)
 
     def __enter__(self) -> TestRunner:
         return self
