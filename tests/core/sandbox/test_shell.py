@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from ramify.core.errors import CannotDo
-from ramify.core.sandbox.arena import VARIABLE, Arena
+from ramify.core.sandbox.arena import Arena
 from ramify.core.sandbox.inside import seccomp
 from ramify.core.sandbox.inside.jail import HOME
 from ramify.core.sandbox.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
 from ramify.core.sandbox.result import SandboxResult, UnconfinedWarning
 from ramify.core.sandbox.shell import Shell, ShellLimits, ShellState
+from support.shell_escapes import attempts
 
 BEGIN = ShellState.of_files({"docs/list.txt": "pear\napple\n", "one.txt": "1\n"}, ["empty"])
 #: Few processes: run by root, all sandboxes share a user, and a fork bomb must not starve tests beside it.
@@ -40,29 +40,6 @@ def shell(request: pytest.FixtureRequest, arena: Arena) -> Iterator[Shell]:
         pytest.skip(str(error))
     yield found
     found.close()
-
-
-def attempts(told: dict[str, object]) -> list[str]:
-    """Commands that try to get out."""
-    found = [
-        f"cat {told['secret']}; ls {told['folder']}",
-        f"echo ${VARIABLE}; cat /proc/*/environ; for f in 3 4 5 6 7 8; do cat <&$f; done",
-        f"echo x > {told['target']}; cp /bin/sh {told['target']}; mkdir {told['target']}",
-        f"chmod 777 {told['secret']}; rm -rf {told['folder']}; mv {told['secret']} here",
-        f"ln -s {told['folder']} in; cat in/*; echo x > in/target",
-        f"kill -9 {told['victim']}",
-        f"kill -9 -1; echo x > /dev/shm/{told['shared']}",
-    ]
-    if shutil.which("unshare"):
-        inner = f"umount -l / /proc; mount --bind / /tmp; chroot . cat {told['secret']}; cat /*/{VARIABLE}"
-        found += [f"unshare -Urm sh -c '{inner}; cat {told['secret']}'", "unshare -Upf kill -9 -1"]
-    if shutil.which("perl"):
-        reach = f'socket(S, AF_UNIX, SOCK_STREAM, 0) && connect(S, sockaddr_un("{told["unix"]}"))'
-        found.append(f"perl -MSocket -e '{reach} && print qq(in)'")
-    ports = [("tcp", told["tcp"]), ("udp", told["udp"])]
-    if shutil.which("bash"):
-        found += [f"bash -c 'echo x > /dev/{kind}/127.0.0.1/{port}'" for kind, port in ports]
-    return found
 
 
 def test_nothing_gets_out(shell: Shell, arena: Arena) -> None:
