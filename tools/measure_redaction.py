@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -72,8 +72,7 @@ def finders() -> dict[str, Callable[[str], str]]:
     """Texts without what our shapes, detect-secrets alone, and both take out."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 
-    from ramify.core.tree.formats import detected
-    from ramify.core.tree.formats.redact import Redactor
+    from ramify.core.tree.formats import redact
 
     plugins = [
         kind()
@@ -89,14 +88,13 @@ def finders() -> dict[str, Callable[[str], str]]:
         return text
 
     def ours(text: str) -> str:
-        forms, detected._WORD = detected._WORD, detected.re.compile(r"(?!)")
-        names, detected._STEM = detected._STEM, detected._WORD
-        try:
-            return Redactor().text(text)
-        finally:
-            detected._WORD, detected._STEM = forms, names
+        with (
+            patch.object(redact, "by_form", lambda text: ()),
+            patch.object(redact, "by_name", lambda text: ()),
+        ):
+            return redact.Redactor().text(text)
 
-    return {"shapes": ours, "detect_secrets": theirs, "both": lambda text: Redactor().text(text)}
+    return {"shapes": ours, "detect_secrets": theirs, "both": lambda text: redact.Redactor().text(text)}
 
 
 def on_corpus(known: list[Case], find: Callable[[str], str]) -> dict[str, Any]:

@@ -235,3 +235,44 @@ def test_no_command_writes_to_the_terminal_another_way():
                 ) and "redirect_stdout=False" not in ast.unparse(node):
                     wrong.append(f"{file.name}:{node.lineno}: {name} takes standard output for itself")
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import ramify.core.fork.backend.worker as w\nw.serve = lambda *a: say()\nw.main(1)",
+        "import ramify.learn.compare.crew as c\n"
+        "class Pipe:\n    send = print\n    def recv(self):\n        say()\n        raise EOFError\n"
+        "c._main(Pipe(), None)",
+    ],
+    ids=["fork", "learn"],
+)
+def test_a_worker_shows_what_it_says(program):
+    head = "import sys\nsaid = sys.argv[1]\ndef say():\n    print(said)\n    print(said, file=sys.stderr)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", head + program, WORD], capture_output=True, check=True, timeout=120,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    written = (done.stdout + done.stderr).decode()
+    assert "owned" in written
+    assert left(written) == []
+
+
+#: Processes whose errors are ours or go elsewhere: a worker shows what it says, victims of attacks print
+#: nothing, and what starts a server anew is itself started with a file for what that says.
+OURS_TOO = {"processes.py", "arena.py", "disguised.py", "mcp_fresh.py"}
+
+
+def test_no_other_process_has_the_terminal_for_its_errors():
+    wrong = []
+    for file in sorted(Path(cli.__file__).parents[2].rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())) if file.name not in OURS_TOO else ():
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func).split(".")[-1]
+                started = name in {"Popen", "check_output", "check_call", "open_process"} or (
+                    ast.unparse(node.func) in {"subprocess.run", "subprocess.call", "os.system"}
+                )
+                given = {one.arg for one in node.keywords}
+                if started and not given & {"stderr", "capture_output", None}:
+                    wrong.append(f"{file.name}:{node.lineno}")
+    assert wrong == []

@@ -20,8 +20,8 @@ _NOT_ASKED: Final = frozenset(
     {"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector", "PrivateKeyDetector"}
 )
 _NAMES: Final = "KeywordDetector"
-#: One of these stands in every name that its rules for names know.
-_STEM: Final = re.compile(r"pass|pwd|secret|_?key|contrase", re.IGNORECASE)
+#: One of these stands in every name that its rules for names know, in lower case.
+STEMS: Final = ("pass", "pwd", "secret", "key", "contrase")
 #: Nothing that it knows by its form is a shorter word.
 _WORD: Final = re.compile(r"\S{20}")
 #: Lines beyond this are data, and a rule may take long for them.
@@ -46,8 +46,6 @@ def _slug(name: str) -> str:
 
 def by_form(text: str) -> Iterator[tuple[str, str]]:
     """(kind, value) of what the form gives away, line by line; a value may stand there more than once."""
-    if not _WORD.search(text):
-        return
     for line in text.splitlines():
         if len(line) <= _LONGEST and _WORD.search(line):
             for kind, plugin in _plugins()[0]:
@@ -57,14 +55,13 @@ def by_form(text: str) -> Iterator[tuple[str, str]]:
 
 def by_name(text: str) -> Iterator[str]:
     """Values in quotes beside a name that says they are secret."""
-    if not _STEM.search(text):
-        return
     names = _plugins()[1]
     for line in text.splitlines():
         rest = line if len(line) <= _LONGEST else ""
         # Of each rule it gives the first value of a line.
         for _ in range(_MANY):
-            found = list(names.analyze_string(rest)) if _STEM.search(rest) else []
+            lower = rest.lower()
+            found = list(names.analyze_string(rest)) if any(stem in lower for stem in STEMS) else []
             yield from found
             end = max((rest.find(value) + len(value) for value in found), default=0)
             if not end:

@@ -17,6 +17,7 @@ from typing import Any, Final, final
 
 from ramify.core.policy.base import Policy, Rendered
 from ramify.core.tree.formats.base import Record, Remark
+from ramify.core.tree.formats.detected import STEMS as NAMED
 from ramify.core.tree.formats.detected import by_form, by_name
 from ramify.core.tree.formats.secret_shapes import (
     GIVEN,
@@ -96,13 +97,13 @@ class Redactor:
                     made = self._without(made, shape)
             if _holds(lower, GIVEN.hints):
                 made = GIVEN.pattern.sub(self._given, made)
-        return self._detected(made)
-
-    def _detected(self, made: str) -> str:
-        """A text without what detect-secrets finds in it."""
-        for kind, value in by_form(made):
+        for kind, value in by_form(made) if words else ():
             if is_key(value) and not _filler(value):
                 made = self._everywhere(made, kind, value)
+        return self._beside_names(made) if _holds(lower, NAMED) else made
+
+    def _beside_names(self, made: str) -> str:
+        """A text without the values in quotes that stand beside a secret's name."""
         for value in by_name(made):
             if _secret(value, weak=False, quoted=True) and _odd_words(value):
                 made = self._everywhere(made, "named-secret", value)
