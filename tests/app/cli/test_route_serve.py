@@ -21,7 +21,11 @@ policy = "scripted:specialist@1"
 def served(tmp_path, monkeypatch):
     """Calls the verb; gives what it would serve."""
     found = {}
-    monkeypatch.setattr("ramify.app.server.serve", found.update)
+
+    def serve(models, settings, *, ready):
+        found.update(models, settings=settings)
+
+    monkeypatch.setattr("ramify.app.server.serve", serve)
     (tmp_path / "pool.toml").write_text(POOL)
     plain = {
         "head": None, "backbone": None, "worker": None, "name": "ramify", "host": "127.0.0.1", "port": 8000,
@@ -37,7 +41,7 @@ def served(tmp_path, monkeypatch):
 
 def test_one_name_answers_and_every_decision_is_kept(served, tmp_path):
     found = served(worker="one", name="pool", key="secret")
-    assert found["key"] == "secret"
+    assert found["settings"].keys == {"secret"}
     assert found["pool"].reply([{"role": "user", "content": "hello"}]).message["role"] == "assistant"
     kept = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert [line["body"]["decision"]["chosen"] for line in kept if line["kind"] == "decision"] == ["one"]
