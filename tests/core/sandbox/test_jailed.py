@@ -172,6 +172,21 @@ def test_what_cannot_be_held_back_does_not_run(way: Way, monkeypatch: pytest.Mon
     assert module._refused == {}, "a program that is not there says nothing of the system"
 
 
+def test_ways_are_tried_in_order_and_those_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(request: dict[str, object], *rest: object) -> Done | str:
+        asked.append(request["way"])
+        return "no" if request["way"] == "namespaces" else Done(0, "exit", b"", b"")
+
+    monkeypatch.setattr(module, "_asked", answer)
+    monkeypatch.setattr(module, "_refused", {})
+    with only("namespaces", "landlock"):
+        for _ in range(2):
+            assert sh("true").status == 0
+    assert asked == ["namespaces", "landlock", "landlock"]
+
+
 def test_links_are_followed_to_what_they_are(tmp_path: Path) -> None:
     real = tmp_path / "real"
     (real / "deep").mkdir(parents=True)

@@ -156,6 +156,14 @@ def test_names_in_an_object_are_bounded(tmp_path: Path) -> None:
             read_object(data)
 
 
+def test_symbols_of_an_object_are_bounded(tmp_path: Path) -> None:
+    source = tmp_path / "k.c"
+    labels = ".macro m\\nl\\\\@: .globl l\\\\@\\n.endm\\n.rept 65600\\nm\\n.endr"
+    source.write_text(f'__asm__("{labels}");\n{ENTRY}')
+    with pytest.raises(BadInput, match="over 65536 symbols"):
+        read_object(compile_object(source, tmp_path / "built").path.read_bytes())
+
+
 def test_where_nothing_holds_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jailed, "_refused", {"namespaces": "not granted", "landlock": "not there"})
     source = tmp_path / "k.c"
