@@ -53,7 +53,7 @@ class SoFar:
 
     def __init__(self, prefix: IntArray, said: int = 0) -> None:
         cut = len(prefix) - said
-        known = np.unique(np.asarray(prefix, dtype=np.int64))
+        known = np.unique(prefix).astype(np.int64)
         self.used = len(known)
         self.tokens: NDArray[np.int64] = known
         self.counts: NDArray[np.int64] = np.zeros(self.used, dtype=np.int64)
@@ -67,8 +67,8 @@ class SoFar:
         if place is None:
             place = self._place[token] = self.used
             if self.used == len(self.tokens):
-                self.tokens = np.concatenate([self.tokens, np.zeros(self.used + 64, dtype=np.int64)])
-                self.counts = np.concatenate([self.counts, np.zeros(self.used + 64, dtype=np.int64)])
+                self.tokens = np.pad(self.tokens, (0, self.used + 64))
+                self.counts = np.pad(self.counts, (0, self.used + 64))
             self.tokens[place], self.counts[place] = token, 0
             self.used += 1
         self.counts[place] += 1
@@ -104,7 +104,7 @@ def check_finite(logits: Tensor, name_row: str = "row") -> None:
     Raises:
         BadInput: naming the first such row.
     """
-    peak = logits.amax(dim=-1)
+    peak = logits.amax(dim=1)
     bad = ~torch.isfinite(peak)
     if bool(bad.any()):
         row = int(bad.nonzero()[0, 0])
@@ -137,10 +137,10 @@ def restrict(
     if settings.temperature == 0.0:
         return scores
     if settings.min_p:
-        least = scores.amax(dim=-1, keepdim=True).double() + math.log(settings.min_p)
+        least = scores.amax(dim=1, keepdim=True).double() + math.log(settings.min_p)
         scores = scores.masked_fill(scores.double() < least, -torch.inf)
-    if settings.top_k is not None and settings.top_k < scores.shape[-1]:
-        least = scores.topk(settings.top_k, dim=-1).values[:, -1:]
+    if settings.top_k is not None and settings.top_k < scores.shape[1]:
+        least = scores.topk(settings.top_k).values[:, -1:]
         scores = scores.masked_fill(scores < least, -torch.inf)
     if settings.top_p is not None and settings.top_p < 1.0:
         scores = _nucleus(scores, settings.top_p)
@@ -179,7 +179,7 @@ def _ban(logits: Tensor, settings: Sampling, first: Tensor | None, allowed: Tens
     if settings.banned_first and first is not None and bool(first.any()):
         columns = torch.tensor(settings.banned_first, device=scores.device)
         scores[first.nonzero(), columns] = -torch.inf
-    if bool((scores.amax(dim=-1) == -torch.inf).any()):
+    if bool((scores.amax(dim=1) == -torch.inf).any()):
         raise BadInput(
             "every token is banned" if allowed is None else "every token that the grammar allows is banned",
             where="sampling",
@@ -193,9 +193,9 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
 
     Source: arXiv 1904.09751.
     """
-    ordered, index = scores.sort(dim=-1, descending=True, stable=True)
-    shares = torch.softmax(ordered, dim=-1, dtype=torch.float64)
-    drop = shares.cumsum(dim=-1) - shares >= top_p
+    ordered, index = scores.sort(descending=True, stable=True)
+    shares = torch.softmax(ordered, dim=1, dtype=torch.float64)
+    drop = shares.cumsum(dim=1) - shares >= top_p
     drop[:, 0] = False
     return scores.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
 
@@ -208,7 +208,7 @@ def _without(scores: Tensor, tokens: Tensor, greedy: bool) -> Tensor:
     taken = scores.clone()
     taken[rows, tokens[rows]] = -torch.inf
     # A greedy law is all on its maximum: without it nothing is left.
-    left = taken[rows].amax(dim=-1) == (scores[rows].amax(dim=-1) if greedy else -torch.inf)
+    left = taken[rows].amax(dim=1) == (scores[rows].amax(dim=1) if greedy else -torch.inf)
     if bool((~left if greedy else left).any()):
         raise BadInput(
             "no token is left: the law's only one was excluded",
@@ -234,15 +234,13 @@ def _mass(scores: Tensor) -> _Mass:
     rows, size = scores.shape
     width = -(-size // _LANE) * _LANE
     tall = -(-rows // 8) * 8
-    peak = scores.amax(dim=-1, keepdim=True)
+    peak = scores.amax(dim=1, keepdim=True)
     lanes = scores.new_empty((tall, width))
-    if size < width:
-        lanes[:, size:] = -torch.inf
-    if rows < tall:
-        lanes[rows:] = 0.0
+    lanes[:, size:] = -torch.inf
+    lanes[rows:] = 0.0
     torch.sub(scores, peak, out=lanes[:rows, :size])
     lanes = lanes.exp_().view(tall, width // _LANE, _LANE)
-    blocks = lanes.sum(dim=-1).double().cumsum(dim=-1)
+    blocks = lanes.sum(dim=2).double().cumsum(dim=1)
     total = blocks[:, -1]
     log_total = total.log()
     return _Mass(lanes[:rows], blocks[:rows], total[:rows], log_total[:rows], peak[:, 0].double())
@@ -256,13 +254,13 @@ def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """
     below = torch.nextafter(mass.total, torch.zeros_like(mass.total))
     target = torch.minimum(uniforms * mass.total, below)[:, None]
-    block = (mass.blocks <= target).sum(dim=-1, keepdim=True)
+    block = (mass.blocks <= target).sum(dim=1, keepdim=True)
     base = torch.where(block > 0, mass.blocks.gather(1, (block - 1).clamp(min=0)), 0.0)
-    lane = mass.lanes.gather(1, block[:, :, None].expand(-1, -1, _LANE))[:, 0].double()
-    edges = base + lane.cumsum(dim=-1)
-    inside = (edges <= target).sum(dim=-1, keepdim=True)
+    lane = mass.lanes.gather(1, block[:, :, None].expand(*block.shape, _LANE))[:, 0].double()
+    edges = base + lane.cumsum(dim=1)
+    inside = (edges <= target).sum(dim=1, keepdim=True)
     # A block's sum in float32 and in float64 differ a little: never leave its last possible token.
-    last = torch.where(lane > 0, torch.arange(_LANE, device=lane.device), 0).amax(-1, keepdim=True)
+    last = torch.where(lane > 0, torch.arange(_LANE, device=lane.device), 0).amax(1, keepdim=True)
     inside = torch.minimum(inside, last)
     high = edges.gather(1, inside)
     low = high - lane.gather(1, inside)
@@ -273,10 +271,10 @@ def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
 
 def _largest(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Index of the largest key [B] (the lowest of equals), and whether the second is within a tie."""
-    top = keys.topk(min(2, keys.shape[-1]), dim=-1).values
-    tokens = (keys == top[:, :1]).to(torch.uint8).argmax(dim=-1)
-    ties = top[:, 0] - top[:, -1] < TIE if top.shape[1] > 1 else torch.zeros_like(tokens, dtype=torch.bool)
-    return tokens, ties
+    top = keys.topk(min(2, keys.shape[1])).values
+    tokens = (keys == top[:, :1]).to(torch.uint8).argmax(dim=1)
+    near = top[:, :1] - top[:, 1:] < TIE  # of a vocabulary of one, nothing
+    return tokens, near.any(dim=1)
 
 
 def log_law(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
@@ -287,9 +285,9 @@ def log_law(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
 
 def entropy_lower_bound(mass: _Mass, scores: Tensor, top_k: int) -> Tensor:
     """Entropy [B] in nats over the ``top_k`` likeliest tokens, not renormalised: a lower bound."""
-    best = scores.topk(min(top_k, scores.shape[-1]), dim=-1).values.double()
+    best = scores.topk(min(top_k, scores.shape[1])).values.double()
     logs = best - mass.peak[:, None] - mass.log_total[:, None]
-    return -torch.where(logs > -torch.inf, logs.exp() * logs, 0.0).sum(dim=-1)
+    return -torch.where(logs > -torch.inf, logs.exp() * logs, 0.0).sum(dim=1)
 
 
 def draw(
@@ -333,7 +331,7 @@ def draw(
         tokens = torch.where(forced >= 0, forced, tokens)
     logprobs_t1 = log_law(plain, logits, tokens)
     if settings.temperature == 0.0:
-        logprobs = torch.where(tokens == law_choice, 0.0, -torch.inf).to(torch.float64)
+        logprobs = torch.where(tokens == law_choice, 0.0, -torch.inf)
     else:
         logprobs = logprobs_t1 if mass is plain else log_law(mass, scores, tokens)
     wanted = settings.entropy_top_k
@@ -354,6 +352,6 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     logits = logits.float()
     mass = _mass(logits)
-    best = logits.topk(min(count, logits.shape[1]), dim=-1)
+    best = logits.topk(min(count, logits.shape[1]))
     logs = best.values.double() - mass.peak[:, None] - mass.log_total[:, None]
     return best.indices, logs.float()
