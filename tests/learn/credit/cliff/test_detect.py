@@ -7,7 +7,7 @@ from scipy.special import xlogy
 from scipy.stats import beta, binom, norm
 
 from ramify.core.errors import BadInput
-from ramify.learn.credit.cliff.detect import retest_p, screen, survivors, undecided, z_of
+from ramify.learn.credit.cliff.detect import _limits, retest_p, screen, survivors, undecided, z_of
 from ramify.learn.credit.cliff.table import cliff_table
 from support.curves import curve
 
@@ -118,7 +118,8 @@ def test_the_quantile_of_a_one_sided_test():
 def test_screens_token_by_token(alpha, delta0):
     """Both rules as loops over every share of 20 draws and every probability."""
     wins = np.repeat(np.arange(21.0), 4)
-    chance = np.tile([0.1, 0.75, 0.95, np.nan], 21)
+    wins = np.random.default_rng(1).permutation(wins)
+    chance = np.tile([0.1, 0.875, 0.95, np.nan], 21)
     moved = np.minimum(np.arange(84) % 7, wins)
     one = curve(wins, np.full(84, 20), chance, 0.0, (np.full(84, 20), moved, np.maximum(moved, 2)))
     options = {"alpha": alpha, "delta0": delta0}
@@ -180,7 +181,17 @@ def test_what_more_draws_could_settle_token_by_token(delta0, confidence, outcome
 @pytest.mark.parametrize("delta0", [0.1, 0.3])
 @pytest.mark.parametrize(
     ("before", "after"),
-    [((9, 10), (3, 12)), ((5, 8), (5, 8)), ((2, 9), (6, 7)), ((30, 40), (9, 20)), ((7, 7), (0, 9))],
+    [
+        ((9, 10), (3, 12)),
+        ((5, 8), (5, 8)),
+        ((2, 9), (6, 7)),
+        ((30, 40), (9, 20)),
+        ((7, 7), (0, 9)),
+        ((7, 7), (9, 9)),
+        ((0, 7), (0, 9)),
+        ((1, 1), (0, 1)),
+        ((1, 1), (1, 2)),
+    ],
 )
 def test_the_retest_maximises_the_likelihood_under_its_claim(before, after, delta0):
     """Farrington and Manning: the variance at the likeliest rates that differ by delta0, found by search."""
@@ -198,7 +209,32 @@ def test_the_retest_maximises_the_likelihood_under_its_claim(before, after, delt
         assert retest_p(before, after) == retest_p(before, after, 0.1)
 
 
+@pytest.mark.parametrize("confidence", [0.95, 0.7])
+@pytest.mark.parametrize(("outcome", "end"), [(None, 0.0), (0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
+def test_limits_are_those_of_clopper_and_pearson(confidence, outcome, end):
+    wins, draws = np.array([0.0, 1.0, 2.5, 6.0, 7.0]), 7
+    upper, lower = _limits(curve(wins, [draws] * 5, [0.5] * 5, outcome), confidence)
+    assert upper == pytest.approx([*beta.ppf(confidence, wins[:4] + 1, draws - wins[:4]), 1.0])
+    assert lower == pytest.approx([*beta.ppf(1 - confidence, wins[1:], draws - wins[1:] + 1), end])
+    none = _limits(curve([7.0, 0.0], [7, 7], [0.5] * 2, outcome), confidence)
+    assert none[0][0] == 1.0
+    assert none[1][0] < 1e-300
+
+
+def test_what_is_just_not_clear_or_just_not_possible():
+    """Eight pairs of a token of chance 0 leave an error of a quarter at least."""
+    for drop, delta0 in ((0.0, 0.5), (8.0, 0.25)):
+        one = curve([8.0, 0.0], [8, 8], [0.0, 0.0], 0.0, ([8, 8], [drop, 0.0], [drop, 0.0]))
+        assert undecided(one, delta0=delta0).tolist()[0]
+        assert not undecided(one, delta0=delta0 + (1e-9 if drop == 0.0 else -1e-9)).tolist()[0]
+    one = curve([8.0, 0.0], [8, 8], [0.5, 0.5], 0.0, ([0, 0], [0.0, 0.0], [0.0, 0.0]))
+    assert undecided(one, delta0=0.5).tolist() == [False, False]
+    assert undecided(one, delta0=0.5 - 1e-9).tolist()[0]
+
+
 def test_a_retest_at_the_edges():
+    for alike in ((5, 5), (0, 5)):
+        assert retest_p(alike, alike, 0.0) == 0.5
     assert retest_p((6, 8), (5, 8), 0.125) == 0.5, "a drop of delta0 itself"
     assert retest_p((64, 64), (0, 64), 0.999) == pytest.approx(retest_p((640, 640), (0, 640), 0.999), abs=0.5)
     assert retest_p((0, 64), (64, 64)) == 1.0
@@ -216,3 +252,7 @@ def test_verdicts_are_those_of_all_nominees_together():
     assert strict.p.tolist() == [retest_p(b, a, 0.5) for b, a in zip(before, after, strict=True)]
     assert (strict.fdr, strict.survives.tolist()) == (0.001, [True, False, False])
     assert survivors([], []).p.dtype == np.float64
+    near = survivors([(32, 64)], [(18, 64)])
+    assert 0.05 < near.p[0] < 0.1
+    assert near.survives.tolist() == [True]
+    assert survivors([(32, 64)], [(18, 64)], fdr=0.05).survives.tolist() == [False]

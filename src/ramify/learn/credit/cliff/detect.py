@@ -76,13 +76,12 @@ def undecided(curve: Curve, *, delta0: float = DELTA0, confidence: float = 0.95)
     tokens whose drop lies two standard errors below ``delta0`` or three above. Stopping early can lose a
     cliff, never prove one: proof comes from fresh draws.
     """
-    pairs = np.maximum(curve.pairs, 1)
+    pairs = np.maximum(curve.pairs, 2)
     chance = np.nan_to_num(curve.chance)  # not known: nothing is ruled out
     # Few pairs may show no discordance by luck; with pi known, the error is at least of this size.
     least = np.sqrt((1 - chance) / (2 * pairs))
     drop = np.nan_to_num(curve.paired_drop())
     error = np.maximum(np.nan_to_num(curve.paired_error(), nan=np.inf), least)
-    error[curve.pairs == 0] = np.inf
     clear = (drop + STOP_LOW * error < delta0) | (drop - STOP_HIGH * error > delta0)
     highest, lowest = _limits(curve, confidence)
     possible = np.minimum(highest, max_drop(chance, lowest))
@@ -94,8 +93,9 @@ def _limits(curve: Curve, confidence: float) -> tuple[Floats, Floats]:
     from scipy.special import betaincinv
 
     wins, lost = curve.wins, curve.draws - curve.wins
-    upper = np.where(lost > 0, betaincinv(wins + 1, np.maximum(lost, 1e-9), confidence), 1.0)
-    lower = np.where(wins > 0, betaincinv(np.maximum(wins, 1e-9), lost + 1, 1 - confidence), 0.0)
+    # Of no losses the upper limit is 1 and of no wins the lower one 0: so it is for next to none.
+    upper = betaincinv(wins + 1, np.maximum(lost, 1e-9), confidence)
+    lower = betaincinv(np.maximum(wins, 1e-9), lost + 1, 1 - confidence)
     return upper, np.append(lower[1:], curve.outcome or 0.0)
 
 
@@ -115,16 +115,14 @@ def retest_p(before: Count, after: Count, delta0: float = DELTA0) -> float:
     excess = before[0] / before[1] - after[0] / after[1] - delta0
     rate = _likeliest(before, after, delta0)
     variance = (rate + delta0) * (1 - rate - delta0) / before[1] + rate * (1 - rate) / after[1]
-    if abs(excess) < 1e-12:
-        return 0.5
-    # At the corners the likeliest variance under the claim is 0, and so no other outcome was possible.
-    return float(ndtr(-excess / math.sqrt(variance))) if variance > 0 else float(excess < 0)
+    return float(ndtr(-excess / math.sqrt(variance)))
 
 
 def _likeliest(before: Count, after: Count, drop: float) -> float:
     """The rate behind a token that makes the counts likeliest, where the rate before it is ``drop`` higher.
 
-    (statsmodels 0.15 solves the same equation with a wrong coefficient where the drop is not 0: its #10269.)
+    Never quite 0 or 1, so that no variance is 0. (statsmodels 0.15 solves the same equation with a wrong
+    coefficient where the drop is not 0: its #10269.)
     """
     from scipy.optimize import bisect
 
@@ -132,22 +130,14 @@ def _likeliest(before: Count, after: Count, drop: float) -> float:
 
     def slope(rate: float) -> float:
         """Of the log-likelihood, which is concave."""
-        return (
-            _over(wins, rate + drop)
-            - _over(draws - wins, 1 - drop - rate)
-            + _over(less, rate)
-            - _over(other - less, 1 - rate)
-        )
+        gain = _over(wins, rate + drop) + _over(less, rate)
+        return gain - _over(draws - wins, 1 - drop - rate) - _over(other - less, 1 - rate)
 
-    highest = 1 - drop
-    if slope(0.0) <= 0:
-        return 0.0
-    return highest if slope(highest) >= 0 else float(bisect(slope, 0.0, highest, xtol=1e-12))
+    return float(bisect(slope, 0.0, 1.0))
 
 
 def _over(count: int, rate: float) -> float:
-    """Count over rate; 0 of anything is 0, and a few of what cannot be are as unlikely as it gets."""
-    return 0.0 if not count else count / rate if rate > 0 else math.inf
+    return count / rate if rate > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +154,6 @@ def survivors(
     before: Sequence[Count], after: Sequence[Count], *, delta0: float = DELTA0, fdr: float = 0.1
 ) -> Verdicts:
     """Which nominees are cliffs on fresh draws, at false-discovery rate ``fdr`` over all of them."""
-    p = np.array([retest_p(b, a, delta0) for b, a in zip(before, after, strict=True)], dtype=np.float64)
+    p = np.array([retest_p(b, a, delta0) for b, a in zip(before, after, strict=True)])
     adjusted = stats.benjamini_hochberg(p, fdr)
     return Verdicts(p, adjusted.p, adjusted.rejected, fdr)
