@@ -251,9 +251,17 @@ def test_what_no_text_or_task_is_is_refused_and_harms_no_session(planted, post):
         async with mcp.Client(mcp_server(WorldTools(worlds, "tools"), "tools")) as client:
             worlds.close(held)
             first = (await client.call_tool("reset", {})).structured_content["session"]
-            for arguments in ({"seed": "abc"}, {"task": 3}, {"session": []}):
-                assert (await client.call_tool("reset", arguments)).is_error
-            assert (await client.call_tool("fork", {"draw": -1})).is_error
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+            typed = next(one for one in listed.values() if "id" in one.input_schema["properties"])
+            for name, arguments in (
+                *(("reset", one) for one in ({"seed": "abc"}, {"task": 3}, {"session": []}, {"sed": 1})),
+                *(("fork", one) for one in ({"draw": -1}, {"draw": 1.5}, {"draw": None})),
+                (typed.name, {"id": ["no id"]}),
+            ):
+                refused = await client.call_tool(name, arguments)
+                assert refused.is_error
+                assert "do not fit the tool's schema" in refused.content[0].text
+            assert (await client.call_tool("reset", {"seed": 4.0})).structured_content["turn"] == 0
             worlds.drop(first)
             with pytest.raises(mcp.MCPError, match="idle too long"):
                 await client.list_tools()

@@ -196,3 +196,14 @@ def test_a_server_that_does_not_end_leaves_no_copy(given, tmp_path):
     assert list(temporary.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(server, 0)
+
+
+def test_a_message_without_an_end_is_not_kept(given, monkeypatch, capsys):
+    monkeypatch.setattr(mcp_fresh, "_LONGEST", 1000)
+    monkeypatch.setattr(mcp_fresh, "_PATIENCE", 0.1)
+    endless = "import os\nos.write(1, b'short\\n')\nwhile True: os.write(1, b'x' * 65536)"
+    sink = io.BytesIO()
+    sink.close = lambda: None
+    assert mcp_fresh.run(given[1], [sys.executable, "-c", endless], io.BytesIO(), sink) == -signal.SIGKILL
+    assert sink.getvalue() == b"short\n"
+    assert "is not passed on" in capsys.readouterr().err

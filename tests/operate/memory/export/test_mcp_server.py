@@ -55,8 +55,10 @@ async def conversation(client):
     assert [one["sent"]["to"] for one in json.loads(sent.content[0].text)] == ["ann", "bo"]
     for arguments, words in (
         ({"names": ["nobody"]}, "no such person"),
-        ({"who": []}, "unexpected keyword argument 'who'"),
-        ({}, "missing 1 required keyword-only argument: 'names'"),
+        ({}, "do not fit the tool's schema: $: 'names' is a required property"),
+        ({"names": ["ann"], "who": 1}, "do not fit the tool's schema: $: Additional properties"),
+        ({"names": ["ann", 5]}, "do not fit the tool's schema: $.names[1]: 5 is not of type 'string'"),
+        ({"names": ["ann"], "text": None}, "do not fit the tool's schema: $.text: None is not of type"),
     ):
         failed = await client.call_tool("send_all", arguments)
         assert failed.is_error

@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from ramify.app.server.refusal import Refused
-from ramify.app.server.refuse import BadParameter
 from ramify.app.server.worlds.sessions import Session, Worlds
 from ramify.app.server.worlds.tools import ActionTool, tools_for
-from ramify.core.errors import MissingExtra, UserError
+from ramify.core.errors import BadInput, MissingExtra, UserError
+from ramify.core.schemas import mismatch
 from ramify.core.types import Json
 from ramify.core.world.open import task_to_json
 
 try:
+    import anyio.to_thread
     import mcp_types as types
     from mcp.server import Server
     from mcp.shared.exceptions import MCPError
@@ -37,8 +38,13 @@ _RESET: Json = {
         "seed": {"type": "integer"},
         "session": {"type": "string", "description": "go on in this episode, as fork gave it"},
     },
+    "additionalProperties": False,
 }
-_FORK: Json = {"type": "object", "properties": {"draw": {"type": "integer", "description": "other chance"}}}
+_FORK: Json = {
+    "type": "object",
+    "properties": {"draw": {"type": "integer", "minimum": 0, "description": "other chance"}},
+    "additionalProperties": False,
+}
 
 
 @final
@@ -117,16 +123,20 @@ class WorldTools:
         session = _told(lambda: self._session(context))
         mine, reset, fork = self._tools(session)
         given = params.arguments or {}
+        schemas = {name: tool.schema for name, tool in mine.items()} | {reset: _RESET, fork: _FORK}
+        if params.name not in schemas:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}")
         try:
+            # A task that a client sent brings schemas of his.
+            wrong = await anyio.to_thread.run_sync(mismatch, schemas[params.name], given)
+            if wrong is not None:
+                raise BadInput(f"the arguments do not fit the tool's schema: {wrong}")
             if params.name == reset:
                 return await self._reset(context, session, given)
             if params.name == fork:
-                twin = self._worlds.fork(session, _whole(given, "draw", 0))
+                twin = self._worlds.fork(session, _whole(given, "draw"))
                 return _result(f"session {twin.id}", self._worlds.about(twin))
-            tool = mine.get(params.name)
-            if tool is None:
-                raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}")
-            told = await self._worlds.step(session, tool.action(given))
+            told = await self._worlds.step(session, mine[params.name].action(given))
         except UserError as error:
             return _result(error.what, {"simulated": True, "error": error.what}, failed=True)
         return _result(told["observation"], told)
@@ -134,7 +144,7 @@ class WorldTools:
     async def _reset(self, context: Any, session: Session, given: Mapping[str, Any]) -> types.CallToolResult:
         link, fixed, holder = self._place(context)
         if given.get("session") is not None:
-            chosen = self._worlds.find(self._name, str(given["session"]), holder)
+            chosen = self._worlds.find(self._name, given["session"], holder)
         else:
             chosen = await self._worlds.again(session, given.get("task"), _whole(given, "seed"))
         if fixed is None:
@@ -162,12 +172,9 @@ class WorldTools:
         return types.ReadResourceResult(contents=[body])
 
 
-def _whole(given: Mapping[str, Any], name: str, least: int | None = None) -> int | None:
-    """A whole number among a tool's arguments, None where it is not given; BadParameter for anything else."""
-    value = given.get(name)
-    if value is None or (type(value) is int and (least is None or value >= least)):
-        return value
-    raise BadParameter(name, f"{name}: a whole number{'' if least is None else f' of {least} or more'}")
+def _whole(given: Mapping[str, Any], name: str) -> int | None:
+    """A whole number among a tool's arguments, which may be spelled 1.0; None where it is not given."""
+    return int(given[name]) if name in given else None
 
 
 def _told(find: Any) -> Session:

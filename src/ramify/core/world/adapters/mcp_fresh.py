@@ -24,6 +24,8 @@ from typing import IO, Final
 SHOWN: Final = "/ramify-episode"
 #: Seconds that a server has to end by itself once nobody speaks to it any more.
 _PATIENCE: Final = 5.0
+#: Bytes of one message; a client would not take more.
+_LONGEST: Final = 8 << 20
 #: And once it was told to end: less than a client waits before it kills whatever is left (2 in the official
 #: one, after a signal).
 _HASTE: Final = 1.0
@@ -85,7 +87,13 @@ def _pump(source: IO[bytes] | None, sink: IO[bytes] | None, old: bytes, new: byt
     if source is None or sink is None:
         return
     try:
-        for line in source:
+        while line := source.readline(_LONGEST + 1):
+            if len(line) > _LONGEST:
+                print(
+                    f"mcp_fresh: a message of more than {_LONGEST >> 20} MiB is not passed on",
+                    file=sys.stderr,
+                )
+                break
             sink.write(line.replace(old, new))
             sink.flush()
         sink.close()

@@ -12,13 +12,16 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, final
 
 #: Seconds that a server has to end by itself, and then again before it is killed.
 GRACE = 2.0
 #: Seconds for what was said to be written before the server's input is closed.
 _FLUSH: Final = 0.5
+#: Bytes of one message, and messages that may come for one call: more is no answer but a flood.
+LONGEST: Final = 8 << 20
+MOST: Final = 10_000
 _POLL: Final = 0.01
 _LAST: Final = 600
 _SHOWN: Final = 200
@@ -37,14 +40,18 @@ class Child:
         self._words, self._variables, self._hide = words, variables, hide
         self._status: int | None = None
         self.over: bool | None = None
-        self._strange = self._said = ""
+        self._strange = self._said = self._flood = ""
+        self._heard = 0
+        self._last = b""
 
     def ended(self, *, by_itself: bool) -> str:
         """How it ended, for an error: its status and what it last said; empty where it told nothing."""
         told = []
         if by_itself and self._status is not None:
             told.append(f"status {self._status}" if self._status >= 0 else f"signal {-self._status}")
-        if self._strange:
+        if self._flood:
+            told.append(self._flood)
+        elif self._strange:
             told.append(f"it wrote what is no message: {self._strange!r}")
         if self._said:
             told.append(f"it said: {self._said}")
@@ -53,40 +60,47 @@ class Child:
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
         """What the client reads and writes; the process runs as long."""
-        # A file and no pipe: nobody would read the pipe of a server that says much.
-        with tempfile.TemporaryFile() as errors:
-            try:
-                async with self._others(errors) if sys.platform == "win32" else self._ours(errors) as pair:
-                    yield pair
-            finally:
-                size = errors.seek(0, os.SEEK_END)
-                # More than is shown, so that nothing that is to be hidden is cut in two.
-                errors.seek(max(0, size - 2 * _LAST))
-                self._said = _tail(self._hide(errors.read().decode("utf-8", "replace").strip()))
+        try:
+            async with self._others() if sys.platform == "win32" else self._ours() as pair:
+                yield pair
+        finally:
+            self._said = _tail(self._hide(self._last.decode("utf-8", "replace").strip()))
 
-    def _others(self, errors: Any) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    def asked(self) -> None:
+        """Something was asked: what comes is counted anew."""
+        self._heard = 0
+
+    @asynccontextmanager
+    async def _others(self) -> AsyncIterator[tuple[Any, Any]]:
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         program, *words = self._words
-        return stdio_client(
-            StdioServerParameters(command=program, args=words, env=self._variables), errlog=errors
-        )
+        given = StdioServerParameters(command=program, args=words, env=self._variables)
+        with tempfile.TemporaryFile() as errors:
+            try:
+                log: Any = errors  # it asks for its number alone
+                async with stdio_client(given, errlog=log) as pair:
+                    yield pair
+            finally:
+                errors.seek(max(0, errors.seek(0, os.SEEK_END) - 2 * _LAST))
+                self._last = errors.read()
 
     @asynccontextmanager
-    async def _ours(self, errors: Any) -> AsyncIterator[tuple[Any, Any]]:
+    async def _ours(self) -> AsyncIterator[tuple[Any, Any]]:
         import anyio
         from mcp.client.stdio import get_default_environment
 
         variables = get_default_environment() | self._variables
-        process = await anyio.open_process(self._words, env=variables, stderr=errors, start_new_session=True)
+        process = await anyio.open_process(self._words, env=variables, start_new_session=True)
         heard, shown = anyio.create_memory_object_stream[Any](0)
         taken, said = anyio.create_memory_object_stream[Any](0)
-        read, written = anyio.Event(), anyio.Event()
+        read, written, ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.over = False
         async with anyio.create_task_group() as group:
             group.start_soon(self._hear, process, heard, read)
             group.start_soon(self._watch, process, heard, read)
             group.start_soon(self._say, process, said, heard, written)
+            group.start_soon(self._keep, process, ended)
             try:
                 yield shown, taken
             finally:
@@ -96,7 +110,7 @@ class Child:
                     taken.close()
                     with anyio.move_on_after(_FLUSH):
                         await written.wait()
-                    await self._end(process)
+                    await self._end(process, ended)
                 group.cancel_scope.cancel()
         for stream in (heard, said):
             stream.close()
@@ -111,20 +125,39 @@ class Child:
         self.over = True
         await heard.aclose()
 
+    async def _keep(self, process: Any, ended: Any) -> None:
+        """Read what it says to its user, and keep the end: however much it says, nothing fills up."""
+        import anyio
+
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError):
+            while True:
+                # More than is shown, so that nothing that is to be hidden is cut in two.
+                self._last = (self._last + await process.stderr.receive())[-2 * _LAST :]
+        ended.set()
+
     async def _hear(self, process: Any, heard: Any, read: Any) -> None:
         """Pass on what it says, a line each, until it says no more; what nobody hears is read too."""
         import anyio
         from mcp.shared.message import SessionMessage
 
         parts: list[bytes] = []
+        length = 0
         ends = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
         async with heard:
             with suppress(*ends):
-                while True:
+                while not self._flood:
                     head, *begun = (await process.stdout.receive()).split(b"\n")
                     parts.append(head)
+                    length += len(head)
+                    if length > LONGEST:
+                        self._flood = f"it wrote a message of more than {LONGEST >> 20} MiB"
+                        break
                     for start in begun:
-                        line, parts = b"".join(parts), [start]
+                        line, parts, length = b"".join(parts), [start], len(start)
+                        self._heard += 1
+                        if self._heard > MOST:
+                            self._flood = f"it wrote more than {MOST:,} messages for one call"
+                            break
                         message = self._read(line)
                         if message is not None:
                             # A server that cannot write cannot read that it is to end.
@@ -171,7 +204,7 @@ class Child:
         finally:
             written.set()
 
-    async def _end(self, process: Any) -> None:
+    async def _end(self, process: Any, ended: Any) -> None:
         """Close its input, wait, then end its whole group: also what it left running."""
         import anyio
 
@@ -184,6 +217,9 @@ class Child:
             if _signal(process.pid, signal.SIGKILL):
                 await _until(lambda: process.returncode is not None, GRACE)
         if process.returncode is not None:
+            # What it said last is still in the pipe, which something that it left may hold open.
+            with anyio.move_on_after(GRACE):
+                await ended.wait()
             await process.aclose()
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
-from ramify.core.errors import BadInput, CannotDo, ServerError, UserError
+from ramify.core.errors import BadInput, CannotDo, MissingExtra, ServerError, UserError
+from ramify.core.schemas import mismatch
 from ramify.core.types import Json
 from ramify.core.world.tools.call import compact
 from ramify.core.world.tools.mcp_changes import Listed
-from ramify.core.world.tools.mcp_child import GRACE, Child
+from ramify.core.world.tools.mcp_child import LONGEST, Child
 from ramify.core.world.tools.mcp_content import contents_bytes, result_text
 from ramify.core.world.tools.mcp_link import Link
 from ramify.core.world.tools.mcp_server import WHERE, Server
@@ -24,6 +25,9 @@ T = TypeVar("T")
 LINKS: Final = 16
 #: Pages of a list of tools; a server that always has another one is not waited for.
 _PAGES: Final = 100
+#: Tools that a server may list, and letters of an error of its own that are told.
+_TOOLS: Final = 2000
+_SHOWN: Final = 500
 #: What the client's transports say in the server's place.
 _SAID_FOR_IT: Final = ("Connection closed", "Session terminated", "Server returned an error response")
 _STREAM: Final = "SSE stream "
@@ -60,13 +64,15 @@ class Connection:
         self.server = server
         self._child: Child | None = None
         self._statuses: list[int] = []
+        self._why: list[str] = []
         self._broken: str | None = None
         if target is None and server.command:
             self._child = Child(server.words(), server.environment(), server.hidden)
             target = self._child.streams()
         elif target is None:
-            target = _remote(server, server.http_headers(), self._statuses)
+            target = _remote(server, self._statuses, self._why)
         self._link = Link()
+        self._offer = _Offer(self._link, server.timeout)
         # A connection that nobody closed would keep its server.
         self._leave = weakref.finalize(self, self._link.close)
         try:
@@ -75,6 +81,8 @@ class Connection:
             raise
         except Exception as error:  # the client lets whatever its transport raises through
             raise self._refused(error) from error
+        # The client's own check of a stranger's schema has no end in time or memory.
+        self._link.client.session.validate_tool_result = self._offer.check
 
     @property
     def changing(self) -> bool:
@@ -83,7 +91,9 @@ class Connection:
 
     def tools(self) -> tuple[Listed, ...]:
         """All tools, page by page; raises ServerBroken where the server does not list them."""
-        return self._run(self._tools, "the tools were not listed in time", "the tools could not be listed: ")
+        return self._run(
+            self._offer.read, "the tools were not listed in time", "the tools could not be listed: "
+        )
 
     def _run(self, work: Callable[[], Awaitable[T]], late: str, failed: str = "") -> T:
         """What work in the loop gives; where it fails the server is given up."""
@@ -97,23 +107,6 @@ class Connection:
         except BaseException:  # Ctrl-C: the server would go on with what nobody waits for
             self.close()
             raise
-
-    async def _tools(self) -> tuple[Listed, ...]:
-        import anyio
-
-        found: dict[str, Listed] = {}
-        cursor: str | None = None
-        with anyio.fail_after(self.server.timeout):
-            for _ in range(_PAGES):
-                page = await self._link.client.list_tools(cursor=cursor)
-                for tool in page.tools:
-                    found.setdefault(
-                        tool.name, Listed(tool.name, tool.description or "", dict(tool.input_schema))
-                    )
-                cursor = page.next_cursor
-                if not cursor:
-                    break
-        return tuple(found.values())
 
     def check(self) -> None:
         """Raise ServerBroken where the server broke before."""
@@ -135,6 +128,8 @@ class Connection:
             return await self._call(name, arguments)
 
         self._statuses.clear()
+        if self._child is not None:
+            self._child.asked()
         late = f"the tool {name!r} was not answered in {self.server.timeout:g} s"
         answer = self._run(called, late)
         if isinstance(answer, Result):
@@ -219,7 +214,7 @@ class Connection:
 
     def _last_words(self, *, by_itself: bool) -> str:
         """How the server ended, in brackets; empty where nothing is known."""
-        told = f"HTTP {self._statuses[-1]}" if self._statuses else ""
+        told = f"HTTP {self._statuses[-1]}" if self._statuses else "".join(self._why[:1])
         if self._child is not None:
             told = self._child.ended(by_itself=by_itself)
         return f" ({told})" if told else ""
@@ -229,27 +224,61 @@ class Connection:
         self._leave()
 
 
-@asynccontextmanager
-async def _remote(server: Server, headers: dict[str, str], statuses: list[int]) -> AsyncIterator[Any]:
-    """The streams of a server behind a URL; the statuses with which it refused are noted."""
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
+@final
+class _Offer:
+    """What a server lists, and whether it keeps to it. It does not hold the connection, which holds it."""
 
-    async def note(response: Any) -> None:
-        # What else the client asks (to listen, to leave) a server may well refuse.
-        if response.status_code >= 400 and response.request.method == "POST":
-            statuses.append(response.status_code)
+    def __init__(self, link: Link, seconds: float) -> None:
+        self._link, self._seconds = link, seconds
+        self._outputs: dict[str, Json | None] | None = None
 
-    longest = max(server.timeout, server.start_timeout)
-    limits = httpx2.Timeout(server.start_timeout, read=longest + 5)
-    async with httpx2.AsyncClient(headers=headers, timeout=limits, event_hooks={"response": [note]}) as http:
-        streams: AbstractAsyncContextManager[Any] = streamable_http_client(server.url, http_client=http)
-        async with streams as pair:
-            try:
-                yield pair
-            finally:
-                # Taking leave is a request too, which a server that hangs does not answer.
-                http.timeout = httpx2.Timeout(GRACE)
+    async def read(self) -> tuple[Listed, ...]:
+        """All tools, page by page. Raises ValueError for more than anybody reads."""
+        import anyio
+
+        found: dict[str, Listed] = {}
+        outputs: dict[str, Json | None] = {}
+        cursor: str | None = None
+        size = 0
+        with anyio.fail_after(self._seconds):
+            for _ in range(_PAGES):
+                page = await self._link.client.list_tools(cursor=cursor)
+                for tool in page.tools:
+                    listed = Listed(tool.name, tool.description or "", dict(tool.input_schema))
+                    found.setdefault(tool.name, listed)
+                    outputs.setdefault(tool.name, tool.output_schema)
+                    size += len(listed.line)
+                if len(found) > _TOOLS or size > LONGEST:
+                    raise ValueError(f"there are more than {_TOOLS:,}, or they take over {LONGEST >> 20} MiB")
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+        self._outputs = outputs
+        return tuple(found.values())
+
+    async def check(self, name: str, answer: Any) -> None:
+        """Raise RuntimeError where an answer is not what its tool's output schema promises."""
+        import anyio.to_thread
+
+        if self._outputs is None:
+            await self.read()
+        schema = (self._outputs or {}).get(name)
+        if schema is None:
+            return
+        if answer.structured_content is None and "structured_content" not in answer.model_fields_set:
+            raise RuntimeError("the answer has no structured content, which its tool's schema promises")
+        wrong = await anyio.to_thread.run_sync(mismatch, schema, answer.structured_content)
+        if wrong is not None:
+            raise RuntimeError(f"the answer does not fit its tool's schema: {wrong}")
+
+
+def _remote(server: Server, statuses: list[int], why: list[str]) -> AbstractAsyncContextManager[Any]:
+    headers = server.http_headers()
+    try:
+        from ramify.core.world.tools.mcp_remote import remote
+    except ImportError as error:
+        raise MissingExtra("mcp", "mcp") from error
+    return remote(server, headers, statuses, why)
 
 
 def _unsendable(name: str, arguments: Json) -> str:
@@ -271,4 +300,5 @@ def _reason(error: BaseException) -> str:
     """The innermost message of an error in one line; groups hide it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= _SHOWN else f"{said[: _SHOWN - 4]} ..."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ramify.core.errors import BadInput, CannotDo, MissingExtra, UserError
 from ramify.core.sandbox import Call, Limits, Sandbox, SandboxResult
+from ramify.core.schemas import mismatch
 from ramify.core.visible import visible
 from ramify.operate.memory.export.mcp_folder import environment_needs
 from ramify.operate.memory.registry import ToolRegistry, invoke
@@ -59,7 +60,7 @@ def environment(target: str | None, registry: ToolRegistry) -> Call | None:
 def build_server(
     registry: ToolRegistry, sandbox: Sandbox, call: Call | None = None, *, name: str = "memory-tools"
 ) -> Server[Any]:
-    """The server: lists the registry's tools and runs each call in the sandbox.
+    """The server: lists the registry's tools and runs each call that fits its schema in the sandbox.
 
     Raises:
         MissingExtra: the ``mcp`` package is not installed.
@@ -82,24 +83,35 @@ def build_server(
     async def called(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in registry.names:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
-        result = await anyio.to_thread.run_sync(
-            lambda: invoke(registry, sandbox, params.name, params.arguments or {}, call)
-        )
-        return _told(result)
+        given = params.arguments or {}
+
+        def run() -> types.CallToolResult:
+            wrong = mismatch(_schema(registry.tool(params.name).parameters), given)
+            if wrong is not None:
+                return _failed(f"the arguments do not fit the tool's schema: {wrong}")
+            return _told(invoke(registry, sandbox, params.name, given, call))
+
+        return await anyio.to_thread.run_sync(run)
 
     return Server(name, on_list_tools=listed, on_call_tool=called)
 
 
 def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {}, **parameters}
+    """What a call may hold: a tool takes the keywords of its parameters and no others."""
+    return {"type": "object", "properties": {}, "additionalProperties": False, **parameters}
+
+
+def _failed(text: str) -> mcp_types.CallToolResult:
+    import mcp_types as types
+
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
 def _told(result: SandboxResult) -> mcp_types.CallToolResult:
     import mcp_types as types
 
     if not result.ok:
-        text = f"{result.kind}: {result.error}"
-        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+        return _failed(f"{result.kind}: {result.error}")
     content: list[types.ContentBlock] = [types.TextContent(text=json.dumps(result.value, ensure_ascii=False))]
     # Older protocol versions take objects only.
     return types.CallToolResult(content=content, structured_content={"result": result.value})
