@@ -75,11 +75,13 @@ def serve_command(
     if stdio:
         import asyncio
 
+        from ramify.app.cli.screen import protocol
         from ramify.app.server.worlds import sessions
         from ramify.app.server.worlds.mcp import serve_stdio
 
         held = sessions.Worlds(served, settings)
-        asyncio.run(serve_stdio(held, next(iter(served)), task=task))
+        with protocol():
+            asyncio.run(serve_stdio(held, next(iter(served)), task=task))
         return
 
     def ready(address: str) -> None:
