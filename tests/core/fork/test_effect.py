@@ -259,9 +259,29 @@ def test_intervals_at_the_stopping_time_are_tests_turned_round(decisions):
 
 def test_a_wrong_error_rate_is_refused_before_anything_is_drawn(start, policy, judge, tree):
     size = len(tree)
-    with pytest.raises(BadInput, match="the error rate is"):
-        compare_until(start, policy, Remove(1), error=1.5, settings=PLAIN, judge=judge)
+    for error in (0.0, 1.0, 1.5):
+        with pytest.raises(BadInput, match=f"the error rate is {error}"):
+            compare_until(start, policy, Remove(1), error=error, settings=PLAIN, judge=judge)
+    with pytest.raises(BadInput, match=start.address[:12]):
+        compare_until(start, policy, Remove(1), settings=PLAIN)
     assert len(tree) == size
+
+
+def test_a_world_that_grades_needs_no_judge(start, policy, judge, monkeypatch):
+    asked = []
+    monkeypatch.setattr(effect_module, "need_grader", lambda *given: asked.append(given))
+    one, two = (told(arm, [0.0, None, 1.0, 1.0]) for arm in arms(start, policy, judge, 4))
+    object.__setattr__(two, "told", [0.0, 1.0, None, 1.0])
+    monkeypatch.setattr(effect_module, "fork_both", lambda *_, **__: (one, two))
+    effect = compare_until(start, policy, Remove(1), batch=4, max_draws=4, world="a world", score="marks")
+    assert asked == [("marks", "a world", None, start.address)]
+    assert (effect.draws, effect.ungraded, effect.difference) == (2, 2, 0.0), "a pair needs both"
+
+
+def test_bounds_of_each_arm_alone_share_the_error():
+    x, y = np.array([0.0, 1.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5, 1.0])
+    base, other = (stats.mean_sequence(scores, 0.1) for scores in (x, y))
+    assert effect_module._apart(x, y, 0.2) == (other.low - base.high, other.high - base.low)
 
 
 @pytest.fixture
@@ -308,7 +328,12 @@ def test_points_of_several_tasks_are_compared_with_tasks_as_what_counts(tasks):
     assert (effect.point, effect.what, effect.after_text) == ("3 points of 3 tasks", "force", " think")
     assert effect.paired
     assert "3 points of 3 tasks" in effect.sentence
-    assert compare(tasks, level=0.5).high < effect.high
+    less = compare(tasks, level=0.5)
+    assert less.high < effect.high
+    for arm, values in ((less.base, x), (less.other, y)):
+        wanted = stats.clustered_mean(values, names, 0.5)
+        assert (arm.low, arm.high) == pytest.approx((wanted.low, wanted.high))
+    assert compare(tasks[:2]).tasks == 2, "two tasks are enough"
 
 
 def test_the_order_of_the_tasks_does_not_enter(tasks):

@@ -11,7 +11,7 @@ from ramify.core.errors import BadInput
 from ramify.core.tree.node import Draft, Trajectory
 from ramify.core.tree.tree import Tree
 from ramify.core.types import token_array
-from ramify.learn.credit.rewards import FLOOR, reward_credit, round_advantages
+from ramify.learn.credit.rewards import FLOOR, _turns, reward_credit, round_advantages
 
 marks = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=12)
 
@@ -121,6 +121,8 @@ def test_a_turn_begins_where_somebody_else_speaks_behind_an_action(node, walk) -
     )  # fmt: skip
     other = walk(node("t", "task", [4]), said("x"), node("w", "verdict", None, extra={"reward": 0.0}))
     empty = walk(node("u", "task", None), node("z", "verdict", None, extra={"reward": 0.5}))
+    assert _turns(first).tolist() == [0] * 4 + [1] * 4
+    assert _turns(empty).dtype == np.int64
     found = reward_credit([first, other, empty], [1.0, 0.0, 1.0], discount=0.5)
     high = 1.5**0.5
     assert found[0].tolist() == pytest.approx([high] * 4 + [0.0] * 4), "alone in its second turn"

@@ -211,8 +211,8 @@ def compare(
         draws=int(known.sum()),
         ungraded=int((~known).sum()),
         errors=sum(part[2] for part in found),
-        unpaired_low=figures.alone.low,
-        unpaired_high=figures.alone.high,
+        unpaired_low=figures.alone[0],
+        unpaired_high=figures.alone[1],
         tokens=sum(fork.tokens for fork in every),
         seconds=sum(fork.seconds for fork in every),
         ties=sum(fork.ties for fork in every),
@@ -230,14 +230,17 @@ class _Figures:
     base: Rate
     other: Rate
     result: stats.Difference
-    alone: stats.Interval
+    alone: tuple[float, float]
 
 
 def _one_point(x: NDArray[np.float64], y: NDArray[np.float64], paired: bool, level: float) -> _Figures:
     alone = stats.unpaired_difference(x, y, level=level)
     result = stats.paired_difference(x, y, level=level) if paired else alone
     return _Figures(
-        _rate(stats.mean_interval(x, level)), _rate(stats.mean_interval(y, level)), result, alone.interval
+        _rate(stats.mean_interval(x, level)),
+        _rate(stats.mean_interval(y, level)),
+        result,
+        (alone.interval.low, alone.interval.high),
     )
 
 
@@ -260,8 +263,7 @@ def _many_points(
     middle = other.estimate - base.estimate
     down = math.hypot(other.estimate - other.low, base.high - base.estimate)
     up = math.hypot(other.high - other.estimate, base.estimate - base.low)
-    alone = stats.Interval(middle, middle - down, middle + up, level, "square-and-add, clustered")
-    return _Figures(_rate(base), _rate(other), result, alone)
+    return _Figures(_rate(base), _rate(other), result, (middle - down, middle + up))
 
 
 def _task(arm: Fork) -> str:

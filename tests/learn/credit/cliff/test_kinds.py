@@ -44,7 +44,9 @@ def test_entropy_of_twenty_tokens_unless_told_otherwise():
     sure = top_entropy([0.0, -np.inf])
     assert (sure.nats, sure.lower_bound, np.signbit(sure.nats)) == (0.0, False, False)
     assert top_entropy([1e-7]).nats == pytest.approx(0.0, abs=1e-6), "rounding above 0 is no error"
-    # A millionth of the probability may be missing.
+    # Less than a millionth of the probability may be missing, or be too much.
+    assert top_entropy([1e-6], None).nats < 0
+    assert top_entropy(np.log([1 - 1e-6])).lower_bound
     for missing, bound in ((5e-7, False), (2e-6, True)):
         assert top_entropy(np.log([0.5, 0.5 - missing])).lower_bound == bound
 

@@ -43,7 +43,7 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
     law = np.sort(np.asarray(logprobs))[::-1]
     if not len(law) or np.isnan(law).any() or law[0] > 1e-6:
         raise BadInput("log-probs must be there, at most 0 and not NaN", where="entropy")
-    counted = law if top_k is None else law[:top_k]
+    counted = law[:top_k]
     counted = counted[np.isfinite(counted)]
     whole = bool(np.exp(counted).sum() > 1 - 1e-6)
     if full and not whole:
