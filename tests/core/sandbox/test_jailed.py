@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,21 +15,24 @@ from ramify.core.errors import CannotDo
 from ramify.core.sandbox import jailed as module
 from ramify.core.sandbox.arena import VARIABLE, Arena
 from ramify.core.sandbox.jailed import Bounds, Done, Way, jailed, only, shown
-from ramify.core.sandbox.result import SandboxResult
+from ramify.core.sandbox.result import SandboxResult, UnconfinedWarning
 
 #: A whole system of programs: more than any tool is shown, so that what holds is not what is missing.
 SYSTEM = shown(["/bin", "/usr", "/lib", "/lib64"])
 BOUNDS = Bounds(seconds=30, file=1 << 20, disk=4 << 20, kept=1 << 16, output=1 << 16, processes=8)
 
 
-@pytest.fixture(scope="module", autouse=True, params=["namespaces", "landlock"])
+@pytest.fixture(scope="module", autouse=True, params=["namespaces", "landlock", "landlock of Linux 6.2"])
 def way(request: pytest.FixtureRequest) -> Iterator[Way]:
-    with only(request.param):
+    name, _, older = request.param.partition(" of ")
+    with only(name), pytest.MonkeyPatch.context() as patch:
+        if older:
+            patch.setattr(module, "NEWEST", 3)
         try:
             sh("true")
         except CannotDo as error:
             pytest.skip(str(error))
-        yield request.param
+        yield name
 
 
 def sh(command: str, bounds: Bounds = BOUNDS, files: dict[str, bytes] | None = None, *wanted: str) -> Done:
@@ -166,10 +170,32 @@ def test_what_cannot_be_held_back_does_not_run(way: Way, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_refused", {way: "not here"})
     with pytest.raises(CannotDo, match=f"cannot hold sh back .*{way}: not here"):
         sh("true")
+    if way == "landlock":
+        monkeypatch.setattr(module, "_refused", {})
+        monkeypatch.setattr(module, "NEWEST", 2)
+        with pytest.raises(CannotDo, match=r"Landlock version 2; 3 is the first(.|\n)*--unconfined"):
+            sh("true")
+        monkeypatch.setattr(module, "NEWEST", 99)
     monkeypatch.setattr(module, "_refused", {})
     with pytest.raises(CannotDo, match="cannot be started"):
         jailed(["/usr/bin/none-such"], SYSTEM)
     assert module._refused == {}, "a program that is not there says nothing of the system"
+
+
+def test_to_go_without_is_asked_for_and_told(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    with module.unconfined(True), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sh("echo held").out == b"held\n", "who is held is not told of"
+    monkeypatch.setattr(module, "_refused", {way: "not here"})
+    with module.unconfined(False), pytest.raises(CannotDo, match="--unconfined"):
+        sh("true")
+    with (
+        module.unconfined(True),
+        pytest.warns(UnconfinedWarning, match=r"sh is unconfined .* files, network"),
+    ):
+        assert sh("cat /etc/passwd | head -c 4").out == b"root"
+    with pytest.raises(CannotDo):
+        sh("true")
 
 
 def test_ways_are_tried_in_order_and_those_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,9 +105,15 @@ def commands(request):
     column = ("x86_64", "aarch64").index(request.param)
     machine = MACHINES[request.param]
 
-    def decided(call, *arguments, sockets=True):
-        steps = filtered.program(request.param, machine.audit, sockets=sockets)
-        tables = {**filtered.NEVER, **filtered.ATTRIBUTES, **filtered.PAST_FILES, **filtered.OF_A_PROCESS}
+    def decided(call, *arguments, sockets=True, signals=True):
+        steps = filtered.program(request.param, machine.audit, sockets=sockets, signals=signals)
+        tables = {
+            **filtered.SIGNALS,
+            **filtered.NEVER,
+            **filtered.ATTRIBUTES,
+            **filtered.PAST_FILES,
+            **filtered.OF_A_PROCESS,
+        }
         tables |= {name: numbers for name, (numbers, _) in filtered.OF_A_KIND.items()}
         tables |= {"ioctl": filtered.IOCTL, "prctl": filtered.PRCTL, "clone": filtered.CLONE}
         number = call if isinstance(call, int) else tables[call][column]
@@ -133,6 +139,8 @@ def test_commands_make_no_namespace_and_no_socket_where_landlock_alone_holds(com
     assert {commands("clone", 17 | flag) for flag in (0x20000, 0x10000000, 0x20000000, 0x80)} == {DENY}
     assert {commands(call, sockets=False) for call in filtered.PAST_FILES} == {DENY}
     assert {commands(call, sockets=True) for call in filtered.PAST_FILES} == {ALLOW}
+    assert {commands(call, signals=False) for call in filtered.SIGNALS} == {DENY}
+    assert {commands(call, signals=True) for call in filtered.SIGNALS} == {ALLOW}
 
 
 def test_commands_type_into_no_terminal_and_find_nothing_newer_than_the_lists(commands):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import Unconfined, existing, print_json
 from ramify.app.cli.screen import secho
 from ramify.core.errors import BadInput
 
@@ -58,6 +58,7 @@ def diagnose(
     nsys: Nsys = None,
     kernel: Kernel = None,
     arch: Architecture = "sm_80",
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what holds a kernel back and what to do: findings gravest first, each with its evidence.
@@ -69,16 +70,20 @@ def diagnose(
     """
     if (file is None) == (ncu is None and not nsys):
         raise BadInput("give a source, or an export", hint="FILE, or --ncu EXPORT.csv")
-    if file is None:
-        from ramify.discover.kernel.diagnose_gpu import diagnose_exports
+    from ramify.core.sandbox import jailed
 
-        found: Diagnosed | GpuDiagnosed = diagnose_exports(ncu, nsys or (), kernel=kernel)
-    elif file.suffix == ".cu":
-        from ramify.discover.kernel.diagnose_gpu import diagnose_cuda
+    with jailed.unconfined(unconfined):
+        if file is None:
+            from ramify.discover.kernel.diagnose_gpu import diagnose_exports
 
-        found = diagnose_cuda(existing(file), kernel=kernel or entry, architecture=arch, options=flag or ())
-    else:
-        found = _measured(existing(file), entry, sizes or (), array or (), flag, quick)
+            found: Diagnosed | GpuDiagnosed = diagnose_exports(ncu, nsys or (), kernel=kernel)
+        elif file.suffix == ".cu":
+            from ramify.discover.kernel.diagnose_gpu import diagnose_cuda
+
+            named = kernel or entry
+            found = diagnose_cuda(existing(file), kernel=named, architecture=arch, options=flag or ())
+        else:
+            found = _measured(existing(file), entry, sizes or (), array or (), flag, quick)
     if as_json:
         print_json(found.to_json())
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import Unconfined, existing, print_json
 
 if TYPE_CHECKING:
     from ramify.discover.kernel.search import ArmTest, SearchResult
@@ -49,6 +49,7 @@ def search(
     unguided: Unguided = 0.15,
     workers: Workers = None,
     max_tokens: MaxTokens = 8192,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Search for a faster version of a kernel: rewrite, build, check, time, diagnose, and again.
@@ -60,6 +61,7 @@ def search(
     Example: ramify kernel search matmul.c --set n=512 --out runs/matmul
     """
     from ramify.app.cli.live import LiveProgress
+    from ramify.core.sandbox import jailed
     from ramify.discover.kernel.search.on_file import search_file
     from ramify.discover.kernel.search.settings import KernelSearchSettings
 
@@ -67,7 +69,7 @@ def search(
     settings = KernelSearchSettings(
         evaluations=evaluations, seed=seed, batch=batch, unguided=unguided, **told
     )
-    with LiveProgress() as live:
+    with jailed.unconfined(unconfined), LiveProgress() as live:
         found = search_file(
             existing(kernel), settings, out, entry=entry, given=given or (), writer=writer, workers=workers,
             max_tokens=max_tokens, progress=live,

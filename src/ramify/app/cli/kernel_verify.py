@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ramify.app.cli.common import existing, print_json
+from ramify.app.cli.common import Unconfined, existing, print_json
 from ramify.app.cli.screen import secho
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ Set = Annotated[
 
 def calibrate(
     force: Annotated[bool, typer.Option("--force", help="Measure again.")] = False,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine's ceilings on one core, and its noise; kept for the other verbs.
@@ -32,10 +33,11 @@ def calibrate(
     Example: ramify kernel calibrate
     """
     from ramify.app.cli.live import LiveProgress
+    from ramify.core.sandbox import jailed
     from ramify.discover.kernel.bench import calibrate as measure
     from ramify.discover.kernel.bench.calibration import calibration_path
 
-    with LiveProgress() as live:
+    with jailed.unconfined(unconfined), LiveProgress() as live:
         found = measure(force=force, progress=live)
     if as_json:
         print_json(found.to_json())
@@ -65,6 +67,7 @@ def verify(
     ] = None,
     repeats: Annotated[int, typer.Option(min=7, help="Samples of each, in turns.")] = 15,
     seed: Annotated[int, typer.Option(min=0, help="All inputs are drawn from it.")] = 0,
+    unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a version of a kernel is right on random inputs, honest, and faster than the original.
@@ -72,6 +75,7 @@ def verify(
     Exit status 1: it does not stand. Example: ramify kernel verify matmul.c tiled.c --set n=512
     """
     from ramify.app.cli.live import LiveProgress
+    from ramify.core.sandbox import jailed
     from ramify.discover.kernel.bench import Bench, Candidate
     from ramify.discover.kernel.problem_read import parse_settings, read_problem
 
@@ -80,6 +84,7 @@ def verify(
     problem = read_problem(existing(kernel), entry or named, **told)
     version = Candidate(existing(candidate).read_text(errors="replace"), tuple(flag or problem.flags))
     with (
+        jailed.unconfined(unconfined),
         LiveProgress() as live,
         tempfile.TemporaryDirectory(prefix="ramify-verify-") as folder,
         Bench(problem, Path(folder), seed, progress=live) as bench,

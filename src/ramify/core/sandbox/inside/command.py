@@ -26,6 +26,8 @@ WORK = "/work"
 USERS = 0x50000000
 #: Rights in the one folder, by Landlock: all but to run what is there.
 OWNED = jail.ALL & ~1
+#: Landlock that will do: the filter holds back what it does not know, but the emptying of files.
+LEAST = 3
 FOLDER = os.O_PATH | os.O_DIRECTORY if hasattr(os, "O_PATH") else os.O_RDONLY
 
 
@@ -49,6 +51,7 @@ def serve(control: int, told: list[str]) -> None:
     sock = socket.socket(fileno=control)
     sock.set_inheritable(False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    filtered.ready(sockets=False, signals=False)  # made once, for all that are forked
     while True:
         asked, fds, _, _ = socket.recv_fds(sock, 1, 1)
         if not asked:
@@ -107,10 +110,8 @@ def _apart(asked: dict[str, Any], spot: str) -> Place:
 
 def _walled(asked: dict[str, Any], spot: str) -> Place:
     """Landlock alone: the folder lies outside, and its files are bounded one by one."""
-    del asked
-    if landlock.version() < 6:
-        known = landlock.version()
-        raise jail.RefusedError(f"Landlock version {known}; 6 is the first that holds signals back")
+    if (known := min(landlock.version(), asked["landlock"])) < LEAST:
+        raise jail.RefusedError(f"Landlock version {known}; {LEAST} is the first that keeps files whole")
     return _alone({}, spot)
 
 
@@ -238,7 +239,8 @@ def _confined(asked: dict[str, Any], place: Place) -> None:
         jail.inward(place.root)
     elif way == "landlock":
         rights = dict.fromkeys(asked["shown"], jail.READS)
-        jail.landlocked({**rights, "/dev/null": jail.READS | 2, place.name: OWNED})
+        rights |= {"/dev/null": jail.READS | 2, place.name: OWNED}
+        jail.landlocked(rights, LEAST, asked["landlock"])
     os.chdir(place.name)
     limits = {
         "RLIMIT_AS": asked["memory"], "RLIMIT_DATA": asked["memory"], "RLIMIT_CPU": seconds,
@@ -246,7 +248,7 @@ def _confined(asked: dict[str, Any], place: Place) -> None:
         "RLIMIT_NOFILE": 256, "RLIMIT_CORE": 0, "RLIMIT_MEMLOCK": 0, "RLIMIT_MSGQUEUE": 0,
     }  # fmt: skip
     jail.own(limits, place.user)
-    if way != "none" and (why := filtered.install(sockets=False)):
+    if way != "none" and (why := filtered.install(sockets=False, signals=False)):
         raise jail.RefusedError(why)
 
 

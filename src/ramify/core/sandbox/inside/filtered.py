@@ -54,6 +54,11 @@ PAST_FILES = {
     "semtimedop": (220, 192), "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }  # fmt: skip
+#: Signals to others, which Landlock holds back from its version 6 on: not for tools, which need none.
+SIGNALS = {
+    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}  # fmt: skip
 #: Calls that take the number of a process first; 0, the caller itself, is the only one that passes.
 OF_A_PROCESS = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
@@ -68,10 +73,11 @@ SCHED_CORE = 62
 CLONE, CLONE3, IOCTL, PRCTL = (56, 220), (435, 435), (16, 29), (157, 167)
 
 
-def program(machine: str, audit: int, *, sockets: bool) -> list[Step]:
-    """The filter for a processor; with ``sockets``, these and the like stay allowed."""
+def program(machine: str, audit: int, *, sockets: bool, signals: bool = True) -> list[Step]:
+    """The filter for a processor; with ``sockets`` or ``signals``, these and the like stay allowed."""
     column = ("x86_64", "aarch64").index(machine)
-    refused = {numbers[column]: DENY for numbers in (NEVER if sockets else NEVER | PAST_FILES).values()}
+    denied = NEVER | ({} if sockets else PAST_FILES) | ({} if signals else SIGNALS)
+    refused = {numbers[column]: DENY for numbers in denied.values()}
     refused |= {numbers[column]: UNSUPPORTED for numbers in ATTRIBUTES.values()}
     refused[CLONE3[column]] = UNKNOWN
     steps = [
@@ -121,18 +127,18 @@ def _but(number: int, place: int, values: tuple[int, ...]) -> list[Step]:
 
 
 @cache
-def ready(*, sockets: bool) -> bytes | None:
+def ready(*, sockets: bool, signals: bool = True) -> bytes | None:
     """The filter for this system, made once and before it is in a hurry; None where there is none."""
     found = seccomp.here()
     if found is None:
         return None
     name = next(name for name, machine in seccomp.MACHINES.items() if machine == found)
-    return seccomp.packed(program(name, found.audit, sockets=sockets))
+    return seccomp.packed(program(name, found.audit, sockets=sockets, signals=signals))
 
 
-def install(*, sockets: bool) -> str:
+def install(*, sockets: bool, signals: bool = True) -> str:
     """Filter this process and all it starts, for good; why not, where the system has no such filter."""
-    code = ready(sockets=sockets)
+    code = ready(sockets=sockets, signals=signals)
     if code is None:
         return "no seccomp filter for this system and processor"
     try:

@@ -122,35 +122,39 @@ def remove(places: list[Path], top: Path) -> None:
         place.rmdir()
 
 
-def landlocked(rights: dict[str, int]) -> None:
+def landlocked(rights: dict[str, int], least: int = 6, newest: int = 99) -> None:
     """Leave this process and all that it starts these rights by path, and no TCP, and no signals to others.
 
     Raises:
         RefusedError: as :func:`ruleset`.
     """
-    rules = ruleset(rights)
+    rules = ruleset(rights, least, newest)
     bound(rules)
     os.close(rules)
 
 
-def ruleset(rights: dict[str, int]) -> int:
+def ruleset(rights: dict[str, int], least: int = 6, newest: int = 99) -> int:
     """A descriptor of Landlock rules: these rights by path, and no TCP, and no signals to others.
 
+    ``least``: a version that will do; before 6, signals, and before 4, TCP is for a filter to hold back.
+    ``newest``: take the kernel's for no newer one.
+
     Raises:
-        RefusedError: the kernel's Landlock does not know signals (version 6), or refuses.
+        RefusedError: the kernel's Landlock is older, or refuses.
     """
-    known = landlock.version()
-    if known < 6:
-        raise RefusedError(f"Landlock version {known}; 6 is the first that holds signals back")
+    known = min(landlock.version(), newest)
+    if known < least:
+        raise RefusedError(f"Landlock version {known}; it takes {least}")
     libc = ctypes.CDLL(None, use_errno=True)
     handled = landlock.rules(known)
+    (files,) = struct.unpack_from("=Q", handled)
     rules = int(libc.syscall(landlock.CREATE, handled, ctypes.c_size_t(len(handled)), 0))
     if rules < 0:
         raise RefusedError("the kernel refused the Landlock rules")
     for path, right in rights.items():
         with suppress(FileNotFoundError):
             fd = os.open(path, os.O_PATH)
-            kept = right if Path(path).is_dir() else right & 7
+            kept = files & (right if Path(path).is_dir() else right & 7)
             rule = struct.pack("=Qi", kept, fd)
             if libc.syscall(LANDLOCK_ADD, rules, BENEATH, rule, 0):
                 raise RefusedError(f"the kernel refused a Landlock rule for {path}")
