@@ -278,6 +278,24 @@ def test_a_world_that_grades_needs_no_judge(start, policy, judge, monkeypatch):
     assert (effect.draws, effect.ungraded, effect.difference) == (2, 2, 0.0), "a pair needs both"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "decided"),
+    [
+        (0.0, 0.5, 0.0, False), (0.001, 0.5, 0.0, True), (-0.5, 0.0, 0.0, False), (-0.5, -0.001, 0.0, True),
+        (-0.2, 0.2, 0.2, True), (-0.3, 0.1, 0.2, False), (-0.1, 0.3, 0.2, False), (-0.1, 0.1, 0.0, False),
+        (-0.5, 0.5, 0.2, False),
+    ],
+)  # fmt: skip
+def test_what_makes_an_answer_clear(start, policy, judge, monkeypatch, low, high, margin, decided):
+    pair = tuple(told(arm, [0.0, 1.0]) for arm in arms(start, policy, judge, 2))
+    monkeypatch.setattr(effect_module, "fork_both", lambda *_, **__: pair)
+    interval = stats.Interval(0.0, low, high, 0.95, "told")
+    monkeypatch.setattr(effect_module.stats, "confidence_sequence", lambda *_, **__: interval)
+    effect = compare_until(start, policy, Remove(1), batch=2, max_draws=2, margin=margin, judge=judge)
+    assert effect.decided is decided
+    assert (effect.low, effect.high) == (low, high)
+
+
 def test_bounds_of_each_arm_alone_share_the_error():
     x, y = np.array([0.0, 1.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5, 1.0])
     base, other = (stats.mean_sequence(scores, 0.1) for scores in (x, y))

@@ -16,7 +16,7 @@ from ramify.core.fork import (
     token_chances,
 )
 from ramify.core.fork.arm import prepare, run_jobs
-from ramify.core.fork.potential import first_passage
+from ramify.core.fork.potential import Paired, Passage, Sweep, _serve, first_passage, pair_up
 from ramify.core.grow.plant import plant_prompt
 from ramify.core.judge import MatchJudge, Verdict
 from ramify.core.policy.base import Sampling
@@ -71,6 +71,88 @@ def test_departures_have_the_law_of_the_trace():
     share = np.bincount(passage.leave, minlength=4) / 20_000
     expected = np.array([0.2, 0.8 * 0.4, 0.48 * 0.7, 0.48 * 0.3])
     assert np.all(abs(share - expected) < 4.5 * np.sqrt(expected * (1 - expected) / 20_000))
+
+
+@pytest.mark.parametrize("wanted", [[1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 0], [0] * 6])
+def test_passages_one_by_one(wanted):
+    """Each wanted boundary is topped up with draws that begin there and follow while their number allows."""
+    follow = np.array([0.9, 0.4, 0.7, 1.0, 0.2, 0.8])
+    passage = first_passage(follow, np.array(wanted, dtype=bool), 7, noise)
+    rows = []
+    for boundary in np.flatnonzero(wanted):
+        while sum(start <= boundary <= leave for start, leave in rows) < 7:
+            says = noise(len(rows), 6)
+            leave = boundary
+            while leave < 6 and says[leave] < follow[leave]:
+                leave += 1
+            rows.append((boundary, leave))
+    assert list(zip(passage.start.tolist(), passage.leave.tolist(), strict=True)) == rows
+    assert (passage.start.dtype, passage.leave.dtype) == (np.int64, np.int64)
+    for boundary in range(7):
+        serving = [start <= boundary <= leave for start, leave in rows]
+        assert passage.serving(boundary).tolist() == serving
+    exactly = first_passage(np.full(3, 0.5), np.ones(3, dtype=bool), 4, lambda draw, size: np.full(size, 0.5))
+    assert (exactly.leave == exactly.start).all(), "a number as large as the chance does not follow"
+
+
+@pytest.mark.parametrize("outcome", [None, 0.25])
+@pytest.mark.parametrize("seed", range(6))
+def test_values_and_pairs_one_by_one(seed, outcome):
+    rng = np.random.default_rng(seed)
+    start = np.sort(rng.integers(0, 5, 24))
+    leave = np.minimum(start + rng.integers(0, 4, 24), 5)
+    passage, values = Passage(start, leave), rng.choice([0.0, 0.5, 1.0, np.nan], 24)
+    asked = np.array([0, 1, 3, 4])
+    total, count, served = _serve(passage, asked, values)
+    found = pair_up(passage, asked, values, outcome)
+    rows = []
+    for j, boundary in enumerate(asked):
+        here = [i for i in range(24) if start[i] <= boundary <= leave[i]]
+        known = [values[i] for i in here if not np.isnan(values[i])]
+        assert (total[j], count[j]) == (sum(known), len(known))
+        rows.append(len(here))
+        if boundary == asked[-1]:
+            gaps = [values[i] - (np.nan if outcome is None else outcome) for i in here]
+        else:
+            there = [i for i in range(24) if start[i] <= asked[j + 1] <= leave[i]]
+            left, begun = [i for i in here if i not in there], [i for i in there if i not in here]
+            gaps = [0 * values[i] for i in here if i in there]
+            gaps += [values[a] - values[b] for a, b in zip(left, begun, strict=False)]
+        gaps = [gap for gap in gaps if not np.isnan(gap)]
+        assert found.count[j] == len(gaps)
+        assert (found.total[j], found.square[j]) == pytest.approx((sum(gaps), sum(gap**2 for gap in gaps)))
+        mean, error = found.mean()[j], found.error()[j]
+        assert mean == pytest.approx(np.mean(gaps) if gaps else np.nan, nan_ok=True)
+        n = len(gaps)
+        wanted = np.sqrt(max(sum(g**2 for g in gaps) - sum(gaps) ** 2 / n, 0)) / n if n > 1 else np.nan
+        assert error == pytest.approx(wanted, nan_ok=True)
+    assert served == sum(rows)
+    assert (count.dtype, found.count.dtype, total.dtype) == (np.int64, np.int64, np.float64)
+    both = found + found
+    for name in ("count", "total", "square"):
+        np.testing.assert_array_equal(getattr(both, name), 2 * getattr(found, name))
+
+
+def test_errors_need_two_pairs_and_are_never_below_zero():
+    few = Paired(np.array([0, 1, 2, 9]), np.array([0.0, 1.0, 1.0, 0.3]), np.array([0.0, 1.0, 1.0, 0.00999]))
+    np.testing.assert_array_equal(few.mean()[:3], [np.nan, 1.0, 0.5])
+    np.testing.assert_allclose(few.error(), [np.nan, np.nan, np.sqrt(0.5) / 2, 0.0])
+
+
+def swept(total, count, outcome):
+    """A sweep of nothing but its figures."""
+    none = np.zeros(0)
+    return Sweep(None, (), np.array(total), np.array(count), outcome, none, 0, 0, 0, 0.0, None)
+
+
+def test_the_steepest_fall_counts_the_outcome_and_leaves_out_what_nobody_graded():
+    one = swept([1.0, 3.0, 0.0, 1.0], [1, 4, 0, 2], 0.0)
+    np.testing.assert_array_equal(one.value, [1.0, 0.75, np.nan, 0.5])
+    np.testing.assert_array_equal(one.drops(), [0.25, np.nan, np.nan, 0.5])
+    assert one.steepest() == 3
+    assert swept([1.0, 3.0, 0.0, 1.0], [1, 4, 0, 2], None).steepest() == 0
+    with pytest.raises(BadInput, match="no point of this trace could be graded"):
+        swept([0.0, 1.0], [0, 2], None).steepest()
 
 
 @pytest.mark.parametrize("reuse", [True, False])

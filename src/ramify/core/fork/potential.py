@@ -67,10 +67,10 @@ def first_passage(
     start: list[int] = []
     leave: list[int] = []
     active = 0
-    leaving = np.zeros(length + 1, dtype=np.int64)
+    gone = [0] * (length + 1)  # how many left at each boundary
     for boundary in range(length):
         if boundary:
-            active -= int(leaving[boundary - 1])
+            active -= gone[boundary - 1]
         if not wanted[boundary]:
             continue
         for _ in range(draws - active):
@@ -78,7 +78,7 @@ def first_passage(
             end = length if says.all() else boundary + int(np.argmin(says))
             start.append(boundary)
             leave.append(end)
-            leaving[end] += 1
+            gone[end] += 1
         active = max(active, draws)
     return Passage(np.array(start, dtype=np.int64), np.array(leave, dtype=np.int64))
 
@@ -102,8 +102,7 @@ class Paired:
 
     def mean(self) -> Floats:
         """Mean difference, the drop of the value; NaN where no pair was graded."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(self.count > 0, self.total / self.count, np.nan))
+        return _mean(self.total, self.count)
 
     def error(self) -> Floats:
         """Standard error of the mean difference; NaN where fewer than two pairs were graded.
@@ -111,9 +110,14 @@ class Paired:
         For outcomes 0 and 1 with b pairs that fall and c that rise it is
         ``sqrt(b + c - (b - c)**2 / n) / n``: only discordant pairs carry noise.
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            spread = np.maximum(self.square - self.total**2 / self.count, 0.0)
-            return np.asarray(np.where(self.count > 1, np.sqrt(spread) / self.count, np.nan))
+        count = np.maximum(self.count, 2)  # of fewer nothing is said
+        spread = np.maximum(self.square - self.total**2 / count, 0.0)
+        return np.where(self.count > 1, np.sqrt(spread) / count, np.nan)
+
+
+def _mean(total: Floats, count: Ints) -> Floats:
+    """Sums over their counts, NaN where nothing was counted."""
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +146,7 @@ class Sweep:
     @property
     def value(self) -> Floats:
         """Mean score per point, NaN where no draw was graded."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(self.count > 0, self.total / self.count, np.nan))
+        return _mean(self.total, self.count)
 
     def drops(self) -> Floats:
         """``value[j] - value[j+1]`` along the points, the trace's own outcome as the last value."""
