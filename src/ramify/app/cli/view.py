@@ -28,6 +28,10 @@ Host = Annotated[str, typer.Option("--host", help="Address of this machine to li
 PortOption = Annotated[
     int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
 ]
+AllowHost = Annotated[
+    list[str],
+    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
+]
 Browser = Annotated[bool, typer.Option("--open", help="Open it in the browser.")]
 ExportTo = Annotated[
     Path | None, typer.Option("--export", help="Write one HTML file that needs no server, and stop.")
@@ -46,6 +50,7 @@ def view_command(
     success_regex: Regex = None,
     host: Host = "127.0.0.1",
     port: PortOption = 8080,
+    names: AllowHost = [],  # noqa: B006
     open_browser: Browser = False,
     export: ExportTo = None,
     tasks: Tasks = [],  # noqa: B006
@@ -84,7 +89,7 @@ def view_command(
         if open_browser:
             typer.launch(address)
 
-    serve_viewer(shelf, forking, host=host, port=port, ready=ready)
+    serve_viewer(shelf, forking, host=host, port=port, names=names, ready=ready)
 
 
 def _export(shelf: Shelf, file: Path, tasks: list[str], scores: list[str], as_json: bool) -> None:

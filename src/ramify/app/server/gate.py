@@ -100,7 +100,7 @@ class Gate:
                 "or start it with --allow-host NAME"
             )
         if not self._is_from_here(scope["method"], hosts[0], told):
-            raise _elsewhere("another page asked for this; --allow-origin ORIGIN lets it")
+            raise _elsewhere("another page asked for this")
         if scope["method"] not in _BODILESS:
             kinds = told.get(b"content-type", [])
             if len(kinds) != 1 or kinds[0].partition(";")[0].strip().lower() != "application/json":

@@ -46,6 +46,13 @@ def test_a_fork_is_asked_for_by_the_page_alone_and_within_bounds(client, told):
     assert client.post("/api/fork", content=b" " * (LONGEST + 1), headers=page | kind).status_code == 413
 
 
+def test_a_name_that_was_allowed_is_answered(told):
+    app = create_viewer_app(Shelf([told.file]), names=["trees.example"])
+    with TestClient(app, base_url="http://trees.example") as proxied:
+        assert proxied.get("/api/trees").status_code == 200
+        assert proxied.get("/api/trees", headers={"host": "evil.example"}).status_code == 403
+
+
 def test_no_site_may_frame_it(client):
     for path in ("/", "/web/page.css", "/api/trees", "/api/none"):
         assert "frame-ancestors 'none'" in client.get(path).headers["content-security-policy"]

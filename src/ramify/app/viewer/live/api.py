@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -61,14 +61,20 @@ class StopBody(BaseModel):
     job: str = Field(max_length=20)
 
 
-def create_viewer_app(shelf: Shelf, forking: Forking | None = None) -> FastAPI:
+def create_viewer_app(
+    shelf: Shelf, forking: Forking | None = None, *, names: Collection[str] = ()
+) -> FastAPI:
     """The application that shows trees; it forks only where ``forking`` says who does.
 
-    Raises: MissingExtra: fastapi is not installed (extra ``serve``).
+    ``names``: those that it is reached by, beside this machine's own.
+
+    Raises:
+        BadInput: one of the names is none.
+        MissingExtra: fastapi is not installed (extra ``serve``).
     """
     app = application(
         "Ramify viewer",
-        gate=Gate(policy=f"{PAGE}; form-action 'none'; frame-ancestors 'none'"),
+        gate=Gate(names=frozenset(names), policy=f"{PAGE}; form-action 'none'; frame-ancestors 'none'"),
         settings=ServerSettings(max_body=LONGEST, body_s=20.0, timeout_s=300.0),
         handlers=error_handlers(),
         openapi_url=None,

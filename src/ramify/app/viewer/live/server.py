@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,17 +27,20 @@ def serve_viewer(
     *,
     host: str = "127.0.0.1",
     port: int = 8080,
+    names: Collection[str] = (),
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Show trees until Ctrl-C. ``ready`` is told the address once it is taken; port 0 takes a free one.
 
+    ``names``: those that it is reached by beside this machine's own, such as that of a proxy.
+
     Raises:
-        BadInput: an address that other machines could reach.
+        BadInput: an address that other machines could reach, or a name that is none.
         CannotDo: the address cannot be had.
         MissingExtra: uvicorn or fastapi is not installed (extra ``serve``).
     """
     _check(host)
-    server = viewer_server(shelf, forking)
+    server = viewer_server(shelf, forking, names)
     try:
         run_server(server, host, port, ready)
     finally:
@@ -69,12 +72,14 @@ def _check(host: str) -> None:
         )
 
 
-def viewer_server(shelf: Shelf, forking: Forking | None = None) -> uvicorn.Server:
+def viewer_server(
+    shelf: Shelf, forking: Forking | None = None, names: Collection[str] = ()
+) -> uvicorn.Server:
     """The viewer's server, not yet listening. Raises MissingExtra without the extra ``serve``."""
 
     def app() -> Any:
         from ramify.app.viewer.live.api import create_viewer_app
 
-        return create_viewer_app(shelf, forking)
+        return create_viewer_app(shelf, forking, names=names)
 
     return http_server(app, head_s=_HEAD_S, connections=_CONNECTIONS, drain_s=_DRAIN_S)
