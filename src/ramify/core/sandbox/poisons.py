@@ -8,7 +8,7 @@ ran nothing before.
 from __future__ import annotations
 
 import platform
-import string
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ for p in $pids; do prlimit --pid $p --as=1 --data=1 --rss=1; done
 ## limit of processor time
 for p in $pids; do prlimit --pid $p --cpu=1; done
 ## limits by a raw call
-for p in $pids; do perl -e 'syscall($prlimit64, $ARGV[0], 6, pack("QQ", 1, 1), 0)' $p; done
+for p in $pids; do perl -e 'my $x = pack("QQ", 1, 1); syscall($prlimit64, int $ARGV[0], 6, $x, 0)' $p; done
 ## niceness
 for p in $pids; do renice 19 -p $p; done
 ## niceness of the user
@@ -67,14 +67,14 @@ for p in $pids; do renice 19 -g $p; done; perl -e 'setpriority(1, 0, 19)'
 ## scheduler
 for p in $pids; do chrt -i -p 0 $p; chrt -b -p 0 $p; done
 ## scheduler by a raw call
-for p in $pids; do perl -e 'syscall($sched_setattr, $ARGV[0],
-pack("LLQlLQQQ", 48, 5, 0, 19, 0, 0, 0, 0), 0)' $p; done
+for p in $pids; do perl -e 'my $x = pack("LLQlLQQQ", 48, 5, 0, 19, 0, 0, 0, 0);
+syscall($sched_setattr, int $ARGV[0], $x, 0)' $p; done
 ## processors
 for p in $pids; do taskset -p 1 $p; taskset -a -p 2 $p; done
 ## disk priority
 for p in $pids; do ionice -c 3 -p $p; ionice -c 3 -P $p; done; ionice -c 3 -u $(id -u)
 ## shared core
-for p in $pids; do perl -e 'syscall($prctl, 62, 2, $ARGV[0], 0, 0)' $p; done
+for p in $pids; do perl -e 'syscall($prctl, 62, 2, int $ARGV[0], 0, 0)' $p; done
 ## chance to be ended for memory
 for p in $pids; do echo 1000 > /proc/$p/oom_score_adj; echo 15 > /proc/$p/oom_adj; done
 ## files of /proc
@@ -83,22 +83,22 @@ echo 5 > /proc/$p/$f; done; done
 ## another's memory
 for p in $pids; do printf AAAA | dd of=/proc/$p/mem bs=1 seek=4194304 conv=notrunc; done
 ## another's memory by a raw call
-for p in $pids; do perl -e 'my $x = "A" x 8; my $v = pack("PQ", $x, 8);
-syscall($process_vm_writev, $ARGV[0], $v, 1, pack("QQ", 4194304, 8), 1, 0)' $p; done
+for p in $pids; do perl -e 'my $x = "A" x 8; my ($v, $w) = (pack("PQ", $x, 8), pack("QQ", 4194304, 8));
+syscall($process_vm_writev, int $ARGV[0], $v, 1, $w, 1, 0)' $p; done
 ## tracing
-for p in $pids; do perl -e 'syscall($ptrace, 16, $ARGV[0], 0, 0);
-syscall($ptrace, 0x4206, $ARGV[0], 0, 0)' $p; done
+for p in $pids; do perl -e 'syscall($ptrace, 16, int $ARGV[0], 0, 0);
+syscall($ptrace, 0x4206, int $ARGV[0], 0, 0)' $p; done
 ## process descriptors
-for p in $pids; do perl -e 'my $f = syscall($pidfd_open, $ARGV[0], 0);
+for p in $pids; do perl -e 'my $f = syscall($pidfd_open, int $ARGV[0], 0);
 syscall($pidfd_send_signal, $f, 19, 0, 0);
 syscall($pidfd_getfd, $f, 3, 0)' $p; done
 ## another's pages
-for p in $pids; do perl -e 'syscall($migrate_pages, $ARGV[0], 1, 0, 0);
-my $f = syscall($pidfd_open, $ARGV[0], 0); syscall($process_madvise, $f, 0, 0, 21, 0);
-syscall($move_pages, $ARGV[0], 0, 0, 0, 0, 0)' $p; done
+for p in $pids; do perl -e 'syscall($migrate_pages, int $ARGV[0], 1, 0, 0);
+my $f = syscall($pidfd_open, int $ARGV[0], 0); syscall($process_madvise, $f, 0, 0, 21, 0);
+syscall($move_pages, int $ARGV[0], 0, 0, 0, 0, 0)' $p; done
 ## comparison and locks of another
-for p in $pids; do perl -e 'syscall($kcmp, $ARGV[0], $$, 0, 0, 0); my $x = " " x 8;
-syscall($get_robust_list, $ARGV[0], $x, $x)' $p; done
+for p in $pids; do perl -e 'syscall($kcmp, int $ARGV[0], $$, 0, 0, 0); my $x = " " x 8;
+syscall($get_robust_list, int $ARGV[0], $x, $x)' $p; done
 ## interrupt
 for p in $pids; do kill -INT $p; kill -HUP $p; kill -TERM $p; kill -USR1 $p; kill -ALRM $p; done
 ## stop [short]
@@ -122,9 +122,9 @@ setsid sleep 600 & setsid -f sleep 601
 perl -e 'use POSIX; if (!fork) { POSIX::setsid(); if (!fork) { close STDOUT; close STDERR;
 while (1) { open F, ">>", "$ENV{HOME}/late"; print F "x"; close F; sleep 1 } } exit } wait' ; sleep 0.1
 ## no hang-up
-nohup sleep 600 > /dev/null 2>&1 & disown
+nohup sleep 600 > /dev/null 2>&1 &
 ## stopped process
-(kill -STOP $$; sleep 600) & sleep 0.1
+sh -c 'kill -STOP $$; sleep 600' & sleep 0.1
 ## process that forks when it is killed
 perl -e '$SIG{TERM} = sub { fork }; while (1) { fork if !($n++ % 50); select undef, undef, undef, 0.01 }' &
 sleep 0.2
@@ -202,18 +202,19 @@ perl -MSocket -e 'socket S, 2, 1, 0; bind S, pack_sockaddr_in(5555, INADDR_ANY);
 sleep 0.1
 ## keys
 keyctl add user poison x @u; keyctl add user poison x @s
-perl -e 'syscall($add_key, "user\0", "poison\0", "x", 1, -4); syscall($add_key, "user\0", "p2\0", "x", 1, -3)'
+perl -e 'my ($t, $n, $x) = ("user\0", "poison\0", "x"); syscall($add_key, $t, $n, $x, 1, $_) for -4 .. -3;
+print syscall($request_key, $t, $n, 0, 0), "\n"'
 ## locks
 flock one.txt sleep 600 & flock $TMPDIR sleep 600 & perl -e 'open F, ">l"; flock F, 2; sleep 600' & sleep 0.1
 ## timers
 perl -e 'alarm 1; use Time::HiRes; Time::HiRes::setitimer(0, 0.3, 0.3); exec "sleep", "600"' & sleep 0.1
 ## watches
-perl -e 'my @f; for (1 .. 200) { push @f, my $f = syscall($inotify, 0); syscall($watch, $f, "/usr\0", 0xfff) }
+perl -e 'my $p = "/usr\0"; for (1 .. 200) { my $f = syscall($inotify, 0); syscall($watch, $f, $p, 0xfff) }
 sleep 600' & sleep 0.1
 ## memory
 perl -e 'my @x; push @x, "x" x 30_000_000 for 1 .. 100; sleep 600' & sleep 0.2
 ## memory in descriptors
-perl -e 'my @f; for (1 .. 100) { my $f = syscall($memfd, "x\0", 0); open my $h, ">&=", $f or last;
+perl -e 'my @f; for (1 .. 100) { my $n = "x\0"; my $f = syscall($memfd, $n, 0); open my $h, ">&=", $f or last;
 syswrite $h, "x" x 1000000; push @f, $h } sleep 600' & sleep 0.2
 ## pipes
 perl -e 'my @h; for (1 .. 100) { pipe(my $r, my $w); fcntl $w, 1031, 1 << 20; push @h, $r, $w }
@@ -228,8 +229,8 @@ ulimit -c unlimited; sh -c 'kill -SEGV $$'; sh -c 'kill -ABRT $$'; ls
 ## the whole machine
 reboot -f; swapoff -a; dmesg -C; dmesg -n 1; poweroff -f; insmod x; kexec -e; echo b > /proc/sysrq-trigger
 ## rare calls
-perl -e 'syscall($io_uring_setup, 8, "x" x 120); syscall($userfaultfd, 0); syscall($bpf, 0, 0, 0);
-syscall($perf_event_open, "x" x 120, $_, -1, -1, 0) for @ARGV' $pids
+perl -e 'my $x = "\0" x 200; syscall($io_uring_setup, 8, $x); syscall($userfaultfd, 0);
+syscall($bpf, 0, $x, 72); for my $p (@ARGV) { syscall($perf_event_open, $x, int $p, -1, -1, 0) }' $pids
 ## calls that are newer than the lists
 perl -e 'syscall($_, 0, 0, 0, 0, 0) for 467 .. 480'
 ## descriptors that were inherited
@@ -295,7 +296,8 @@ def told_to(poison: Poison, shell: Shell) -> str:
     tables = (filtered.NEVER, filtered.ATTRIBUTES, filtered.PAST_FILES, filtered.OF_A_PROCESS, _OTHERS)
     calls = {name: str(numbers[column]) for table in tables for name, numbers in table.items()}
     pids = " ".join(map(str, ("$PPID", 1, *processes(shell))))
-    return f'pids="{pids}"; {string.Template(poison.command).safe_substitute(calls)}'
+    named = re.sub(r"\$(\w+)", lambda one: calls.get(one[1], one[0]), poison.command)
+    return f'pids="{pids}"; PATH=$PATH:/usr/sbin:/sbin; {named}'
 
 
 def found(shell: Shell) -> str:
