@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,8 +39,11 @@ LIST = ROOT / "tests/mutation_survivors.toml"
 
 #: Lines that hold nothing but the text of an error: what it says is for people to judge.
 TEXTS = [r"^\s*raise \w+\(", r"^\s*(where|hint)=", r"^\s*f?[\"'][^\"']*[\"'],?\s*$", r"^\s*f\".*\",?\s*$"]
-#: What mutmut calls a mutant that a test noticed; one that ended no test in time was noticed too.
-NOTICED = {"killed", "timeout", "caught by type check"}
+#: What mutmut calls a mutant that a test noticed; one that ended no test in time, or with which no test could
+#: even be read ("interrupted"), was noticed too.
+NOTICED = {"killed", "timeout", "check was interrupted by user", "caught by type check"}
+#: What says by itself whether tests notice a mutant.
+PLAIN = {"killed", "survived", "no tests", "caught by type check"}
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,20 @@ def run(file: str, tests: list[str], folder: Path, jobs: int = 1) -> Found:
     told = judged(folder, file, jobs)
     if "Running mutation testing" not in told:
         raise SystemExit(f"mutate: {file} could not be judged\n{told[-3000:]}")
-    fates = re.findall(r"^\s*(ramify\.\S+): (.+)$", mutmut(folder, "results", "--all", "true"), re.M)
-    left = [name for name, fate in fates if fate.strip() not in NOTICED]
+    # What ended in no plain way is asked once more: on a machine that is busy that may be its doing.
+    odd = [name for name, fate in verdicts(folder).items() if fate not in PLAIN]
+    if odd:
+        judged(folder, file, jobs, odd)
+    fates = verdicts(folder)
+    left = [name for name, fate in fates.items() if fate not in NOTICED]
     survivors = [survivor(file, name, mutmut(folder, "show", name)) for name in left]
     return Found(len(fates), [one for one in survivors if not same(one)])
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    """What became of each mutant."""
+    told = mutmut(folder, "results", "--all", "true")
+    return dict(re.findall(r"^\s*(ramify\.\S+): (.+?)\s*$", told, re.MULTILINE))
 
 
 def same(one: Survivor) -> bool:
@@ -150,11 +164,11 @@ def mutmut(folder: Path, *arguments: str) -> str:
         return child.communicate()[0]
 
 
-def judged(folder: Path, file: str, jobs: int) -> str:
-    """Run the mutations and say how far it is, on a terminal; what mutmut said."""
+def judged(folder: Path, file: str, jobs: int, names: Sequence[str] = ()) -> str:
+    """Run the mutations, or some of them, and say how far it is, on a terminal; what mutmut said."""
     told = ""
     begin = time.monotonic()
-    with start(folder, "run", "--max-children", str(jobs)) as child:
+    with start(folder, "run", "--max-children", str(jobs), *names) as child:
         assert child.stdout is not None
         # mutmut writes its line anew from its beginning: what is read as text ends there.
         for line in child.stdout:

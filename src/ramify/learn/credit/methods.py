@@ -79,7 +79,7 @@ def group_credit(
 
     if normalise not in ("std", "mean"):
         raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
-    earned = np.asarray(outcomes, dtype=np.float64).ravel()
+    earned = np.asarray(outcomes).ravel()
     if len(earned) != len(walks):
         raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
     given = group_advantages(earned, np.zeros(len(earned)), normalise)

@@ -53,7 +53,7 @@ def walk_tree(walks: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[dict[st
                 index[node.id] = len(parents)
                 parents.append(-1 if node.parent is None else index[node.parent])
     graded = np.full(len(parents), np.nan)
-    for walk, outcome in zip(walks, np.asarray(outcomes, dtype=np.float64), strict=True):
+    for walk, outcome in zip(walks, np.asarray(outcomes), strict=True):
         graded[index[walk.leaf.id]] = outcome
     return index, np.array(parents, dtype=np.int64), graded
 
@@ -73,7 +73,7 @@ def walk_stretches(walks: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[St
         raise BadInput(
             f"these walks begin at {len(roots)} tasks", where="credit", hint="credit is given task by task"
         )
-    earned = np.asarray(outcomes, dtype=np.float64).ravel()
+    earned = np.asarray(outcomes).ravel()
     if len(earned) != len(walks):
         raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
     cut = stretches(list(nodes.values()))
