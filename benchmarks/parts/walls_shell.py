@@ -55,9 +55,10 @@ def _poisoned(held: Shell, expected: str, group: int) -> list[str]:
     for first in range(0, len(POISONS), group):
         mine: tuple[Poison, ...] = POISONS[first : first + group]
         if group > 1:
-            for poison in mine:
-                held.run(FIRST, told_to(poison, held), seconds=0.3 if poison.short else 20.0)
-            if found(held) == expected:
+            ended = [
+                held.run(FIRST, told_to(one, held), seconds=0.3 if one.short else 20.0).ended for one in mine
+            ]
+            if found(held) == expected and "lost" not in ended:
                 continue
         alone = [one.name for one in (after(poison, held, expected) for poison in mine) if one.differs]
         names += alone or ([f"{mine[0].name} and those after it"] if group > 1 else [])

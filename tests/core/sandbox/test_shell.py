@@ -179,12 +179,22 @@ def test_the_next_episode_is_as_in_a_fresh_process(shell: Shell, fresh: str, gro
     """In groups: each command in an episode of its own, then one that looks; alone where that one differs."""
     mine = POISONS[group::9]
     for poison in mine:
-        said = shell.run(FIRST, told_to(poison, shell), seconds=0.3 if poison.short else 30.0).output
+        ran = shell.run(FIRST, told_to(poison, shell), seconds=0.3 if poison.short else 30.0)
+        assert ran.ended != "lost", (poison.name, ran.output)  # the runner was reached
         # What does not parse tries nothing.
-        assert not re.search("yntax error|read-only value|Illegal number|invalid option", said), poison.name
+        wrong = re.search("yntax error|read-only value|Illegal number|invalid option", ran.output)
+        assert not wrong, (poison.name, wrong)
     if found(shell) != fresh:
         assert [one for one in (after(poison, shell, fresh) for poison in mine) if one.differs] == []
         raise AssertionError("together they leave what none does alone")
+
+
+def test_what_stands_over_a_command_has_no_right_that_the_runner_has(shell: Shell) -> None:
+    if shell.way != "namespaces":
+        pytest.skip("commands see no other process there")
+    told = shell.run(BEGIN, "grep -E 'CapPrm|CapEff|Seccomp:' /proc/1/status; ls /proc/1/fd", seconds=30.0)
+    assert [line.split()[-1] for line in told.output.splitlines()[:3]] == ["0" * 16, "0" * 16, "2"]
+    assert "Permission denied" in told.output
 
 
 @pytest.mark.parametrize(

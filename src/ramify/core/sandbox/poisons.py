@@ -261,7 +261,10 @@ class Poison:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What came of a command: how it ended, and lines that the next episode found otherwise."""
+    """What came of a command: how it ended, and lines that the next episode found otherwise.
+
+    Where the command reached the runner (``ended`` is lost), why comes first.
+    """
 
     name: str
     ended: str
@@ -309,5 +312,6 @@ def after(poison: Poison, shell: Shell, fresh: str, seconds: float = 20.0) -> Af
     """Run a command in an episode, and compare what the next finds with what a ``fresh`` process found."""
     ran = shell.run(FIRST, told_to(poison, shell), seconds=0.3 if poison.short else seconds)
     now = found(shell)
-    lines = set(now.splitlines()) ^ set(fresh.splitlines()) if now != fresh else set()
-    return After(poison.name, ran.ended, tuple(sorted(lines)) or (("another order",) if now != fresh else ()))
+    lines = sorted(set(now.splitlines()) ^ set(fresh.splitlines()))
+    differs = [*lines, *(["another order"] if now != fresh and not lines else [])]
+    return After(poison.name, ran.ended, tuple([ran.output, *differs] if ran.ended == "lost" else differs))
