@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,19 +14,34 @@ from ramify.core.fork import (
     Set,
     fork,
     plan_sweep,
+    potential,
     potential_scores,
     sweep,
     token_chances,
 )
 from ramify.core.fork.arm import prepare, run_jobs
-from ramify.core.fork.potential import Paired, Passage, Sweep, _serve, first_passage, pair_up
+from ramify.core.fork.potential import (
+    Paired,
+    Passage,
+    Sweep,
+    _openings,
+    _over,
+    _serve,
+    first_passage,
+    pair_up,
+    run_sweep,
+)
 from ramify.core.grow.plant import plant_prompt
 from ramify.core.judge import MatchJudge, Verdict
 from ramify.core.policy.base import Sampling
 from ramify.core.policy.grammar import Grammar
 from ramify.core.policy.noise import NoiseKey, stream_of, uniforms
 from ramify.core.policy.scripted import ScriptedPolicy, filtered
+from ramify.core.run.progress import silent
+from ramify.core.tree.node import Point
+from ramify.core.tree.score import Producer
 from support.chain import PLAIN, TABLE
+from support.nodes import make_node, make_walk
 
 EXACT = {(): 0.55, (" think",): 0.9, (" guess",): 0.2}
 
@@ -215,6 +233,115 @@ def test_scores_are_per_token(tree, start, policy, judge):
     tree.add_scores(scores)
     stored = list(tree.scores(node=end.node.id, name="potential"))
     assert stored[0].value.shape == (end.node.length,)
+
+
+def test_scores_say_who_gave_them_and_stand_at_their_tokens():
+    nodes = [make_node(name, tokens=[1, 2, 3]) for name in ("a", "b")]
+    points = (
+        Point(nodes[0], 0),
+        Point(nodes[0], 1),
+        Point(nodes[0], 2),
+        Point(nodes[1], 0),
+        Point(nodes[1], 1),
+    )
+    one = replace(swept([1.0, 0.0, 1.0, 1.0, 1.0], [2, 1, 1, 1, 1], None), points=points)
+    for weights, told in (("w", "w"), (None, "name")):
+        policy = SimpleNamespace(card=SimpleNamespace(weights=weights, name="name"))
+        producer, scores = potential_scores(one, policy, 3, 7)
+        assert producer == Producer(
+            "sweep", "1", {"policy": told, "seed": 3, "draws": 7, "points": "before token"}
+        )
+        assert [(score.node, score.name, score.value.tolist(), score.producer) for score in scores] == [
+            ("a", "potential", [0.5, 0.0, 1.0], producer.id)
+        ], "the third token of b was not valued"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mid", "finish", "over"),
+    [
+        ("verdict", False, None, True), ("verdict", True, None, True),
+        ("action", False, "stop", True), ("action", True, "stop", False),
+        ("action", False, None, False), ("observation", False, "stop", False),
+    ],
+)  # fmt: skip
+def test_nothing_follows_a_verdict_or_a_finished_turn(kind, mid, finish, over):
+    end = SimpleNamespace(node=SimpleNamespace(kind=kind, finish=finish), mid_node=mid)
+    assert _over(end) is over
+
+
+def test_turns_begin_where_somebody_else_stops():
+    task, seen = make_node("t", "task", [1, 2]), make_node("o", "observation", [3, 4, 5])
+    said = [make_node(name, tokens=[6]) for name in ("a", "b", "c")]
+    walk = make_walk(
+        task, said[0], seen, said[1], said[2], make_node("v", "verdict", None), keeps=[None, None, 2]
+    )
+    home = object()
+    found = _openings(walk, home)
+    assert [(point.node.id, point.keep) for point in found] == [("t", 2), ("o", 2)]
+    assert all(point.tree is home for point in found)
+
+
+@pytest.fixture
+def cut(tree, start, policy, judge):
+    """A graded trace, cut behind its first token: what it scored is no outcome of that."""
+    return tree.at(trace(tree, start, policy, judge, " guess wrong").node, 1)
+
+
+def test_draws_that_say_all_of_an_unfinished_trace_run_on(tree, cut, policy, judge):
+    plan = plan_sweep(cut, policy, 60, judge=judge)
+    whole = np.flatnonzero(plan.passage.leave == 1).tolist()
+    assert 0 < len(whole) < 60
+    assert (plan.whole, plan.runs_on, plan.continuations, plan.outcome) == (whole, True, 60, None)
+    result = run_sweep(plan, judge=judge)
+    assert (result.count.tolist(), result.served, result.sampled) == ([60], 60, 60 - len(whole))
+    assert result.walk is plan.walk
+    assert result.value[0] == pytest.approx(0.55, abs=0.3)  # 4.5 standard errors of 60 draws
+    assert np.isnan(result.drops()).all()
+    at_end = plan_sweep(tree.at(cut.node), policy, 60, judge=judge)
+    assert (at_end.outcome, at_end.runs_on) == (0.0, False)
+    assert at_end.whole
+    assert at_end.continuations == int((at_end.passage.leave < 3).sum())
+    certain = run_sweep(at_end, judge=judge)
+    assert min(certain.count) >= 60, "who says the whole trace has its outcome"
+
+
+@pytest.mark.parametrize("backend", [None, "workers"])
+def test_what_a_sweep_asks_for(cut, policy, monkeypatch, backend):
+    late, asked, made = MatchJudge("right"), [], []
+    prepared, ran = potential.prepare, potential.run_jobs
+
+    def prepare(point, given, draws, **options):
+        made.append((point, given, draws, options))
+        return prepared(point, given, draws, **options)
+
+    def run_jobs(jobs, **options):
+        asked.append(options)
+        return ran(jobs, judge=options["judge"])
+
+    monkeypatch.setattr(potential, "prepare", prepare)
+    monkeypatch.setattr(potential, "run_jobs", run_jobs)
+    plan = plan_sweep(cut, policy, 20, judge=late, seed=5)
+    run_sweep(plan, judge=late, progress=print, backend=backend)
+    assert asked == [{"judge": late, "progress": print, "stage": "sweeping", "backend": backend}]
+    left = [i for i in range(20) if i not in plan.whole]
+    first = int(cut.node.tokens[0])
+    wanted = [(Point(cut.node, 0), left, first), (cut, plan.whole, None)]
+    assert [(point, draws, options["exclude_first"]) for point, _, draws, options in made] == wanted
+    for point, given, _, options in made:
+        assert given is policy
+        assert options["away"] is (backend is not None)
+        assert (options["seed"], options["world"], options["simulator"]) == (5, None, None)
+        assert options["stream"] == stream_of("sweep", point.address)
+        assert options["settings"] == plan.arms.settings
+
+
+def test_the_progress_of_a_sweep_may_be_left_out(tree, cut, policy, monkeypatch):
+    asked = []
+    monkeypatch.setattr(potential, "run_jobs", lambda jobs, **options: asked.append(options) or [])
+    plan = plan_sweep(tree.at(cut.node), policy, 1, judge=MatchJudge("right"))
+    monkeypatch.setattr(potential, "_departures", lambda *_: ([], []))
+    run_sweep(plan)
+    assert asked == [{"judge": None, "progress": silent, "stage": "sweeping", "backend": None}]
 
 
 def test_refusals(tree, start, policy, judge):

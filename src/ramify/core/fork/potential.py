@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -329,7 +330,8 @@ def plan_sweep(
         wanted,
         follow,
         first_passage(follow, wanted, draws, noise),
-        _outcome(tree, walk, score, judge),
+        # What a turn scored is no outcome of its beginning.
+        None if end.mid_node else _outcome(tree, walk, score, judge),
         score,
         # One law for every arm: the one under which the chances of the trace's tokens were taken.
         _Shared(policy, settings if bare else law, world, seed, simulator),
@@ -352,7 +354,8 @@ def run_sweep(
         owners.append(set(whole))
     forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping", backend=backend)
     values = np.full(len(passage.start), np.nan)
-    values[whole] = np.nan if plan.outcome is None else plan.outcome
+    if plan.outcome is not None:
+        values[whole] = plan.outcome
     for arm, mine in zip(forks, owners, strict=True):
         for record, value in zip(arm.draws, graded(arm.values(plan.score)), strict=True):
             if record.draw in mine:
@@ -465,10 +468,9 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
 
 def _openings(walk: Trajectory, tree: Tree) -> list[Point]:
     """Where the turns of a walk's context begin: the end of what stands before each."""
-    pairs = zip(walk.context, walk.context[1:], strict=False)
     return [
         Point(before.node, before.keep, tree)
-        for before, step in pairs
+        for before, step in pairwise(walk.context)
         if step.node.kind == "action" and before.node.kind != "action"
     ]
 

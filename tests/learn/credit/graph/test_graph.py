@@ -112,6 +112,7 @@ def test_arrays_of_any_kind_of_number():
         rewards=[0, 1, 0],
     )
     assert graph.valid.tolist() == [True, False, True]
+    assert graph.valid.dtype == np.bool_
     assert (graph.outcomes.dtype, graph.rewards.dtype) == (np.float64, np.float64)
     assert graph.togo.tolist() == [4, 2, 1]
     assert graph.labels.tolist() == [0, 3, -1, -1]

@@ -284,14 +284,14 @@ def _owners(group: Int64, tasks: ArrayLike | None, scope: str, count: int) -> In
     return _whole(tasks, count, "tasks")
 
 
-def _ends(owner: Int64, earned: Float64) -> tuple[Int64, Float64, Int64]:
+def _ends(owner: Int64, earned: Float64) -> tuple[Int64, Float64, NDArray[np.intp]]:
     """The graph and the outcome of each end, [ends], and the end of each trajectory.
 
     Ends are told apart by outcome, never by a test against one reward that means success.
     """
     values, level = _levels(earned)
     keys, of = np.unique(owner * len(values) + level, return_inverse=True)
-    return keys // len(values), values[keys % len(values)], of.astype(np.int64)
+    return keys // len(values), values[keys % len(values)], of
 
 
 def _levels(earned: Float64) -> tuple[Float64, Int64]:
