@@ -296,15 +296,41 @@ def test_an_ignored_folder_is_read_as_a_plain_one(tmp_path: Path) -> None:
     assert found.note is not None
 
 
-def test_a_repository_cannot_start_programs(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.py").write_text("a = 1\n")
-    hook = tmp_path / "hook.sh"
-    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
-    hook.chmod(0o755)
-    git(tmp_path, "config", "core.fsmonitor", str(hook))
-    Snapshot(tmp_path)
-    assert not (tmp_path / "started").exists()
+PROGRAMS = {
+    "monitor": {"core.fsmonitor": "HOOK"},
+    "filter": {"filter.x.clean": "HOOK"},
+    "long-running filter": {"filter.x.process": "HOOK", "filter.x.required": "true"},
+    "filter of an odd name": {"filter.a=b.x.clean": "HOOK"},
+    "external diff": {"diff.external": "HOOK", "diff.x.textconv": "HOOK", "diff.x.command": "HOOK"},
+    "included settings": {"include.path": "../settings"},
+}
+
+
+@pytest.mark.parametrize("submodule", [False, True])
+@pytest.mark.parametrize("way", PROGRAMS)
+def test_a_repository_cannot_start_programs(tmp_path: Path, way: str, submodule: bool) -> None:
+    """Not by a program that its settings name, nor one that a submodule's do."""
+    started, home = tmp_path / "started", tmp_path / "home"
+    place = home / "sub" if submodule else home
+    place.mkdir(parents=True)
+    for made in {home, place}:
+        git(made, "init", "-q")
+    (place / "a.py").write_text("a = 1\n")
+    name = "a=b.x" if "odd" in way else "x"
+    (place / ".gitattributes").write_text(f"*.py filter={name} diff=x\n")
+    for made in dict.fromkeys((place, home)):
+        git(made, "add", "-A")
+        git(made, "-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "begin")
+    hook = f"touch {started}; cat"
+    (place / "settings").write_text(f'[filter "x"]\n clean = "{hook}"\n')
+    for key, value in PROGRAMS[way].items():
+        git(place, "config", key, value.replace("HOOK", hook))
+    (place / "a.py").write_text("a = 2\n")
+    (home / "b.py").write_text("b = 1\n")
+    assert Snapshot(home).dirty
+    assert not started.exists()
+    subprocess.run(["git", "-C", str(place), "status"], capture_output=True, check=False)
+    assert started.exists() or "diff" in way or submodule  # the control
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from typing import final
 import numpy as np
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.discover.localize.reading_git import QUIET, environment
 from ramify.discover.localize.terms import words
 
-#: A repository's own settings must not start programs while it is only read.
-_QUIET = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false")
 _RECORD, _UNIT = "\x1e", "\x1f"
 
 
@@ -80,9 +79,9 @@ class History:
 
 def git(root: str | Path, *arguments: str) -> str:
     """The output of a git command. Raises BadInput where git refuses, CannotDo without git."""
-    command = ["git", "-C", str(root), *_QUIET, *arguments]
+    command = ["git", "-C", str(root), *QUIET, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120, env=environment())
     except FileNotFoundError as error:
         raise CannotDo("git is not installed") from error
     except subprocess.TimeoutExpired as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import final
 
 from ramify.core.errors import BadInput, CannotDo
+from ramify.discover.localize.reading_git import QUIET, environment, unfiltered
 
 MAX_BYTES = 2_000_000
 """Larger files are not read: they are data or generated."""
@@ -53,12 +54,6 @@ _SKIPPED = frozenset(
     ]
 )
 """Folders that a plain directory's walk does not enter: ignored almost everywhere."""
-
-_QUIET = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
-"""A repository's own settings must not start programs while it is only read."""
-
-_SETTINGS = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
-_POINTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 @final
@@ -259,7 +254,11 @@ def _git_names(top: Path) -> tuple[list[bytes] | None, str | None]:
 
 
 def _changed(top: Path) -> tuple[str, ...]:
-    told = _git(top, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", ".")
+    # Not into submodules, which have settings of their own.
+    told = _git(
+        top, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
+        "--ignore-submodules=all", "--", ".", reads_files=True,
+    )  # fmt: skip
     prefix = _git(top, "rev-parse", "--show-prefix").rstrip(b"\n")
     return tuple(sorted({_shown(entry[3:].removeprefix(prefix)) for entry in told.split(b"\0") if entry}))
 
@@ -283,20 +282,23 @@ def _blobs(top: Path, ids: list[str]) -> list[bytes]:
     return found
 
 
-def _run(top: Path, *arguments: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    mine = {name: value for name, value in os.environ.items() if name not in _POINTING}
-    settings = {**mine, **_SETTINGS}
+def _run(
+    top: Path, *arguments: str, given: bytes | None = None, reads_files: bool = False
+) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            ["git", "-C", os.fspath(top), *_QUIET, *arguments],
-            input=given, capture_output=True, check=False, env=settings,
+            ["git", "-C", os.fspath(top), *QUIET, *arguments],
+            input=given, capture_output=True, check=False,
+            env=unfiltered(top) if reads_files else environment(),
         )  # fmt: skip
     except FileNotFoundError:
         raise CannotDo("git is not installed", hint="install git, or give a plain folder") from None
 
 
-def _git(top: Path, *arguments: str, given: bytes | None = None, check: bool = True) -> bytes:
-    done = _run(top, *arguments, given=given)
+def _git(
+    top: Path, *arguments: str, given: bytes | None = None, check: bool = True, reads_files: bool = False
+) -> bytes:
+    done = _run(top, *arguments, given=given, reads_files=reads_files)
     if done.returncode and check:
         raise CannotDo(
             f"git {arguments[0]} failed: {done.stderr.decode('utf-8', 'replace').strip()[:300]}",
