@@ -55,6 +55,9 @@ def serve(control: int, told: list[str]) -> None:
     while True:
         asked, fds, _, _ = socket.recv_fds(sock, 1, 1)
         if not asked:
+            with suppress(OSError):  # whoever asked may have been killed, and removes nothing
+                jail.empty(told[0])
+                Path(told[0]).rmdir()
             os._exit(0)
         for fd in fds:
             with suppress(OSError):  # no process to be had: who asked sees the end of the connection
