@@ -213,10 +213,25 @@ def test_of_equals_the_nucleus_holds_the_first():
 
 
 def test_the_nucleus_is_measured_in_doubles():
-    # The share before the last of so many equals, which single precision cannot tell from all of it.
-    size = 3 * 2**14
-    kept = law.restrict(torch.zeros(1, size), Sampling(top_p=1 - 1.5 / size), None).isfinite()
-    assert int(kept.sum()) == size - 1
+    # A fifth of equals reaches 0.2, and not what is 2e-8 above it: in single precision it would.
+    for kept, share in ((2, 0.2 + 1e-8), (1, 0.2 - 1e-8), (3, 0.4 + 2e-8)):
+        assert int(law.restrict(torch.zeros(1, 5), Sampling(top_p=share), None).isfinite().sum()) == kept
+
+
+def test_filters_look_at_one_row_at_a_time_and_take_no_more_than_they_say():
+    rows = torch.tensor([[0.0, -1.0, -0.5], [10.0, 9.0, 9.5]])
+    assert law.restrict(rows, Sampling(min_p=0.5)).isfinite().tolist() == [[True, False, True]] * 2
+    assert law.restrict(rows, Sampling(min_p=1.0)).isfinite().tolist() == [[True, False, False]] * 2
+    far = torch.tensor([[0.0, -60.0]])
+    assert law.restrict(far, Sampling(top_p=1.0)) is far, "all of the law is no filter"
+    free = torch.tensor([True, True])
+    assert law.restrict(rows, Sampling(banned=(0,)), free).isfinite().tolist() == [[False, True, True]] * 2
+    assert law.restrict(rows, Sampling(banned_first=(0,)), None).isfinite().all()
+    with pytest.raises(BadInput, match="every token that the grammar allows is banned"):
+        law.restrict(rows, PLAIN, allowed=torch.tensor([[True, True, True], [False, False, False]]))
+    equal = torch.tensor([[2.0, 0.0, 2.0], [5.0, 5.0, 0.0]])
+    found = law.draw(equal, Sampling(temperature=0), torch.zeros(0), without=torch.tensor([0, 0]))
+    assert found.tokens.tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("settings", [Sampling(), Sampling(coupling="gumbel"), Sampling(temperature=0)])
