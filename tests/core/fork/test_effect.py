@@ -283,7 +283,7 @@ def test_a_world_that_grades_needs_no_judge(start, policy, judge, monkeypatch):
     [
         (0.0, 0.5, 0.0, False), (0.001, 0.5, 0.0, True), (-0.5, 0.0, 0.0, False), (-0.5, -0.001, 0.0, True),
         (-0.2, 0.2, 0.2, True), (-0.3, 0.1, 0.2, False), (-0.1, 0.3, 0.2, False), (-0.1, 0.1, 0.0, False),
-        (-0.5, 0.5, 0.2, False),
+        (-0.5, 0.5, 0.2, False), (0.0, 0.0, 0.0, False),
     ],
 )  # fmt: skip
 def test_what_makes_an_answer_clear(start, policy, judge, monkeypatch, low, high, margin, decided):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -333,6 +334,64 @@ def test_what_a_sweep_asks_for(cut, policy, monkeypatch, backend):
         assert (options["seed"], options["world"], options["simulator"]) == (5, None, None)
         assert options["stream"] == stream_of("sweep", point.address)
         assert options["settings"] == plan.arms.settings
+
+
+def test_an_arm_of_a_sweep_has_what_all_have_and_a_stream_of_its_own(cut, monkeypatch):
+    asked = []
+    monkeypatch.setattr(potential, "prepare", lambda *given, **options: asked.append((given, options)))
+    potential._Shared("policy", PLAIN, "world", 3, "simulator").arm(cut, [2, 5], 7, True)
+    options = {
+        "settings": PLAIN, "world": "world", "seed": 3, "exclude_first": 7, "away": True,
+        "simulator": "simulator", "stream": stream_of("sweep", cut.address),
+    }  # fmt: skip
+    assert asked == [((cut, "policy", [2, 5]), options)]
+    assert potential._Shared("policy", None, None, 3).simulator is None
+
+
+def test_where_no_draw_may_follow_no_token_is_excluded(tree, cut, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        potential, "prepare", lambda *given, **options: asked.append((given, options)) or "job"
+    )
+    shared = potential._Shared("policy", PLAIN, None, 3)
+    boundaries = [Point(cut.node, token, tree) for token in range(3)]
+    passage = Passage(np.array([0, 0, 1, 1]), np.array([2, 0, 3, 0]))
+    jobs, owners = potential._departures(boundaries, passage, np.array([0.5, 0.5, 0.0]), shared, False)
+    assert (jobs, owners) == (["job", "job"], [{1, 3}, {0}])
+    told = [(given[0], given[2], options["exclude_first"], options["away"]) for given, options in asked]
+    assert told == [
+        (boundaries[0], [1, 3], int(cut.node.tokens[0]), False),
+        (boundaries[2], [0], None, False),
+    ]
+
+
+def test_a_sweep_is_its_plan_run(monkeypatch):
+    asked = []
+
+    def noted(name):
+        return lambda *given, **options: asked.append((name, given, options)) or "result"
+
+    monkeypatch.setattr(potential, "plan_sweep", noted("plan"))
+    monkeypatch.setattr(potential, "run_sweep", noted("run"))
+    mine = {
+        "every": "turn", "at": [1], "score": "marks", "reuse": False, "settings": PLAIN, "world": "world",
+        "judge": "judge", "seed": 3, "simulator": "simulator",
+    }  # fmt: skip
+    usual = {
+        "every": "token", "at": None, "score": "success", "reuse": True, "settings": None, "world": None,
+        "judge": None, "seed": 0, "simulator": None,
+    }  # fmt: skip
+    assert sweep("end", "policy", 9, **mine, progress=print, backend="workers") == "result"
+    sweep("end", "policy")
+    assert asked == [
+        ("plan", ("end", "policy", 9), mine),
+        ("run", ("result",), {"judge": "judge", "progress": print, "backend": "workers"}),
+        ("plan", ("end", "policy", 64), usual),
+        ("run", ("result",), {"judge": None, "progress": silent, "backend": None}),
+    ]
+    given = inspect.signature(plan_sweep).parameters
+    assert {name: one.default for name, one in given.items() if name in usual} == usual
+    assert given["draws"].default == 64
 
 
 def test_the_progress_of_a_sweep_may_be_left_out(tree, cut, policy, monkeypatch):
