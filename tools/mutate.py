@@ -82,6 +82,7 @@ def config(file: str, tests: list[str]) -> str:
             f"pytest_add_cli_args_test_selection = {json.dumps(chosen)}",
             "use_git_change_detection = false",
             "track_dependencies = false",
+            "timeout_multiplier = 6.0",
             "",
         ]
     )
