@@ -99,9 +99,9 @@ def standardise(
         spare: 1 for the sample deviation, 0 for the population's.
         sizes: how large the numbers were that the values are differences of, [n]; None: the values' own.
     """
-    x, member = np.asarray(values, dtype=np.float64), np.asarray(groups, dtype=np.int64)
+    x, member = np.asarray(values), np.asarray(groups, dtype=np.int64)
     found = _centred(x, member, x if sizes is None else np.asarray(sizes))
-    return found if norm == "mean" else found / (_deviation(found, member, spare)[member] + EPSILON)
+    return found / (_deviation(found, member, spare)[member] + EPSILON) if norm == "std" else found
 
 
 def _centred(x: Float64, member: Int64, sizes: Float64) -> Float64:
