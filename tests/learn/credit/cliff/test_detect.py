@@ -120,7 +120,7 @@ def test_screens_token_by_token(alpha, delta0):
     wins = np.repeat(np.arange(21.0), 4)
     wins = np.random.default_rng(1).permutation(wins)
     chance = np.tile([0.1, 0.875, 0.95, np.nan], 21)
-    moved = np.minimum(np.arange(84) % 7, wins)
+    moved = np.minimum(np.arange(84) % 13, wins)
     one = curve(wins, np.full(84, 20), chance, 0.0, (np.full(84, 20), moved, np.maximum(moved, 2)))
     options = {"alpha": alpha, "delta0": delta0}
     options = {name: value for name, value in options.items() if value is not None}
