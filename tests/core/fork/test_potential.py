@@ -336,6 +336,98 @@ def test_what_a_sweep_asks_for(cut, policy, monkeypatch, backend):
         assert options["settings"] == plan.arms.settings
 
 
+@pytest.mark.parametrize(
+    ("recorded", "name", "judged", "outcome"),
+    [
+        (None, "success", 0.5, 0.5), (1.0, "success", 0.5, 1.0), (0.0, "success", 0.5, 0.0),
+        (None, "marks", 0.5, None), (1.0, "marks", 0.5, 1.0),
+    ],
+)  # fmt: skip
+def test_an_outcome_is_what_is_recorded_or_else_what_the_judge_of_that_score_says(
+    recorded, name, judged, outcome
+):
+    walk = make_walk(make_node("a", tokens=[1]))
+
+    class Told:
+        score = "success"
+
+        def judge(self, given):
+            assert given is walk
+            return Verdict(judged)
+
+    asked = []
+
+    def score_map(score, nodes):
+        asked.append((score, nodes))
+        return {} if recorded is None else {"a": recorded}
+
+    tree = SimpleNamespace(score_map=score_map)
+    assert potential._outcome(tree, walk, name, Told()) == outcome
+    assert potential._outcome(tree, walk, name, None) == recorded
+    assert asked == [(name, ["a"])] * 2
+
+
+def test_a_sweep_tells_what_it_took(cut, policy, judge, monkeypatch):
+    """Figures of the plan are those of the sweep; the share of a simulator's answers counts draws."""
+    plan = plan_sweep(cut, policy, 4, judge=judge)
+    jobs, owners = ["one", "two"], [{0}, {1, 2, 3}]
+    monkeypatch.setattr(potential, "_departures", lambda *_: (list(jobs), list(owners)))
+    monkeypatch.setattr(potential.SweepPlan, "runs_on", False)
+
+    def arm(simulated, tokens, seconds, draws):
+        records = [SimpleNamespace(draw=draw) for draw, _ in draws]
+        return SimpleNamespace(
+            simulated=simulated, tokens=tokens, seconds=seconds, draws=records,
+            values=lambda score: [value for _, value in draws],
+        )  # fmt: skip
+
+    arms = [
+        arm(0.5, 3, 1.5, [(0, 1.0), (1, 0.0)]),
+        arm(1.0, 4, 0.25, [(1, 0.0), (2, None), (3, 1.0), (9, 1.0)]),
+    ]
+    monkeypatch.setattr(potential, "run_jobs", lambda *_, **__: arms)
+    plan = replace(
+        plan, outcome=0.25, follow=np.array([0.5]), passage=Passage(np.zeros(4, int), np.array([0, 0, 0, 1]))
+    )
+    found = run_sweep(plan, judge=judge)
+    assert (found.tokens, found.seconds, found.simulated) == (7, 1.75, (0.5 * 2 + 1.0 * 4) / 6)
+    assert (found.outcome, found.follow, found.sampled, found.served) == (0.25, plan.follow, 3, 4)
+    assert (found.count.tolist(), found.total.tolist()) == ([3], [2.0])
+    pairs = pair_up(plan.passage, np.array([0]), np.array([1.0, 0.0, np.nan, 1.0]), 0.25)
+    assert (found.paired.count.tolist(), found.paired.total.tolist()) == (
+        pairs.count.tolist(),
+        pairs.total.tolist(),
+    )
+    monkeypatch.setattr(potential, "_departures", lambda *_: ([], []))
+    monkeypatch.setattr(potential, "run_jobs", lambda *_, **__: [])
+    assert run_sweep(plan).simulated == 0.0
+
+
+def test_the_usual_sweep_has_64_draws_of_the_first_seed(cut, policy, judge):
+    usual = plan_sweep(cut, policy, judge=judge)
+    mine = plan_sweep(cut, policy, 64, judge=judge, seed=0)
+    np.testing.assert_array_equal(usual.passage.leave, mine.passage.leave)
+    assert usual.arms.seed == 0
+    assert (plan_sweep(cut, policy, 64, judge=judge, seed=1).passage.leave != mine.passage.leave).any()
+
+
+def test_boundaries_that_are_asked_for(tree, cut, policy, judge):
+    end = tree.at(cut.node)
+    plan = plan_sweep(end, policy, 4, judge=judge, at=[2, 0])
+    assert plan.wanted.tolist() == [True, False, True]
+    assert plan_sweep(end, policy, 4, judge=judge, every="turn").wanted.tolist() == [True, False, False]
+    assert plan_sweep(end, policy, 4, judge=judge).wanted.tolist() == [True] * 3
+    for at, says in (
+        ([3], "boundary 3 is not on this trace"),
+        ([0, -1], "boundary -1 is not"),
+        ([], "no boundary"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            plan_sweep(end, policy, 4, judge=judge, at=at)
+    with pytest.raises(BadInput, match=rf"node {cut.node.id[:12]}\b"):
+        plan_sweep(end, policy, 4)
+
+
 def test_an_arm_of_a_sweep_has_what_all_have_and_a_stream_of_its_own(cut, monkeypatch):
     asked = []
     monkeypatch.setattr(potential, "prepare", lambda *given, **options: asked.append((given, options)))
