@@ -20,6 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from ramify.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from ramify.core.tree.schema import VERSION
+from ramify.core.tree.seal import SEALED
 
 _PAGE: Final = 4096
 _JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
@@ -270,10 +272,14 @@ def _shared_root(file: Path) -> None:
 
 def _loop(file: Path) -> None:
     """A list of tables whose pages lead to one another: 300 to the 4th entries, all the same."""
+    endless_pages(file, 1, bytes([6, 23, 13, 13, 1, 13]) + b"index\1")  # an index that nothing is told of
+
+
+def endless_pages(file: Path, top: int, record: bytes) -> None:
+    """A table whose pages lead to one another: 300 to the 4th equal rows; ``top`` is its first page."""
     data = bytearray(file.read_bytes())
     first = len(data) // _PAGE + 1
     leaf = bytearray(_PAGE)
-    record = bytes([6, 23, 13, 13, 1, 13]) + b"index\1"  # a row of an index that nothing is told of
     leaf[:8] = struct.pack(">BHHHB", 13, 0, 1, _PAGE - 2 - len(record), 0)
     struct.pack_into(">H", leaf, 8, _PAGE - 2 - len(record))
     leaf[_PAGE - 2 - len(record) :] = bytes([len(record), 1]) + record
@@ -291,10 +297,10 @@ def _loop(file: Path) -> None:
         return bytes(page)
 
     pages = [bytes(leaf), *(inner([first + level] * 300, 0) for level in range(3))]
-    root = bytearray(inner([first + 3] * 300, 100))
-    root[:100] = data[:100]
-    struct.pack_into(">I", root, 28, first + len(pages) - 1)
-    data[:_PAGE] = root
+    begin = (top - 1) * _PAGE
+    head = 100 if top == 1 else 0
+    data[begin + head : begin + _PAGE] = inner([first + 3] * 300, head)[head:]
+    struct.pack_into(">I", data, 28, first + len(pages) - 1)
     file.write_bytes(data + b"".join(pages))
 
 
@@ -324,7 +330,8 @@ def _long(file: Path) -> None:
 
 
 def _as_version_1(file: Path) -> None:
-    sql("ALTER TABLE scores DROP COLUMN reason", "PRAGMA user_version = 1", _DELETES)(file)
+    seals = [f"ALTER TABLE {table} DROP COLUMN seal" for table in SEALED]
+    sql("ALTER TABLE scores DROP COLUMN reason", *seals, "PRAGMA user_version = 1", _DELETES)(file)
 
 
 def _utf16(file: Path) -> None:
@@ -335,7 +342,7 @@ def _utf16(file: Path) -> None:
         connection.execute("PRAGMA encoding = 'UTF-16le'")
         connection.executescript(script)
         connection.execute("PRAGMA application_id = 0x524D4659")
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _grows(file: Path) -> bool:
@@ -409,7 +416,7 @@ def hostile() -> tuple[Hostile, ...]:
         Hostile(
             "a new node replaces the last of its kind",
             redefined(
-                "nodes", ('"extra" TEXT', '"extra" TEXT, UNIQUE (kind, depth, text) ON CONFLICT REPLACE')
+                "nodes", ('"seal" BLOB', '"seal" BLOB, UNIQUE (kind, depth, text) ON CONFLICT REPLACE')
             ),
             _after_append(_COUNT, 7),
             "nodes",

@@ -18,7 +18,7 @@ from ramify.core.errors import NotATree, TreeError
 from ramify.core.foreign_sqlite import harden
 from ramify.core.tree import Draft, Tree, fresh
 from ramify.core.tree.sqlite import is_database
-from support.hostile_trees import hostile, raw, small
+from support.hostile_trees import endless_pages, hostile, raw, small
 
 CASES = hostile()
 
@@ -155,6 +155,21 @@ def test_a_statement_without_end_hears_ctrl_c(source):
             tree._db.scalar(endless)
         timer.join()
         assert len(tree) == 5
+
+
+def test_rows_without_end_are_found_and_counting_them_hears_ctrl_c(tmp_path):
+    file = small(tmp_path / "tree.db")
+    with raw(file) as connection:
+        (top,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'nodes'").fetchone()
+    endless_pages(file, top, bytes([2, 0]))
+    with Tree.open(file, "r") as tree:
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            # Of an index they would be the same; those of a table are made more easily.
+            tree._db.scalar("SELECT count(row) FROM nodes NOT INDEXED")
+        timer.join()
+        assert any("damaged" in finding.what for finding in tree.verify())
 
 
 def test_a_write_that_waits_for_another_hears_ctrl_c(tmp_path):

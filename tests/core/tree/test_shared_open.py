@@ -25,6 +25,7 @@ from ramify.core.tree.address import is_address, parse_address
 from ramify.core.tree.dialect import statement, types
 from ramify.core.tree.formats import Native
 from ramify.core.tree.schema import FIELDS, TABLES, VERSION, columns
+from ramify.core.tree.seal import SEALED
 from support.modes import check_modes
 
 
@@ -167,6 +168,8 @@ def older(address, admin):
         tree.add_scores([score])
     schema = parse_address(address).schema
     admin.execute(f'ALTER TABLE "{schema}".scores DROP COLUMN reason')
+    for table in SEALED:
+        admin.execute(f'ALTER TABLE "{schema}".{table} DROP COLUMN seal')
     admin.execute(f"UPDATE \"{schema}\".meta SET value = '1' WHERE key = 'version'")
     return score
 

@@ -157,7 +157,8 @@ def test_a_changed_log_prob_is_found_at_its_token(file):
     values = node.logprobs_t1.copy()
     values[1] -= 0.01
     spoil(file, "UPDATE nodes SET logprobs_t1 = ? WHERE id = ?", values.tobytes(), bytes.fromhex(node.id))
-    (found,) = findings(file, {"chain": policy})
+    mark, found = findings(file, {"chain": policy})
+    assert "seal" in mark.what
     assert (found.node, found.token) == (node.id, 1)
     assert found.cause.startswith("template")
 
@@ -173,7 +174,8 @@ def test_changed_tokens_are_found(file):
     spoil(file, "UPDATE nodes SET tokens = ? WHERE id = ?", tokens.tobytes(), bytes.fromhex(node.id))
     found = findings(file, {"chain": policy}, redraw=True)
     assert {f.node for f in found} == {node.id}
-    text, *_, redrawn = found
+    mark, text, *_, redrawn = found
+    assert "seal" in mark.what
     assert (text.token, text.cause) == (0, "other tokenizer")
     assert redrawn.what == "its noise key draws other tokens"
     assert redrawn.token == 0

@@ -12,6 +12,7 @@ from ramify.core.tree.codec import dumps
 from ramify.core.tree.database import Database, Row
 from ramify.core.tree.insert import places
 from ramify.core.tree.score import DrawRecord, ForkRecord
+from ramify.core.tree.seal import sealed
 
 _FORK: Final = (
     'SELECT f.id, n.id, f.token, f.change, f.policy, f.settings, f.world, f.seed, f.stream, f.extra, f."row" '
@@ -72,9 +73,9 @@ def begin_fork(db: Database, record: ForkRecord) -> ForkRecord:
     change = None if record.change is None else dumps(record.change, where)
     row = (record.id, place.row, record.token, change, policy, settings, record.world)
     added = db.write(
-        "INSERT INTO forks (id, node, token, change, policy, settings, world, seed, stream, extra) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        [(*row, str(record.seed), str(record.stream), extra)],
+        "INSERT INTO forks (id, node, token, change, policy, settings, world, seed, stream, extra, seal) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        [sealed("forks", (*row, str(record.seed), str(record.stream), extra))],
     )
     stored = fork_record(db, record.id)
     if not added:
@@ -137,16 +138,17 @@ def finish_draws(db: Database, records: Sequence[DrawRecord]) -> int:
             raise BadInput(f"end is {record.end!r}; it must be one of {sorted(_ENDS)}", where=where)
         if isinstance(record.draw, bool) or not isinstance(record.draw, int) or record.draw < 0:
             raise BadInput(f"draw is {record.draw!r}; it must be 0 or more", where=where)
-        rows.append((arms[record.fork], record.draw, known[record.leaf].row, record.end, record.error))
+        row = (arms[record.fork], record.draw, known[record.leaf].row, record.end, record.error)
+        rows.append(sealed("draws", row))
     added = db.write(
-        'INSERT INTO draws (fork, draw, leaf, "end", error) VALUES (?, ?, ?, ?, ?) '
+        'INSERT INTO draws (fork, draw, leaf, "end", error, seal) VALUES (?, ?, ?, ?, ?, ?) '
         "ON CONFLICT (fork, draw) DO NOTHING",
         rows,
     )
     if added < len(rows):
         sql = 'SELECT leaf, "end", error FROM draws WHERE fork = ? AND draw = ?'
         for row, record in zip(rows, records, strict=True):
-            if db.one(sql, row[:2]) != row[2:]:
+            if db.one(sql, row[:2]) != row[2:5]:
                 raise DrawConflict(
                     "this draw is finished already, with another result",
                     where=f"draw {record.draw} of fork {record.fork[:12]}",

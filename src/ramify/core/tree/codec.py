@@ -18,7 +18,7 @@ from ramify.core.tree.node import Draft, Node
 from ramify.core.tree.schema import columns
 from ramify.core.types import Finish, Json, NodeKind, Origin
 
-_COLUMNS: Final = columns("nodes")
+_COLUMNS: Final = tuple(name for name in columns("nodes") if name != "seal")
 _AT: Final = {name: place for place, name in enumerate(_COLUMNS)}
 _PARENT_ID: Final = "(SELECT p.id FROM nodes p WHERE p.row = n.parent)"
 
@@ -183,12 +183,12 @@ def content(draft: Draft, where: str) -> Row:
 
 def _fits(body: Row, where: str) -> None:
     """Refuse what no row holds, before it is handed over; characters may take up to four bytes each."""
-    sizes = [len(one) for one in body if isinstance(one, (str, bytes))]
-    if sum(sizes) * 4 <= LARGEST:
-        return
-    size = sum(
-        len(one) if isinstance(one, bytes) else _utf8(one) for one in body if isinstance(one, (str, bytes))
-    )
+    try:
+        if sum(map(len, filter(None, body))) * 4 <= LARGEST:
+            return
+    except TypeError as error:
+        raise BadInput(f"a field that holds text holds something else: {error}", where=where) from error
+    size = sum(len(one) if isinstance(one, bytes) else _utf8(one) for one in body if one)
     if size > LARGEST:
         raise BadInput(
             f"this node takes {size:,} bytes; a tree holds {LARGEST:,} in one node",
@@ -206,7 +206,8 @@ def _utf8(text: str) -> int:
 
 def row_of(place: Row, body: Row, snapshot: bytes | None, created: float) -> Row:
     """A full row: ``place`` is row, id, parent, keep, kind, key, depth; ``body`` is :func:`content`."""
-    return (*place, *body[:9], snapshot, *body[9:18], created, body[18])
+    # SQLite gives no negative zero back.
+    return (*place, *body[:9], snapshot, *body[9:18], float(created) + 0.0, body[18])
 
 
 def _array(data: bytes | None, dtype: str) -> Any:

@@ -61,7 +61,7 @@ class Database(Protocol):
         """Run a statement for each row, inside a transaction; returns the number of rows it changed."""
         ...
 
-    def add(self, table: str, rows: Sequence[Row]) -> None:
+    def add(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert whole rows that were not there when the transaction looked."""
         ...
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from ramify.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from ramify.core.tree.codec import SELECT, check_numbers, content, difference, row_of
 from ramify.core.tree.database import Database, Row
 from ramify.core.tree.node import Draft, node_id
+from ramify.core.tree.seal import seal_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class _Batch:
         self.here: dict[str, Row] = {}
         self.ordinals: dict[tuple[str | None, int | None, str], int] = {}
         self.unsure: set[str] = set()
-        self.new: list[Row] = []
+        self.new: list[list[Any]] = []
 
     def address(self, entry: Entry) -> tuple[str, Row, Row]:
         """Id, place (its row still 0) and content of one draft."""
@@ -177,7 +178,11 @@ class _Batch:
             else:
                 self.here[id_] = row
                 parent = place[2]
-                self.new.append(row if parent is None else (*row[:2], rows[parent.hex()], *row[3:]))
+                whole = list(row)
+                if parent is not None:
+                    whole[2] = rows[parent.hex()]
+                seal_node(whole)
+                self.new.append(whole)
             stored.append(self.here[id_])
         if self.new:
             self.db.add("nodes", self.new)

@@ -210,10 +210,10 @@ class Loader:
             add_producer(self.db, producer, copying=True)
 
     def _forks(self, batch: list[ForkRecord]) -> None:
-        before = self.db.scalar("SELECT count(*) FROM forks")
+        before = self.db.scalar("SELECT count(row) FROM forks")
         for fork in batch:
             begin_fork(self.db, replace(fork, node=self._name(fork.node)))
-        self.result.forks += self.db.scalar("SELECT count(*) FROM forks") - before
+        self.result.forks += self.db.scalar("SELECT count(row) FROM forks") - before
 
     def _draws(self, batch: list[DrawRecord]) -> None:
         moved = [replace(draw, leaf=self._name(draw.leaf)) for draw in batch]

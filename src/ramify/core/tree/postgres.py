@@ -130,7 +130,7 @@ class PostgresDatabase:
             cursor.executemany(statement(sql), list(rows))
             return max(cursor.rowcount, 0)
 
-    def add(self, table: str, rows: Sequence[Row]) -> None:
+    def add(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert nodes, in one order whoever writes, so that no two writers wait for each other.
 
         Raises:

@@ -7,7 +7,7 @@ from functools import cache
 
 #: "RMFY" in the file header says that a file is ours.
 APPLICATION_ID = 0x524D4659
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ FIELDS: tuple[Field, ...] = (
         "meta",
         ("key", "TEXT PRIMARY KEY", "Name of a fact about the file."),
         ("value", "TEXT NOT NULL", "The fact itself."),
+        ("seal", "BLOB", "Digest of the row's other fields, 16 bytes (since version 3).", 3),
     ),
     *_fields(
         "blobs",
@@ -67,6 +68,12 @@ FIELDS: tuple[Field, ...] = (
         ("cost", "TEXT", "Tokens in and out, seconds, money, JSON; an absent entry is not known."),
         ("created", "REAL NOT NULL", "When it was written, seconds since 1970."),
         ("extra", "TEXT", "Anything else, JSON; a task's world and data."),
+        (
+            "seal",
+            "BLOB",
+            "Digest of the row's other fields, row and parent included, 16 bytes (since version 3).",
+            3,
+        ),
     ),
     *_fields(
         "producers",
@@ -78,6 +85,7 @@ FIELDS: tuple[Field, ...] = (
         ("reads", "TEXT NOT NULL", "Ids of the producers whose scores it read, JSON."),
         ("retired_at", "REAL", "When it was retired, seconds since 1970; null while it is live."),
         ("reason", "TEXT", "Why it was retired."),
+        ("seal", "BLOB", "Digest of the row's other fields, 16 bytes (since version 3).", 3),
     ),
     *_fields(
         "scores",
@@ -88,6 +96,7 @@ FIELDS: tuple[Field, ...] = (
         ("value", "REAL", "The score; null where it is an array."),
         ("array", "BLOB", "One value per token of the node, float64 little-endian."),
         ("reason", "TEXT", "Why the producer said so (since version 2).", 2),
+        ("seal", "BLOB", "Digest of the row's other fields, 16 bytes (since version 3).", 3),
     ),
     *_fields(
         "forks",
@@ -102,6 +111,7 @@ FIELDS: tuple[Field, ...] = (
         ("seed", "TEXT NOT NULL", "Seed of the noise, decimal."),
         ("stream", "TEXT NOT NULL", "Stream of the noise, decimal."),
         ("extra", "TEXT NOT NULL", "Anything else, JSON."),
+        ("seal", "BLOB", "Digest of the row's other fields, 16 bytes (since version 3).", 3),
     ),
     *_fields(
         "draws",
@@ -111,6 +121,7 @@ FIELDS: tuple[Field, ...] = (
         ("leaf", "INTEGER NOT NULL REFERENCES nodes(row)", "Row of the draw's last node."),
         ("end", "TEXT NOT NULL", "How it ended: done, limit or error."),
         ("error", "TEXT", "What went wrong."),
+        ("seal", "BLOB", "Digest of the row's other fields, 16 bytes (since version 3).", 3),
     ),
 )
 
@@ -125,9 +136,14 @@ INDEXES = (
     "CREATE INDEX forks_node ON forks(node)",
 )
 
-#: Statements that bring a file from the version they are listed under to the next one.
+#: Statements that bring a file from the version they are listed under to the next one. All rows are sealed
+#: after the last (:func:`ramify.core.tree.seal.reseal`).
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: ("ALTER TABLE scores ADD COLUMN reason TEXT",),
+    2: tuple(
+        f"ALTER TABLE {table} ADD COLUMN seal BLOB"
+        for table in ("meta", "nodes", "producers", "scores", "forks", "draws")
+    ),
 }
 
 

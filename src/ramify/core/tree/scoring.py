@@ -14,6 +14,7 @@ from ramify.core.tree.codec import dumps, pack_values, unpack_values
 from ramify.core.tree.database import Database, Row
 from ramify.core.tree.insert import packed, places
 from ramify.core.tree.score import Producer, Retirement, Score
+from ramify.core.tree.seal import sealed
 from ramify.core.tree.walks import rows_below
 
 _PAGE: Final = 2000
@@ -57,8 +58,12 @@ def add_producer(db: Database, producer: Producer, *, copying: bool = False) -> 
             raise BadInput(f"it reads producer {source[:12]}, which is not in this tree", where=where)
         if found[0] is not None and not copying:
             raise BadInput(f"it reads producer {source[:12]}, which is retired", where=where)
-    sql = "INSERT INTO producers (id, name, version, config, reads) VALUES (?, ?, ?, ?, ?)"
-    db.write(sql, [(producer.id, producer.name, producer.version, config, json.dumps(producer.reads))])
+    sql = (
+        "INSERT INTO producers (id, name, version, config, reads, retired_at, reason, seal) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    )
+    row = (producer.id, producer.name, producer.version, config, json.dumps(producer.reads), None, None)
+    db.write(sql, [sealed("producers", row)])
     return producer.id
 
 
@@ -90,10 +95,10 @@ def add_scores(db: Database, scores: Sequence[Score], *, copying: bool = False) 
         if gone is not None and not copying:
             raise BadInput(f"producer {score.producer[:12]} is retired", where=f"score {score.name}")
         value, array = pack_values(score.value, place.length, f"score {score.name} of {score.node[:12]}")
-        rows.append((place.row, score.name, number, value, array, score.reason))
+        rows.append(sealed("scores", (place.row, score.name, number, value, array, score.reason)))
     added = db.write(
-        'INSERT INTO scores (node, name, producer, value, "array", reason) VALUES (?, ?, ?, ?, ?, ?) '
-        "ON CONFLICT (node, name, producer) DO NOTHING",
+        'INSERT INTO scores (node, name, producer, value, "array", reason, seal) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (node, name, producer) DO NOTHING",
         rows,
     )
     if added < len(rows):
@@ -224,14 +229,16 @@ def retire(db: Database, producer: str, reason: str, at: float | None = None) ->
     for name, count in db.lookup(sql + "GROUP BY s.name ORDER BY s.name", gone):
         lost[name] = lost.get(name, 0) + count
     moment = time.time() if at is None or not math.isfinite(at) else at
-    db.write(
-        "UPDATE producers SET retired_at = ?, reason = ? WHERE id = ?",
-        [(moment, reason, id_) for id_ in gone],
-    )
+    restore_retirements(db, [Retired(id_, moment, reason) for id_ in gone])
     return Retirement(tuple(gone) or (producer,), lost, reason)
 
 
 def restore_retirements(db: Database, items: Iterable[Retired]) -> int:
     """Retire exactly the named producers, as another tree says; returns how many are new."""
-    sql = "UPDATE producers SET retired_at = ?, reason = ? WHERE id = ? AND retired_at IS NULL"
-    return db.write(sql, [(item.at, item.reason, item.producer) for item in items])
+    gone = {item.producer: item for item in items}
+    sql = "SELECT id, name, version, config, reads FROM producers WHERE retired_at IS NULL AND id IN ({keys})"
+    rows = []
+    for row in db.lookup(sql, gone):
+        *_, at, reason, mark = sealed("producers", (*row, gone[row[0]].at, gone[row[0]].reason))
+        rows.append((at, reason, mark, row[0]))
+    return db.write("UPDATE producers SET retired_at = ?, reason = ?, seal = ? WHERE id = ?", rows)

@@ -10,6 +10,7 @@ from ramify.core.tree.database import BUSY_SECONDS, Mode
 from ramify.core.tree.dialect import STAMPED, definition, tables
 from ramify.core.tree.postgres import PostgresDatabase
 from ramify.core.tree.schema import MIGRATIONS, VERSION
+from ramify.core.tree.seal import reseal, sealed
 from ramify.core.tree.server_guard import check
 
 
@@ -59,7 +60,8 @@ def _create(db: PostgresDatabase) -> bool:
         for made in tables():
             db.run(made)
         facts = {"created": repr(time.time()), "version": str(VERSION), "cluster": cluster}
-        db.write("INSERT INTO meta (key, value) VALUES (?, ?)", list(facts.items()))
+        sql = "INSERT INTO meta (key, value, seal) VALUES (?, ?, ?)"
+        db.write(sql, [sealed("meta", fact) for fact in facts.items()])
         # A schema that was there may hold functions and operators, which the tree's queries would find.
         check(db)
     return True
@@ -97,12 +99,14 @@ def _settle(db: PostgresDatabase) -> None:
         for table in STAMPED if moved else ():
             # Transactions of the other server: all of them are long done.
             db.run(f"UPDATE {table} SET tx = '0'".encode())
+        if version < VERSION:
+            reseal(db.rows, db.write)
         facts = [("version", str(VERSION)), ("cluster", cluster)]
         sql = (
-            "INSERT INTO meta (key, value) VALUES (?, ?) "
-            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+            "INSERT INTO meta (key, value, seal) VALUES (?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value, seal = excluded.seal"
         )
-        db.write(sql, facts)
+        db.write(sql, [sealed("meta", fact) for fact in facts])
 
 
 def open_server(place: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> PostgresDatabase:

@@ -20,6 +20,7 @@ from ramify.core.tree.database import BUSY_SECONDS, Mode, Row, T
 from ramify.core.tree.fresh import make, sweep
 from ramify.core.tree.guard import check
 from ramify.core.tree.schema import MIGRATIONS, VERSION, ddl, insert_sql
+from ramify.core.tree.seal import reseal, sealed
 
 #: SQLite takes at least this many parameters in one statement, in every build.
 CHUNK: Final = 500
@@ -191,7 +192,7 @@ class SQLiteDatabase:
             self._connection.executemany(sql, rows)
             return self._connection.total_changes - before
 
-    def add(self, table: str, rows: Sequence[Row]) -> None:
+    def add(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert whole rows, inside a transaction."""
         self.write(insert_sql(table), rows)
 
@@ -338,7 +339,7 @@ def _build(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for statement in ddl():
         connection.execute(statement)
-    connection.execute("INSERT INTO meta VALUES ('created', ?)", (repr(time.time()),))
+    connection.execute(insert_sql("meta"), sealed("meta", ("created", repr(time.time()))))
     connection.execute("COMMIT")
 
 
@@ -368,6 +369,8 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         for step in range(version, VERSION):
             for statement in MIGRATIONS[step]:
                 connection.execute(statement)
+        if version < VERSION:
+            reseal(lambda *query: connection.execute(*query).fetchall(), connection.executemany)
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:

@@ -95,12 +95,12 @@ def tree_stats(db: Database) -> TreeStats:
         policies=_counts(
             db, "SELECT policy, count(*) FROM nodes WHERE policy IS NOT NULL GROUP BY policy ORDER BY policy"
         ),
-        forks=db.scalar("SELECT count(*) FROM forks"),
-        draws=db.scalar("SELECT count(*) FROM draws"),
+        forks=db.scalar("SELECT count(row) FROM forks"),
+        draws=db.scalar("SELECT count(row) FROM draws"),
         scores=tuple(
             ScoreCount(name, id_, label, count, bool(gone)) for name, id_, label, count, gone in scores
         ),
-        blobs=db.scalar("SELECT count(*) FROM blobs"),
+        blobs=db.scalar("SELECT count(row) FROM blobs"),
         max_depth=db.scalar("SELECT coalesce(max(depth), 0) FROM nodes"),
         bytes=db.size(),
         version=db.version(),

@@ -18,8 +18,11 @@ from ramify.core.tree.database import Database, Row
 from ramify.core.tree.finding import Finding
 from ramify.core.tree.node import node_id
 from ramify.core.tree.schema import columns
+from ramify.core.tree.seal import SEALED, rows_of, seal
 
 _PAGE: Final = 1000
+_ALTERED: Final = "what is stored is not what was written: its seal is another"
+_CAUSE: Final = "a fault of the storage, or another program"
 _OF_NODE: Final = columns("nodes")
 _NODES: Final = (
     f"SELECT {', '.join('n.' + name for name in _OF_NODE)}, p.id, p.depth, length(p.tokens) / 4 "
@@ -41,6 +44,7 @@ def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redra
         return
     try:
         yield from _nodes(db)
+        yield from _seals(db)
         yield from _blobs(db)
         yield from _scores(db)
         yield from _arms(db)
@@ -70,6 +74,8 @@ def _node(row: Row) -> Iterator[Finding]:
     def wrong(what: str, token: int | None = None, cause: str = "written by another program") -> Finding:
         return Finding("error", id_, token, what, cause)
 
+    if seal("nodes", row[: len(_OF_NODE) - 1]) != node["seal"]:
+        yield wrong(_ALTERED, cause=_CAUSE)
     parent_id = None if parent is None else parent.hex()
     if node_id(parent_id, node["keep"], node["kind"], node["key"]) != id_:
         yield wrong("the id is not the digest of its place")
@@ -101,6 +107,15 @@ def _texts(node: dict[str, object]) -> Iterator[str]:
             json.loads(str(data) if data is not None else "null")
         except ValueError:
             yield f"{name} is not JSON"
+
+
+def _seals(db: Database) -> Iterator[Finding]:
+    """Rows of other tables that are not as they were written; :func:`_nodes` reads those of nodes once."""
+    for table in SEALED:
+        if table != "nodes":
+            for key, *values, mark in rows_of(db.rows, table):
+                if seal(table, values) != mark:
+                    yield Finding("error", None, None, f"{table}, row {key}: {_ALTERED}", _CAUSE)
 
 
 def _blobs(db: Database) -> Iterator[Finding]:

@@ -19,12 +19,13 @@ from ramify.core.tree.codec import FLOATS, INTS
 from ramify.core.tree.formats.base import Blob, Head, Record, shaped
 from ramify.core.tree.formats.json_guard import shallow
 from ramify.core.tree.node import Draft, Node
-from ramify.core.tree.schema import VERSION
 from ramify.core.tree.score import DrawRecord, ForkRecord, Producer, Score
 from ramify.core.tree.scoring import Retired
 from ramify.core.types import Json
 
 _MARK: Final = "ramify"
+#: Of the export alone: a stored field that is no part of a record, such as a seal, changes nothing here.
+_VERSION: Final = 2
 #: Levels of JSON in a record; what a tree was given may nest deeper than what is read of strangers.
 _DEPTH: Final = 600
 #: What a field of a record may be, by its annotation.
@@ -181,7 +182,7 @@ class Native:
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write a line for every record; returns how many."""
-        out.write(json.dumps({_MARK: "tree", "version": VERSION}) + "\n")
+        out.write(json.dumps({_MARK: "tree", "version": _VERSION}) + "\n")
         count = 0
         for record in records:
             if type(record) not in _NAMES:
@@ -225,9 +226,9 @@ class Native:
         version = head.first.get("version")
         if type(version) is not int:
             raise BadInput("the export does not say its version", where=f"{path}:1")
-        if version > VERSION:
+        if version > _VERSION:
             raise TreeVersion(
-                f"the export has version {version}; this build reads up to {VERSION}",
+                f"the export has version {version}; this build reads up to {_VERSION}",
                 where=str(path),
                 hint="read it with the newer version that wrote it",
             )
