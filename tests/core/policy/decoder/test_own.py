@@ -35,6 +35,10 @@ def recurrent(name):
         return t.MambaForCausalLM(
             t.MambaConfig(**plain, hidden_size=32, state_size=4, num_hidden_layers=2, time_step_rank=4)
         ).eval()
+    if name == "rwkv":  # its cache is called state
+        return t.RwkvForCausalLM(
+            t.RwkvConfig(**plain, hidden_size=32, num_hidden_layers=2, context_length=256, rescale_every=0)
+        ).eval()
     if name == "bloom":
         return t.BloomForCausalLM(t.BloomConfig(**plain, hidden_size=32, n_layer=2, n_head=2)).eval()
     if name == "qwen3_next":
@@ -51,7 +55,7 @@ def recurrent(name):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("name", ["mamba", "bloom", "qwen3_next"])
+@pytest.mark.parametrize("name", ["mamba", "rwkv", "bloom", "qwen3_next"])
 def test_draws_and_scores_are_those_of_plain_passes_in_any_company(name, cached):
     """Branches of one prompt go on from copies of its cache: none hears of another."""
     model = recurrent(name)
