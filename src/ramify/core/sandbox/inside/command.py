@@ -89,8 +89,7 @@ def guard(connection: int, spot: str) -> NoReturn:
             _answer(connection, asked, place)
         finally:
             if place.outside:
-                jail.empty(place.outside)
-                Path(place.outside).rmdir()
+                jail.gone(place.outside)
         os._exit(0)
     finally:
         os._exit(1)

@@ -90,36 +90,95 @@ def guarded(folder: str) -> None:
             os.wait()
     for part in (f"{folder}/home", f"{folder}/tmp", folder):
         with suppress(OSError):
-            empty(part)
-            Path(part).rmdir()
+            gone(part)
     os._exit(0)
 
 
+#: How a folder is opened: never by a link in its place.
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def gone(place: str) -> None:
+    """Remove a file, a link or a folder with all that is in it, if it is there."""
+    folder, _, name = place.rpartition("/")
+    if os.path.lexists(place):
+        discard(name, folder)
+
+
 def empty(folder: str) -> None:
-    """Remove all that is in a folder, whatever its modes and however deep."""
-    top = Path(folder)
-    top.chmod(0o755)
-    remove(list(top.iterdir()), top)
+    """Remove all that is in a folder, whatever its modes and however deep; no link is followed on the way.
+
+    Whoever owned the folder may have put a link in its place: what a link leads to is never emptied.
+
+    Raises:
+        OSError: it is a link, or no folder.
+    """
+    top = os.open(folder, FOLDER)
+    try:
+        os.fchmod(top, 0o755)
+        remove(os.listdir(top), top)  # noqa: PTH208  # an open folder has no path
+    finally:
+        os.close(top)
 
 
-def remove(places: list[Path], top: Path) -> None:
-    """Remove files and folders; those within folders are moved up to ``top`` first, as paths have an end."""
-    todo, number = list(places), 0
+def discard(name: str, folder: str) -> None:
+    """Remove a file or folder of a folder, with all that is in it.
+
+    Raises:
+        OSError: the folder is a link, or no folder.
+    """
+    top = os.open(folder, FOLDER)
+    try:
+        remove([name], top)
+    finally:
+        os.close(top)
+
+
+def remove(names: list[str], top: int) -> None:
+    """Remove files and folders of an open folder; folders within folders are moved up first.
+
+    So neither the length of a path nor its depth has an end, and every name is looked up in an open folder.
+    """
+    todo, number = list(names), 0
     while todo:
-        place = todo.pop()
-        if place.is_symlink() or not place.is_dir():
-            place.unlink()
+        name = todo.pop()
+        try:
+            os.unlink(name, dir_fd=top)
             continue
-        place.chmod(0o700)
-        for one in list(place.iterdir()):
-            if one.is_symlink() or not one.is_dir():
-                one.unlink()
-                continue
-            one.chmod(0o700)  # else it cannot be moved
-            while os.path.lexists(f"{top}/.{number}"):
-                number += 1
-            todo.append(one.rename(f"{top}/.{number}"))
-        place.rmdir()
+        except (IsADirectoryError, PermissionError):
+            place = _taken(name, top)
+        try:
+            for one in os.listdir(place):  # noqa: PTH208
+                try:
+                    os.unlink(one, dir_fd=place)
+                except (IsADirectoryError, PermissionError):
+                    os.close(_taken(one, place))  # else it cannot be moved
+                    while _there(f".{number}", top):
+                        number += 1
+                    os.rename(one, f".{number}", src_dir_fd=place, dst_dir_fd=top)
+                    todo.append(f".{number}")
+        finally:
+            os.close(place)
+        os.rmdir(name, dir_fd=top)
+
+
+def _taken(name: str, within: int) -> int:
+    """A folder of an open folder, opened; it may be read, written and moved from then on."""
+    try:
+        place = os.open(name, FOLDER, dir_fd=within)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=within)
+        place = os.open(name, FOLDER, dir_fd=within)
+    os.fchmod(place, 0o700)
+    return place
+
+
+def _there(name: str, within: int) -> bool:
+    try:
+        os.stat(name, dir_fd=within, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def landlocked(rights: dict[str, int], least: int = 6, newest: int = 99) -> None:

@@ -177,7 +177,7 @@ class Runner:
                 path = place[len(self.home) + 1 :]
                 seen = os.lstat(place)
                 if len(found) >= self.plan["files"] or len(os.fsencode(path)) > LONGEST:
-                    jail.remove([Path(place)], Path(self.home))
+                    jail.discard(name, folder)
                     continue
                 kind, mode = stat.S_IFMT(seen.st_mode), stat.S_IMODE(seen.st_mode)
                 if kind == stat.S_IFDIR:

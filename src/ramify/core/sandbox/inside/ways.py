@@ -64,9 +64,7 @@ class Way:
     def fresh(self) -> None:
         """Make the commands' folders anew, with nothing of the old ones: no mode, owner or time."""
         for folder in (self.home, self.scratch):
-            if os.path.lexists(folder):
-                jail.empty(folder)
-                Path(folder).rmdir()
+            jail.gone(folder)
             Path(folder).mkdir()
 
     def start(self, command: Command) -> int:
