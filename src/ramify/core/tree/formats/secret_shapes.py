@@ -136,7 +136,7 @@ KEYS: Final = (
 
 #: Names of passwords and keys, in any case.
 PASSWORDS: Final = (
-    r"[a-z]{0,20}pass(?:word|wd|phrase|code)|pwd"
+    r"pass(?:word|wd|phrase|code)|pwd"
     r"|(?:db|database|pg|postgres|mysql|redis|mongo|smtp|ftp|mail|ldap|user|admin|root|key|auth|proxy|basic)"
     r"[ _-]?pass"
     r"|(?:api|access|private|secret|auth|encryption|signing|account)[ _-]?key"
@@ -152,7 +152,9 @@ WEAK: Final = (
 )
 #: Names that say of a value that it is secret; ``weak`` ones name other things too, and ask for more of it.
 NAMES: Final = re.compile(
-    rf"(?:(?:.*[_. -])?(?P<strong>{STRONG})|(?:.*[_. -])?(?P<weak>{WEAK}))(?:[_-]?\d+)?", re.IGNORECASE
+    rf"(?:(?:.*[_. -]|[a-z]+(?=pass(?:word|wd)))?(?P<strong>{STRONG})|(?:.*[_. -])?(?P<weak>{WEAK}))"
+    r"(?:[_-]?\d+)?",
+    re.IGNORECASE,
 )
 _HINTS: Final = (
     "pass pwd secret token credential session apikey api_key api-key accesskey access_key access-key"
@@ -256,7 +258,7 @@ NEIGHBOURS: Final = (
 GIVEN: Final = _beside(
     "named-secret",
     f"{_HINTS} {_MORE}",
-    rf"(?P<name>(?:(?<![A-Za-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:{STRONG}|{WEAK}))(?:[_-]?\d+)?"
+    rf"(?P<name>(?:(?<![A-Za-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:{STRONG}|{WEAK})|pass(?:word|wd))(?:[_-]?\d+)?"
     r"(?:\\{0,3}[\"'\]]{0,2}\s{0,3}(?:=>|:=|(?<![=!<>])=(?!=)|:(?!:))|\s(?:is|was))\s{0,3}"
     r"(?:\\{0,3}(?P<quote>[\"'`])(?P<quoted>[^\"'`\\\s]{4,400})\\{0,3}(?P=quote)"
     r"|(?P<bare>[^\s\"'`,;(){}\[\]<>$&|\\]{8,400}+)(?![(\[]))",
