@@ -428,6 +428,51 @@ def test_boundaries_that_are_asked_for(tree, cut, policy, judge):
         plan_sweep(end, policy, 4)
 
 
+def test_chances_are_read_anew_where_none_are_recorded():
+    """Each turn's own tokens, as many as the walk keeps: here one of two, and two of three behind it."""
+    task, said = make_node("t", "task", [1, 2]), make_node("a", tokens=[3, 4], parent="t")
+    more = make_node("b", tokens=[5, 6, 7], parent="a", keep=1)
+    walk, asked = make_walk(task, said, more, keeps=[None, 1, 2]), []
+
+    def logprobs(rows):
+        asked.extend(row.tolist() for row in rows)
+        return [np.log(row[1:] / 10).astype(np.float32) for row in rows]
+
+    policy = SimpleNamespace(card=SimpleNamespace(weights="w"), logprobs=logprobs)
+    assert potential._follow(policy, walk, Sampling()) == pytest.approx([0.3, 0.5, 0.6], rel=1e-6)
+    assert asked == [[1, 2, 3], [1, 2, 3, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("extra", "asked", "chances"),
+    [
+        ({}, {}, [0.5, 0.25]), ({"excluded_first": 3}, {}, [0.0, 0.25]),
+        ({}, {"banned_first": (9,)}, [0.0, 0.25]), ({}, {"forced": (3,)}, [0.0, 0.25]), ({"excluded_first": 3}, {"forced": (3,)}, [0.0, 0.0]),
+    ],
+)  # fmt: skip
+def test_a_token_that_was_not_free_leaves_no_chance(extra, asked, chances):
+    logs = np.log(np.array([0.5, 0.25], dtype=np.float32))
+    recorded = PLAIN.but(**asked).to_json()
+    said = make_node(
+        "a", tokens=[3, 4], parent="t", extra=extra, logprobs=logs, settings=recorded, weights="w"
+    )
+    policy = SimpleNamespace(card=SimpleNamespace(weights="w"))
+    assert potential._follow(policy, make_walk(make_node("t", "task", [1]), said), PLAIN) == pytest.approx(
+        chances
+    )
+
+
+def test_who_said_a_node():
+    policy = SimpleNamespace(card=SimpleNamespace(weights="w"))
+    for extra, weights, said in (
+        ({}, "w", True),
+        ({}, "v", False),
+        ({"worker": "one"}, "v", True),
+        ({}, None, False),
+    ):
+        assert potential._said_by(make_node("a", extra=extra, weights=weights), policy) is said
+
+
 def test_an_arm_of_a_sweep_has_what_all_have_and_a_stream_of_its_own(cut, monkeypatch):
     asked = []
     monkeypatch.setattr(potential, "prepare", lambda *given, **options: asked.append((given, options)))

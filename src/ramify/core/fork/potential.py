@@ -194,8 +194,7 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
             index = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
             prefix = Trajectory(walk.steps[: index + 1]).tokens
             given = policy.logprobs([prefix])[0]
-            after = len(prefix) - (node.length if index < len(walk) - 1 else keep)
-            chance = np.exp(given[after - 1 :][:keep].astype(np.float64))
+            chance = np.exp(given[len(prefix) - keep - 1 :].astype(np.float64))
         else:
             raise CannotDo(
                 "this trace has no log-probs under the law it is to be swept with, so draws cannot be reused",
