@@ -447,7 +447,8 @@ def test_chances_are_read_anew_where_none_are_recorded():
     ("extra", "asked", "chances"),
     [
         ({}, {}, [0.5, 0.25]), ({"excluded_first": 3}, {}, [0.0, 0.25]),
-        ({}, {"banned_first": (9,)}, [0.0, 0.25]), ({}, {"forced": (3,)}, [0.0, 0.25]), ({"excluded_first": 3}, {"forced": (3,)}, [0.0, 0.0]),
+        ({}, {"banned_first": (9,)}, [0.0, 0.25]), ({}, {"forced": (3,)}, [0.0, 0.25]),
+        ({"excluded_first": 3}, {"forced": (3,)}, [0.0, 0.0]),
     ],
 )  # fmt: skip
 def test_a_token_that_was_not_free_leaves_no_chance(extra, asked, chances):
