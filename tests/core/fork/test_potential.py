@@ -738,3 +738,19 @@ def test_chances_under_a_grammar_are_those_it_leaves(tree):
     bare = fork(start, policy, 1, settings=Sampling(max_tokens=2)).leaves()[0]
     with pytest.raises(CannotDo, match="no log-probs under the law"):
         token_chances(policy, bare, held)
+
+
+def test_a_law_holds_the_ends_of_a_turn_only_under_a_grammar():
+    grammar = Grammar.regex("a+")
+    free, held = (PLAIN.but(grammar=given, stop_ids=(4, 2)) for given in (None, grammar))
+    law = potential._law
+    assert law(free) == law(PLAIN.but(max_tokens=3)) != law(PLAIN.but(temperature=0.5))
+    assert law(held) == law(held.but(stop_ids=(2, 4)))
+    assert len({law(held), law(free), law(held.but(stop_ids=(2,))), law(held.but(ignore_eos=True))}) == 4
+
+
+def test_a_chance_is_never_above_one():
+    logs = np.array([1e-6, -1.0], dtype=np.float32)
+    said = make_node("a", tokens=[3, 4], parent="t", logprobs=logs, settings=PLAIN.to_json(), weights="w")
+    policy = SimpleNamespace(card=SimpleNamespace(weights="w"))
+    assert potential._follow(policy, make_walk(make_node("t", "task", [1]), said), PLAIN)[0] == 1.0
