@@ -6,8 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
-import httpx2
-from mcp.client.streamable_http import streamable_http_client
+from ramify.core.errors import MissingExtra
+
+try:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+except ImportError as error:
+    raise MissingExtra("mcp", "mcp") from error
 
 from ramify.core.world.tools.mcp_child import GRACE, LONGEST, MOST
 from ramify.core.world.tools.mcp_server import Server
