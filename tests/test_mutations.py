@@ -73,7 +73,7 @@ MUTATIONS = [
     ),
     Mutation(
         "learn/credit/graph/advantages.py",
-        "_powers(gamma, graph.togo[:-1] - graph.togo[1:])",
+        "gamma ** (graph.togo[:-1] - graph.togo[1:])",
         "gamma",
         "learn/credit/graph/test_advantages.py::test_returns_of_rewards_per_step",
     ),

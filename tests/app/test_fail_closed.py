@@ -28,6 +28,8 @@ def skip_where_it_cannot_run(name: str) -> None:
             pytest.skip("needs gcc and binutils")
     if name == "the world swe" and not shutil.which("git"):
         pytest.skip("needs git")
+    if name in ("the world swe", "the world repair") and Path(sys.prefix).is_relative_to("/tmp"):
+        pytest.skip("this Python lies in /tmp, which commands in the sandbox have for themselves")
 
 
 @pytest.mark.parametrize("name", ENTRIES)

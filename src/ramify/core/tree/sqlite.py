@@ -279,9 +279,11 @@ class SQLiteDatabase:
 
     def damage(self) -> Iterator[tuple[str, str]]:
         """Findings of SQLite's own checks, and their likely cause."""
-        for (message,) in self.rows("PRAGMA integrity_check(20)"):
-            if message != "ok":
-                yield f"the file is damaged: {message}", "a fault of the storage"
+        found = [message for (message,) in self.rows("PRAGMA integrity_check(20)") if message != "ok"]
+        for message in found:
+            yield f"the file is damaged: {message}", "a fault of the storage"
+        if found:  # a damaged table may have rows without end
+            return
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
             what = f"row {row} of {table} refers to a row of {parent} that does not exist"
             yield what, "written by another program"

@@ -183,6 +183,8 @@ def _answer(connection: int, asked: dict[str, Any], place: Place) -> None:
         "status": status if status >= 0 else 128 - status, "ended": ended, "printed": [*map(len, told)],
         "files": [[name, size] for name, _, size in files], "too_large": too_large,
     }  # fmt: skip
+    if place.outside:  # the files are open; whoever reads the answer finds nothing left
+        jail.gone(place.outside)
     wire.write(connection, wire.pack(answer))
     for part in told:
         wire.write(connection, part)
