@@ -130,5 +130,5 @@ def test_the_environment_is_found_or_missed_in_words(tmp_path, monkeypatch, caps
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp_types", None)
-    with Sandbox() as sandbox, pytest.raises(MissingExtra, match="pip install .*'mcp>="):
+    with Sandbox() as sandbox, pytest.raises(MissingExtra, match=r"pip install .*'mcp>="):
         build_server(REGISTRY, sandbox)

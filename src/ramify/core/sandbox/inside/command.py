@@ -88,8 +88,7 @@ def guard(connection: int, spot: str) -> NoReturn:
                 _put(place, name, size, connection)
             _answer(connection, asked, place)
         finally:
-            if place.outside:
-                jail.gone(place.outside)
+            _clear(place)
         os._exit(0)
     finally:
         os._exit(1)
@@ -183,8 +182,7 @@ def _answer(connection: int, asked: dict[str, Any], place: Place) -> None:
         "status": status if status >= 0 else 128 - status, "ended": ended, "printed": [*map(len, told)],
         "files": [[name, size] for name, _, size in files], "too_large": too_large,
     }  # fmt: skip
-    if place.outside:  # the files are open; whoever reads the answer finds nothing left
-        jail.gone(place.outside)
+    _clear(place)  # the files are open; whoever reads the answer finds nothing left
     wire.write(connection, wire.pack(answer))
     for part in told:
         wire.write(connection, part)
@@ -192,6 +190,12 @@ def _answer(connection: int, asked: dict[str, Any], place: Place) -> None:
         at = 0
         while at < size:
             at += os.sendfile(connection, fd, at, size - at)
+
+
+def _clear(place: Place) -> None:
+    """Remove the folder, where it lies outside of the jail."""
+    if place.outside:
+        jail.gone(place.outside)
 
 
 def _left(asked: dict[str, Any], place: Place) -> tuple[list[tuple[str, int, int]], str]:
