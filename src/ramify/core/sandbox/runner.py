@@ -153,8 +153,8 @@ class Sandbox:
             return zygote
         zygote = Zygote(self._preload)
         try:
-            if self._layers is None:
-                self._layers = self._probed(zygote)
+            # Each process anew: what held for one that ended need not hold for this one.
+            self._layers = self._probed(zygote)
             missing = [layer for layer in self._layers if layer.name in NEEDED and not layer.on]
             if missing and not self._unconfined:
                 raise CannotDo(
