@@ -150,7 +150,20 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_run_in_a_log(home):
+@pytest.fixture
+def captured_elsewhere():
+    """Warnings as a library leaves them that captured them under another's filters."""
+    with warnings.catch_warnings():
+        logging.captureWarnings(True)
+    yield
+    logging.captureWarnings(False)
+
+
+@pytest.mark.parametrize("before", ["nothing", "captured"])
+def test_a_run_in_a_log(home, before, request):
+    if before == "captured":
+        request.getfixturevalue("captured_elsewhere")
+    shown = warnings.showwarning
     path = home / "a" / "log.jsonl"
     start_log(f"json:{path}")
     with observed("grow", ["grow", "x"], out="runs/a"):
@@ -159,6 +172,7 @@ def test_a_run_in_a_log(home):
             warnings.simplefilter("always")
             warnings.warn("old", DeprecationWarning, stacklevel=1)
     stop_log()
+    assert warnings.showwarning is shown
     logging.getLogger("some.library").warning("not here")
     found = lines(path)
     assert [line["event"] for line in found] == ["run.start", "log", "log", "run.end"]

@@ -22,9 +22,11 @@ import os
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, Literal, final
+from typing import IO, Any, Final, Literal, TextIO, final
 
 from ramify.core.errors import BadInput
 from ramify.core.types import Json
@@ -100,6 +102,7 @@ class _Handler(logging.Handler):
 
 _log: JsonLog | None = None
 _handler: _Handler | None = None
+_shown: Callable[..., None] | None = None  # what showed warnings before
 
 
 def log() -> JsonLog | None:
@@ -136,19 +139,37 @@ def start_log(asked: str | None) -> JsonLog | None:
 
 
 def _begin(made: JsonLog) -> JsonLog:
-    global _log, _handler
+    global _log, _handler, _shown
     _log, _handler = made, _Handler(made)
-    logging.captureWarnings(True)
+    # Not logging.captureWarnings: it does nothing where some library has called it before,
+    # even if what it set there is long gone.
+    _shown, warnings.showwarning = warnings.showwarning, _tell_warning
     logging.getLogger().addHandler(_handler)
     return made
 
 
+def _tell_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if file is not None and _shown is not None:
+        _shown(message, category, filename, lineno, file, line)
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        logging.getLogger("py.warnings").warning("%s", text)
+
+
 def stop_log() -> None:
     """Log no more."""
-    global _log, _handler  # noqa: PLW0603
+    global _log, _handler, _shown  # noqa: PLW0603
     if _handler is not None:
         logging.getLogger().removeHandler(_handler)
-        logging.captureWarnings(False)
+    if _shown is not None and warnings.showwarning is _tell_warning:
+        warnings.showwarning = _shown
     if _log is not None:
         _log.close()
-    _log = _handler = None
+    _log = _handler = _shown = None
