@@ -28,7 +28,7 @@ setup: $(READY) ## The virtual environment, .venv
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-	  { echo "make: Ramify needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	  { echo "make: Refork needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "make: '$(PYTHON)' has no venv module. On Debian: apt install python3-venv" >&2; exit 2; }
 	@rm -f .venv/.ready-*
@@ -43,7 +43,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY) ## The whole story in under three minutes: runs/demo
-	@$(BIN)/ramify demo $(ARGS)
+	@$(BIN)/refork demo $(ARGS)
 
 test: $(READY) ## All tests, with the coverage gate
 	@rm -f .coverage .coverage.*

@@ -25,11 +25,11 @@ import torch
 from numpy.typing import NDArray
 
 from parts.architectures import COMPOSITE, VOCABULARY, build, kinds
-from ramify.core.errors import RamifyError
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.opening import open_decoder
-from ramify.core.policy.decoder.score import score
-from ramify.core.policy.noise import NoiseKey
+from refork.core.errors import ReforkError
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.opening import open_decoder
+from refork.core.policy.decoder.score import score
+from refork.core.policy.noise import NoiseKey
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
@@ -78,7 +78,7 @@ def judge(name: str) -> Row:
     try:
         decoder, opening = open_decoder(model)
         worst, wide, same = check(model, decoder)
-    except RamifyError as error:
+    except ReforkError as error:
         return Row(name, "refused", why=error.what)
     except Exception as error:  # that is the finding
         return Row(name, "raw error", why=f"{type(error).__name__}: {error}"[:200])
@@ -184,5 +184,5 @@ def main() -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as home:
         # Verdicts of an earlier run must not stand in for comparisons.
-        os.environ["RAMIFY_HOME"] = home
+        os.environ["REFORK_HOME"] = home
         main()

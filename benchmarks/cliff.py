@@ -21,28 +21,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify import MatchJudge, Tree, plant_prompt
-from ramify.core import stats
-from ramify.core.fork import plan_sweep
-from ramify.core.grow import grow
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.world.open import open_world
-from ramify.learn.credit.cliff.bound import bound_violations
-from ramify.learn.credit.cliff.candidates import candidates
-from ramify.learn.credit.cliff.dpo import CliffDpoSettings, cliff_dpo
-from ramify.learn.credit.cliff.intervene import contrast, random_positions
-from ramify.learn.credit.cliff.pairs import Pair, cliff_pairs
-from ramify.learn.credit.cliff.planted import (
+from refork import MatchJudge, Tree, plant_prompt
+from refork.core import stats
+from refork.core.fork import plan_sweep
+from refork.core.grow import grow
+from refork.core.policy.local import LocalPolicy
+from refork.core.world.open import open_world
+from refork.learn.credit.cliff.bound import bound_violations
+from refork.learn.credit.cliff.candidates import candidates
+from refork.learn.credit.cliff.dpo import CliffDpoSettings, cliff_dpo
+from refork.learn.credit.cliff.intervene import contrast, random_positions
+from refork.learn.credit.cliff.pairs import Pair, cliff_pairs
+from refork.learn.credit.cliff.planted import (
     PlantedChain,
     absorbing_values,
     planted_chain,
     record_trace,
 )
-from ramify.learn.credit.cliff.scan import Nominee, Scanned, nominate, token_potential
-from ramify.learn.credit.cliff.select import choose_traces
-from ramify.learn.credit.cliff.table import cliff_table, detection_rate
-from ramify.learn.credit.cliff.verify import Cliff, verify
-from ramify.learn.organism import build, find
+from refork.learn.credit.cliff.scan import Nominee, Scanned, nominate, token_potential
+from refork.learn.credit.cliff.select import choose_traces
+from refork.learn.credit.cliff.table import cliff_table, detection_rate
+from refork.learn.credit.cliff.verify import Cliff, verify
+from refork.learn.organism import build, find
 
 Floats = NDArray[np.float64]
 TRIALS = 400_000

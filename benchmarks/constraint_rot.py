@@ -38,7 +38,7 @@ PACKAGES = {
     "langchain": "langchain",
     "autogen": "autogen-core",
     "agent-framework": "agent-framework-core",
-    "builtin": "ramify",
+    "builtin": "refork",
 }
 #: Figures of the statistical part that are printed as the last line.
 TRAINED = (

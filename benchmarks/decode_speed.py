@@ -4,7 +4,7 @@ Target: the organism `chronicler` (8 layers x 512, float32), two threads, one pr
 must say the same tokens, and they are compared. Sides take turns; figures are medians over rounds. The peers
 run at the best settings that the full form finds (it tries them all); `--quick` takes fixed ones.
 
-In the full form `generate` with Ramify's packed matrix products, which transformers does not offer, stands
+In the full form `generate` with Refork's packed matrix products, which transformers does not offer, stands
 beside the plain peers: so it is seen what the drafter gains and what the products gain. Sampling at
 temperature 1 and sixteen prompts at once are in the full form too.
 """
@@ -30,17 +30,17 @@ from rich.table import Table
 from scipy.stats import binom
 
 from parts.decode_models import assistant, drafter, openings, prompts, target, threads
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.decoder.live import LiveDecoder
-from ramify.core.policy.decoder.packed import PackedLinears
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.dflash_hf import as_assistant
-from ramify.operate.speculate.profile import profile
-from ramify.operate.speculate.schedule import MEASURED, PrefixScheduler
-from ramify.operate.speculate.speculator import ModelSpeculator
-from ramify.operate.speculate.step_cost import StepCost
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.decoder.live import LiveDecoder
+from refork.core.policy.decoder.packed import PackedLinears
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.dflash_hf import as_assistant
+from refork.operate.speculate.profile import profile
+from refork.operate.speculate.schedule import MEASURED, PrefixScheduler
+from refork.operate.speculate.speculator import ModelSpeculator
+from refork.operate.speculate.step_cost import StepCost
 
 CONSOLE = Console(width=110)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -288,22 +288,22 @@ def alone(
     """Seconds of every side, one prompt at a time; ``quick`` of those that the claims speak of."""
     drafts = bench.drafted(1, bench.dspark)
     sides: dict[str, Run] = {
-        "ramify": bench.plain(1),
-        "ramify + dspark": drafts,
+        "refork": bench.plain(1),
+        "refork + dspark": drafts,
         "generate": bench.generate(**best["generate"]),
         "assisted generation": bench.assisted(**best["assisted"]),
         "prompt lookup": bench.lookup(**best["lookup"]),
     }
     if not quick:
         sides |= {
-            "ramify, continuous batch": bench.live(1),
-            "ramify + dspark, no schedule": bench.drafted(1, bench.dspark, scheduled=False),
-            "ramify + parallel drafter": bench.drafted(1, bench.dflash, scheduled=False),
+            "refork, continuous batch": bench.live(1),
+            "refork + dspark, no schedule": bench.drafted(1, bench.dspark, scheduled=False),
+            "refork + parallel drafter": bench.drafted(1, bench.dflash, scheduled=False),
             "generate, our products": bench.packed_generate(**best["generate"]),
             "transformers' dflash": bench.dflash_there(),
         }
     seconds, said = in_turns(sides, rounds, not quick)
-    wrong = {name: differing(tokens, said["ramify"]) for name, tokens in said.items()}
+    wrong = {name: differing(tokens, said["refork"]) for name, tokens in said.items()}
     return seconds, wrong, drafts.stats  # type: ignore[attr-defined]
 
 
@@ -368,9 +368,9 @@ def sampled(bench: Bench, best: dict[str, dict[str, Any]], rounds: int, warm: bo
     options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     return in_turns(
         {
-            "ramify": bench.plain(1, law),
-            "ramify + dspark": bench.drafted(1, bench.dspark, law, rule="rejection"),
-            "ramify + dspark, same tokens": bench.drafted(1, bench.dspark, law, rule="coupled"),
+            "refork": bench.plain(1, law),
+            "refork + dspark": bench.drafted(1, bench.dspark, law, rule="rejection"),
+            "refork + dspark, same tokens": bench.drafted(1, bench.dspark, law, rule="coupled"),
             "generate": bench.generate(**best["generate"], **options),
         },
         rounds,
@@ -420,7 +420,7 @@ def main() -> None:
             many = bench.of(asked[:16], 128)
             sixteen, said = in_turns(
                 {
-                    "ramify": many.plain(16), "ramify + dspark": many.drafted(16, many.dspark),
+                    "refork": many.plain(16), "refork + dspark": many.drafted(16, many.dspark),
                     "continuous batching": many.continuous(**best["continuous"]),
                     "generate, one batch": many.together(**best["generate"]),
                 },
@@ -428,7 +428,7 @@ def main() -> None:
             )  # fmt: skip
             show_sixteen(many, sixteen, said)
     print(f"{time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
-    fast = seconds["ramify + dspark"]
+    fast = seconds["refork + dspark"]
     least = min(row["ratio"] for row in batches.values())
     print(
         json.dumps(
@@ -447,7 +447,7 @@ def show_alone(bench: Bench, seconds: dict[str, float], wrong: dict[str, int]) -
     tokens = len(bench.asked) * bench.length
     table = Table("one prompt at a time, greedy", "tokens/s", "dspark is faster by", "answers that differ")
     for name, value in sorted(seconds.items(), key=lambda pair: pair[1]):
-        ratio = value / seconds["ramify + dspark"]
+        ratio = value / seconds["refork + dspark"]
         table.add_row(name, f"{tokens / value:.0f}", f"{ratio:.2f}x", str(wrong[name]))
     CONSOLE.print(table)
 
@@ -456,7 +456,7 @@ def show_sampled(drawn: dict[str, float], tokens: int) -> None:
     """One prompt at a time, with chance."""
     table = Table("one prompt at a time, temperature 1", "tokens/s", "dspark is faster by")
     for name, value in sorted(drawn.items(), key=lambda pair: pair[1]):
-        table.add_row(name, f"{tokens / value:.0f}", f"{value / drawn['ramify + dspark']:.2f}x")
+        table.add_row(name, f"{tokens / value:.0f}", f"{value / drawn['refork + dspark']:.2f}x")
     CONSOLE.print(table)
 
 
@@ -478,8 +478,8 @@ def show_sixteen(bench: Bench, seconds: dict[str, float], said: dict[str, Tokens
     """Sixteen prompts at once."""
     table = Table("16 prompts at once", "tokens/s", "dspark is faster by", "answers that differ")
     for name, value in sorted(seconds.items(), key=lambda pair: pair[1]):
-        rate, ratio = 16 * bench.length / value, value / seconds["ramify + dspark"]
-        table.add_row(name, f"{rate:.0f}", f"{ratio:.2f}x", str(differing(said[name], said["ramify"])))
+        rate, ratio = 16 * bench.length / value, value / seconds["refork + dspark"]
+        table.add_row(name, f"{rate:.0f}", f"{ratio:.2f}x", str(differing(said[name], said["refork"])))
     CONSOLE.print(table)
 
 

@@ -25,17 +25,17 @@ import numpy as np
 import torch
 
 from parts.drafter_kinds import KINDS, LONG, MAX_TOKENS, SHORT, Kind, target, trained
-from ramify.core.policy.base import Request, Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey, stream_of
-from ramify.core.types import IntArray, token_array
-from ramify.learn.organism.recipes.phrases import ASK
-from ramify.operate.speculate.calibrate import Calibrated, calibrate
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.model import DraftModel
-from ramify.operate.speculate.proposer import Proposer
-from ramify.operate.speculate.rounds import Round, Rounds
-from ramify.operate.speculate.tally import SpeculationStats
+from refork.core.policy.base import Request, Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.types import IntArray, token_array
+from refork.learn.organism.recipes.phrases import ASK
+from refork.operate.speculate.calibrate import Calibrated, calibrate
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.model import DraftModel
+from refork.operate.speculate.proposer import Proposer
+from refork.operate.speculate.rounds import Round, Rounds
+from refork.operate.speculate.tally import SpeculationStats
 
 #: Requests decoded for one tau, in groups, from whose spread its interval is made.
 REQUESTS, GROUPS = 96, 8

@@ -21,17 +21,17 @@ from itertools import count
 
 import numpy as np
 
-from ramify.core.journal import Journal
-from ramify.core.stats import mean_interval
-from ramify.discover.evolve.belief import best_belief
-from ramify.discover.evolve.clades import metaproductivity
-from ramify.discover.evolve.replay import replay
-from ramify.discover.evolve.scripted.coevolution import World, coevolve
-from ramify.discover.evolve.scripted.erasure import erasure_effect
-from ramify.discover.evolve.scripted.outcome import CoevolutionOutcome, measure
-from ramify.discover.evolve.scripted.promotion import false_replacement
-from ramify.discover.evolve.scripted.world import SETTINGS, first_judge
-from ramify.discover.evolve.search import Settings
+from refork.core.journal import Journal
+from refork.core.stats import mean_interval
+from refork.discover.evolve.belief import best_belief
+from refork.discover.evolve.clades import metaproductivity
+from refork.discover.evolve.replay import replay
+from refork.discover.evolve.scripted.coevolution import World, coevolve
+from refork.discover.evolve.scripted.erasure import erasure_effect
+from refork.discover.evolve.scripted.outcome import CoevolutionOutcome, measure
+from refork.discover.evolve.scripted.promotion import false_replacement
+from refork.discover.evolve.scripted.world import SETTINGS, first_judge
+from refork.discover.evolve.search import Settings
 
 #: Published quantiles of Beta(1 + S, 1 + F), to four digits, by (S, F).
 BELIEFS = {(1, 0): 0.2236, (18, 2): 0.7294, (0, 0): 0.05}

@@ -20,25 +20,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.stats import wilson
-from ramify.core.tree.tree import Tree
-from ramify.core.types import Json
-from ramify.core.world.open import open_world
-from ramify.core.world.refusal import RefusalLaw, RefusalWorld, stances
-from ramify.core.world.refusal.calibrate import calibration
-from ramify.core.world.refusal.law import STANCE, Rule, thinking, turn
-from ramify.core.world.refusal.truth import (
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.stats import wilson
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.open import open_world
+from refork.core.world.refusal import RefusalLaw, RefusalWorld, stances
+from refork.core.world.refusal.calibrate import calibration
+from refork.core.world.refusal.law import STANCE, Rule, thinking, turn
+from refork.core.world.refusal.truth import (
     free_refusal,
     mean_variance,
     performative_share,
     prompt_chances,
 )
-from ramify.examine.probe import FirstTokenProbe, auroc_ceiling, estimate_ceiling, position_states
-from ramify.examine.probe.rows import Rows, read_rows
-from ramify.examine.probe.text_control import text_control
-from ramify.examine.stance import (
+from refork.examine.probe import FirstTokenProbe, auroc_ceiling, estimate_ceiling, position_states
+from refork.examine.probe.rows import Rows, read_rows
+from refork.examine.probe.text_control import text_control
+from refork.examine.stance import (
     Marker,
     Panel,
     RegexGuard,
@@ -55,14 +55,14 @@ from ramify.examine.stance import (
     shifted,
     stance_trace,
 )
-from ramify.examine.stance.cuts import Counts
-from ramify.examine.stance.frontier import Rate
-from ramify.examine.stance.label import label
-from ramify.examine.stance.prompts import Case, Prompt, choose, rollouts
-from ramify.examine.stance.replay import CausalCuts
-from ramify.examine.stance.segments import word_chunks
-from ramify.examine.stance.variance import Mode, coin, plug_in_values, unbiased_values
-from ramify.learn.organism import build, find
+from refork.examine.stance.cuts import Counts
+from refork.examine.stance.frontier import Rate
+from refork.examine.stance.label import label
+from refork.examine.stance.prompts import Case, Prompt, choose, rollouts
+from refork.examine.stance.replay import CausalCuts
+from refork.examine.stance.segments import word_chunks
+from refork.examine.stance.variance import Mode, coin, plug_in_values, unbiased_values
+from refork.learn.organism import build, find
 
 Floats = NDArray[np.float64]
 RULES: tuple[Rule, ...] = ("P", "D", "C")

@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ramify import Tree
-from ramify.core import stats
-from ramify.core.policy.base import Policy
-from ramify.core.tree.node import Point
-from ramify.core.types import Json
-from ramify.core.world.motives import (
+from refork import Tree
+from refork.core import stats
+from refork.core.policy.base import Policy
+from refork.core.tree.node import Point
+from refork.core.types import Json
+from refork.core.world.motives import (
     AGENTS,
     APPEAL,
     ENGINEER,
@@ -36,14 +36,14 @@ from ramify.core.world.motives import (
     Agent,
     environment,
 )
-from ramify.examine.forensics import golden
-from ramify.examine.forensics.arm import Arm
-from ramify.examine.forensics.design import BASE, ArmPlan
-from ramify.examine.forensics.intervention import Intervention
-from ramify.examine.forensics.motive_library import DOSE, INTERACTION, NO_TEDIUM
-from ramify.examine.forensics.motive_sources import LawSource, RolloutSource
-from ramify.examine.forensics.statistics import difference, interaction, trend
-from ramify.examine.forensics.suite import (
+from refork.examine.forensics import golden
+from refork.examine.forensics.arm import Arm
+from refork.examine.forensics.design import BASE, ArmPlan
+from refork.examine.forensics.intervention import Intervention
+from refork.examine.forensics.motive_library import DOSE, INTERACTION, NO_TEDIUM
+from refork.examine.forensics.motive_sources import LawSource, RolloutSource
+from refork.examine.forensics.statistics import difference, interaction, trend
+from refork.examine.forensics.suite import (
     Investigation,
     Plans,
     Score,
@@ -190,12 +190,12 @@ def asked(name: str, start: Json) -> list[tuple[str, Json]]:
 
 def organism(draws: int) -> dict[str, float]:
     """The trained organism's rate beside the law it was taught, motive by motive, and its leaning."""
-    from ramify.core.policy.local import LocalPolicy
-    from ramify.core.world.motives import MotiveWorld, TargetJudge, environment_task
-    from ramify.examine.forensics.bench import Bench, FromTask
-    from ramify.examine.forensics.instruments.outcomes import arm_of
-    from ramify.learn.organism import build
-    from ramify.learn.organism.recipes.motives import RECIPE, planted
+    from refork.core.policy.local import LocalPolicy
+    from refork.core.world.motives import MotiveWorld, TargetJudge, environment_task
+    from refork.examine.forensics.bench import Bench, FromTask
+    from refork.examine.forensics.instruments.outcomes import arm_of
+    from refork.learn.organism import build
+    from refork.learn.organism.recipes.motives import RECIPE, planted
 
     policy, grader = LocalPolicy.load(str(build("motives"))), TargetJudge()
     off: list[float] = []
@@ -239,8 +239,8 @@ def organism(draws: int) -> dict[str, float]:
 
 def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
     """Log-prob prefill in the first turn and the one that decides: is the phrase likelier before the act?"""
-    from ramify.core.world.motives import TAKE, TargetJudge
-    from ramify.examine.forensics.instruments import logprob_prefill
+    from refork.core.world.motives import TAKE, TargetJudge
+    from refork.examine.forensics.instruments import logprob_prefill
 
     print(f"  log-prob prefill of {TAKE!r} (law {law:.3f}; the action behind the motive sentence "
           f"{math.sqrt(law):.3f}, behind its denial 0)")  # fmt: skip

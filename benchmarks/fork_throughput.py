@@ -9,7 +9,7 @@ too (transformers does not offer it), so that what sharing and batching gain is 
 llama.cpp runs the same weights as GGUF in float32, in a process of its own: the trace is decoded once, the
 branches of a point share its cells (`llama_memory_seq_cp`), and a pass feeds one token of every branch of
 several points; the full form tries how many. It lives in an environment of its own, compiled for this
-processor on the first run (without --quick; needs a C++ compiler) or named by RAMIFY_LLAMA, a Python that
+processor on the first run (without --quick; needs a C++ compiler) or named by REFORK_LLAMA, a Python that
 has it.
 
 `--quick` forks at fewer points of the larger models, on all sides alike, and leaves out the left-padded
@@ -34,11 +34,11 @@ from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from parts.llama_forks import BEST, TRIED, Task, llama, llama_python
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.backbone import Backbone
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.decoder.packed import PackedLinears
-from ramify.core.policy.noise import NoiseKey
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.backbone import Backbone
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.decoder.packed import PackedLinears
+from refork.core.policy.noise import NoiseKey
 
 TRACE, POINTS, DRAWS, TOKENS = 200, 20, 64, 16
 TARGETS = {"small": 0.15, "middle": 0.30, "large": 0.50}

@@ -28,18 +28,18 @@ from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from parts.llama_forks import BEST, Task, llama, llama_python
-from ramify.core.fork.arm import prepare, run_jobs
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.decoder.backbone import Backbone
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree.node import Draft, Point
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
-from ramify.examine.forensics.instruments.sentences import pieces
-from ramify.learn.organism.tokenizer import make_tokenizer
+from refork.core.fork.arm import prepare, run_jobs
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.decoder.backbone import Backbone
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree.node import Draft, Point
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
+from refork.examine.forensics.instruments.sentences import pieces
+from refork.learn.organism.tokenizer import make_tokenizer
 
 SENTENCES, DRAWS, TOKENS = 100, 50, 16
 WORDS = ("so", "the", "hook", "fails", "again", "and", "I", "fix", "it", "now", "then", "run", "tests")

@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 import fuzz_formats  # noqa: E402
-from ramify.core.tree import Tree  # noqa: E402
-from ramify.core.tree.formats import BinaryWriter, Redactor, reader_for, readers, writers  # noqa: E402
-from ramify.core.tree.formats.base import ItemReader  # noqa: E402
+from refork.core.tree import Tree  # noqa: E402
+from refork.core.tree.formats import BinaryWriter, Redactor, reader_for, readers, writers  # noqa: E402
+from refork.core.tree.formats.base import ItemReader  # noqa: E402
 from support.fuzz_seeds import seeds_of  # noqa: E402
 from support.secret_samples import samples  # noqa: E402
 from support.told import told  # noqa: E402
@@ -111,8 +111,8 @@ def chats(file: Path, megabytes: float) -> int:
 
 MEASURED = """
 import resource, sys
-from ramify.app.cli import main
-sys.argv = ["ramify", "tree", "import", *sys.argv[1:], "--json"]
+from refork.app.cli import main
+sys.argv = ["refork", "tree", "import", *sys.argv[1:], "--json"]
 try:
     main()
 except SystemExit as end:
@@ -153,7 +153,7 @@ def main() -> None:
     size = given_.megabytes or (50 if given_.quick else 1000)
     warnings.simplefilter("ignore")
     figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="ramify-formats-") as name:
+    with tempfile.TemporaryDirectory(prefix="refork-formats-") as name:
         folder = Path(name)
         small = importing(folder, 5)
         rate, peak, nodes = importing(folder, size)

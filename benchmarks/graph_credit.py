@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parts import credit_truth
-from ramify.core.stats import Interval, paired_t
-from ramify.learn.credit.graph import CreditSettings, StateGraph, step_advantages
-from ramify.learn.credit.graph.advantages import (
+from refork.core.stats import Interval, paired_t
+from refork.learn.credit.graph import CreditSettings, StateGraph, step_advantages
+from refork.learn.credit.graph.advantages import (
     METHODS,
     episode_part,
     node_values,
@@ -215,14 +215,14 @@ def share(tasks: int) -> dict[str, float]:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from ramify import Sampling, Tree
-    from ramify.core.grow import grow
-    from ramify.core.policy.open import open_policy
-    from ramify.core.world.open import open_world
-    from ramify.learn.credit.graph import graph_advantages
-    from ramify.learn.train.batch import trajectories_to_batch
-    from ramify.learn.train.loop import group_walks
-    from ramify.learn.train.policy_gradient import policy_gradient_step
+    from refork import Sampling, Tree
+    from refork.core.grow import grow
+    from refork.core.policy.open import open_policy
+    from refork.core.world.open import open_world
+    from refork.learn.credit.graph import graph_advantages
+    from refork.learn.train.batch import trajectories_to_batch
+    from refork.learn.train.loop import group_walks
+    from refork.learn.train.policy_gradient import policy_gradient_step
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

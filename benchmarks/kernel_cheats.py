@@ -18,9 +18,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ramify.core import stats
-from ramify.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated, Limits, calibrate
-from ramify.discover.kernel.problem_read import read_problem
+from refork.core import stats
+from refork.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated, Limits, calibrate
+from refork.discover.kernel.problem_read import read_problem
 
 HERE = Path(__file__).parent / "parts" / "kernel_cheats"
 LIMITS = Limits(seconds=0.5, memory=256 << 20, longest=0.05)
@@ -67,7 +67,7 @@ def main() -> None:
     for seed in range(1 if quick else 3):
         for kind, rows in results.items():
             print(f"\n{kind}, seed {seed}")
-            with tempfile.TemporaryDirectory(prefix="ramify-cheats-") as folder:
+            with tempfile.TemporaryDirectory(prefix="refork-cheats-") as folder:
                 for problem, files in kernels(kind).items():
                     told = judged(problem, files, Path(folder), 9 if quick else 25, seed, known)
                     for name, found in told.items():

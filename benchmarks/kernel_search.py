@@ -29,15 +29,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ramify.discover.kernel.bench import Bench, Calibration, Evaluated, Limits, calibrate
-from ramify.discover.kernel.bench.draw import SKEW
-from ramify.discover.kernel.problem import Problem
-from ramify.discover.kernel.problem_read import read_problem
-from ramify.discover.kernel.search.on_bench import BenchEvaluator
-from ramify.discover.kernel.search.on_file import open_writer
-from ramify.discover.kernel.search.record import fastest
-from ramify.discover.kernel.search.run import run_search
-from ramify.discover.kernel.search.settings import KernelSearchSettings
+from refork.discover.kernel.bench import Bench, Calibration, Evaluated, Limits, calibrate
+from refork.discover.kernel.bench.draw import SKEW
+from refork.discover.kernel.problem import Problem
+from refork.discover.kernel.problem_read import read_problem
+from refork.discover.kernel.search.on_bench import BenchEvaluator
+from refork.discover.kernel.search.on_file import open_writer
+from refork.discover.kernel.search.record import fastest
+from refork.discover.kernel.search.run import run_search
+from refork.discover.kernel.search.settings import KernelSearchSettings
 
 HERE = Path(__file__).parent / "parts" / "search_kernels"
 CLAIM = 512

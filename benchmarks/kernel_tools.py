@@ -23,13 +23,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ramify.discover.kernel.bench import Bench, Calibration
-from ramify.discover.kernel.bench.calibrate import calibrate
-from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.diagnose import PARTS, Diagnosed, diagnose
-from ramify.discover.kernel.diagnose_samples import seconds_of
-from ramify.discover.kernel.problem import Problem
-from ramify.discover.kernel.problem_read import read_problem
+from refork.discover.kernel.bench import Bench, Calibration
+from refork.discover.kernel.bench.calibrate import calibrate
+from refork.discover.kernel.cpu import metrics as m
+from refork.discover.kernel.diagnose import PARTS, Diagnosed, diagnose
+from refork.discover.kernel.diagnose_samples import seconds_of
+from refork.discover.kernel.problem import Problem
+from refork.discover.kernel.problem_read import read_problem
 
 KERNELS = Path(__file__).parent / "parts" / "kernels"
 
@@ -78,7 +78,7 @@ class Bencher:
 
     def diagnosed(self, problem: Problem, parts: tuple[str, ...]) -> Diagnosed:
         """One kernel; in the quick form its seconds are those of calls on the same inputs."""
-        with tempfile.TemporaryDirectory(prefix="ramify-tools-") as folder, ExitStack() as stack:
+        with tempfile.TemporaryDirectory(prefix="refork-tools-") as folder, ExitStack() as stack:
             bench = Bench(problem, Path(folder), calibration=self.known)
             if parts != ("code",):
                 stack.enter_context(bench)
@@ -100,8 +100,8 @@ class Bencher:
     def loop(self, told: Mapping[str, str]) -> Diagnosed:
         """One of the hand-classified loops."""
         ridge = str(round(self.known.ceilings.ridge))
-        text = f"// ramify: entry={told['name']} {told['head']}\n{told['code'].lstrip()}\n"
-        with tempfile.TemporaryDirectory(prefix="ramify-loop-") as folder:
+        text = f"// refork: entry={told['name']} {told['head']}\n{told['code'].lstrip()}\n"
+        with tempfile.TemporaryDirectory(prefix="refork-loop-") as folder:
             path = Path(folder) / f"{told['name']}.c"
             path.write_text(text.replace("RIDGE", ridge))
             return self.diagnosed(read_problem(path), ("timing",) if self.quick else ("timing", "cachegrind"))

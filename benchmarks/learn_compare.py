@@ -16,11 +16,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ramify.app.cli.learn import _table
-from ramify.core.run.progress import silent
-from ramify.learn.compare import CompareRecipe, run_compare
-from ramify.learn.compare.gradient_signal import arm_gradients, signal_of
-from ramify.learn.compare.recipe import HOUSEHOLD
+from refork.app.cli.learn import _table
+from refork.core.run.progress import silent
+from refork.learn.compare import CompareRecipe, run_compare
+from refork.learn.compare.gradient_signal import arm_gradients, signal_of
+from refork.learn.compare.recipe import HOUSEHOLD
 
 QUICK = CompareRecipe(
     worlds=(HOUSEHOLD.model_copy(update={"budget": 2000, "tasks": 6}),),

@@ -23,16 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ramify.core import stats
-from ramify.core.world.repair.projects import project_names, shared_runner, split_of_project
-from ramify.core.world.repair.tasks import RepairTask, renamed_task, repair_tasks
-from ramify.discover.localize.baseline import FileBm25, random_acc
-from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.inject import InjectionGate, finding_right
-from ramify.discover.localize.investigate import investigate
-from ramify.discover.localize.mask import mask_code
-from ramify.discover.localize.metrics import Scores, mean_scores, score_locations
-from ramify.discover.localize.on_repair import (
+from refork.core import stats
+from refork.core.world.repair.projects import project_names, shared_runner, split_of_project
+from refork.core.world.repair.tasks import RepairTask, renamed_task, repair_tasks
+from refork.discover.localize.baseline import FileBm25, random_acc
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.inject import InjectionGate, finding_right
+from refork.discover.localize.investigate import investigate
+from refork.discover.localize.mask import mask_code
+from refork.discover.localize.metrics import Scores, mean_scores, score_locations
+from refork.discover.localize.on_repair import (
     ForkedTask,
     Investigated,
     agent_effects,
@@ -43,9 +43,9 @@ from ramify.discover.localize.on_repair import (
     repair_runs,
     task_spectrum,
 )
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.transfer import SettingTransfer, transfer_report
-from ramify.discover.localize.trial_table import TrialRow, break_evens, trial_table
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.transfer import SettingTransfer, transfer_report
+from refork.discover.localize.trial_table import TrialRow, break_evens, trial_table
 
 #: The table that the planted trial is held against: resolved (weak, middle) and mean test runs (strong).
 PUBLISHED = {

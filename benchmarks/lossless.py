@@ -19,24 +19,24 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.types import IntArray, token_array
-from ramify.learn.organism.tokenizer import make_tokenizer
-from ramify.operate.speculate.chain import Rule
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.data import Prompt, answers
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
-from ramify.operate.speculate.lossless import Certificate, check_lossless, first_token, worlds
-from ramify.operate.speculate.model import DraftModel, as_draft_model
-from ramify.operate.speculate.named import schedule_of
-from ramify.operate.speculate.policy import SpeculativePolicy
-from ramify.operate.speculate.sampled import check_decoder
-from ramify.operate.speculate.schedule import PrefixScheduler
-from ramify.operate.speculate.step_cost import StepCost, shapes
-from ramify.operate.speculate.tiny import counterexample, single_draft
-from ramify.operate.speculate.train import DraftTraining, train_draft
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.types import IntArray, token_array
+from refork.learn.organism.tokenizer import make_tokenizer
+from refork.operate.speculate.chain import Rule
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.data import Prompt, answers
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
+from refork.operate.speculate.lossless import Certificate, check_lossless, first_token, worlds
+from refork.operate.speculate.model import DraftModel, as_draft_model
+from refork.operate.speculate.named import schedule_of
+from refork.operate.speculate.policy import SpeculativePolicy
+from refork.operate.speculate.sampled import check_decoder
+from refork.operate.speculate.schedule import PrefixScheduler
+from refork.operate.speculate.step_cost import StepCost, shapes
+from refork.operate.speculate.tiny import counterexample, single_draft
+from refork.operate.speculate.train import DraftTraining, train_draft
 
 RULES = (
     "early_stop",

@@ -32,17 +32,17 @@ from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.open import open_policy
-from ramify.core.run import observe
-from ramify.core.run.observe import observed
-from ramify.core.run.otel import Telemetry
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.open import open_policy
+from refork.core.run import observe
+from refork.core.run.observe import observed
+from refork.core.run.otel import Telemetry
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
 
 SIDES = ("unwatched", "on record", "traced", "profiled")
 
@@ -154,7 +154,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     table = Table("work", "unwatched per second", *(f"{side}, % slower" for side in SIDES[1:]))
     with tempfile.TemporaryDirectory() as home:
-        os.environ["RAMIFY_HOME"] = home
+        os.environ["REFORK_HOME"] = home
         for name, work, rounds in (
             ("rollouts", rollouts(8), 16 if quick else 60),
             ("forks", forks(16), 10 if quick else 60),

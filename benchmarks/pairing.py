@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from ramify import MatchJudge, Replace, Sampling, ScriptedPolicy, Tree, compare, fork, plant_prompt
+from refork import MatchJudge, Replace, Sampling, ScriptedPolicy, Tree, compare, fork, plant_prompt
 
 FILLER = [" w1", " w2", " w3", " w4"]
 #: Opening word -> chance to be right. The truth of every comparison below.

@@ -22,24 +22,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.types import Json
-from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.learn.organism.recipe import Shape
-from ramify.learn.organism.supervised import new_model
-from ramify.learn.organism.tokenizer import make_tokenizer
-from ramify.learn.simulate.draw import accuracy, draw
-from ramify.learn.simulate.encode import Writer
-from ramify.learn.simulate.extract import extract_prediction, matches
-from ramify.learn.simulate.prompt import answer
-from ramify.learn.simulate.reward import HybridReward, Rubric
-from ramify.learn.simulate.rl import Answer, RlSettings, train_rl
-from ramify.learn.simulate.rubric import RuleRubric
-from ramify.learn.simulate.target import Target, pick, targets
-from ramify.learn.train.objectives import objective
-from ramify.learn.train.schedule import Schedule
-from ramify.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.types import Json
+from refork.core.world.environment import Brief, EnvTrajectory, Turn
+from refork.learn.organism.recipe import Shape
+from refork.learn.organism.supervised import new_model
+from refork.learn.organism.tokenizer import make_tokenizer
+from refork.learn.simulate.draw import accuracy, draw
+from refork.learn.simulate.encode import Writer
+from refork.learn.simulate.extract import extract_prediction, matches
+from refork.learn.simulate.prompt import answer
+from refork.learn.simulate.reward import HybridReward, Rubric
+from refork.learn.simulate.rl import Answer, RlSettings, train_rl
+from refork.learn.simulate.rubric import RuleRubric
+from refork.learn.simulate.target import Target, pick, targets
+from refork.learn.train.objectives import objective
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
 
 COLOURS = ("red", "blue", "green", "pink", "black", "white", "brown", "gold")
 #: Ninety places with names of one token each; the demonstrations show only the first KNOWN of them.

@@ -1,9 +1,9 @@
-"""Streaming clients on one organism: Ramify's server, plain and with a drafter, beside `transformers serve`.
+"""Streaming clients on one organism: Refork's server, plain and with a drafter, beside `transformers serve`.
 
 Every server is a process of its own on loopback, on the same two cores and the same folder (the organism
 `chronicler`, 8 layers x 512, float32); the clients are the official `openai` one. 1, 8, 32 and 128 of them
 ask at the same time, greedy, for the same number of tokens; servers take turns. Every answer is compared with
-the policy's own continuation. On Ramify's servers a further round draws with seeds at temperature 1, and each
+the policy's own continuation. On Refork's servers a further round draws with seeds at temperature 1, and each
 answer must be the policy's draw under that seed.
 
 `transformers serve` runs with continuous batching (with the settings that `benchmarks/decode_speed.py` takes
@@ -35,13 +35,13 @@ from rich.console import Console
 from rich.table import Table
 
 from parts.decode_models import TARGET, drafter, drafter_folder, openings, prompts, target, threads
-from ramify.app.server.engine_model import SEEDED
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.learn.organism import path
-from ramify.operate.speculate.profile import profile
-from ramify.operate.speculate.speculator import ModelSpeculator
+from refork.app.server.engine_model import SEEDED
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.learn.organism import path
+from refork.operate.speculate.profile import profile
+from refork.operate.speculate.speculator import ModelSpeculator
 
 CLIENTS = (1, 8, 32, 128)
 #: Tokens of passes that the quick form profiles.
@@ -149,8 +149,8 @@ def checked(found: Round, right: Sequence[tuple[str, int]]) -> tuple[int, int]:
 @contextmanager
 def servers(folder: Path, drafts: Path, cost: Path, quick: bool) -> Iterator[list[Server]]:
     """All of them, started together; stopped at the end."""
-    ramify = [
-        str(BIN / "ramify"),
+    refork = [
+        str(BIN / "refork"),
         "serve",
         "--model",
         f"{TARGET}={folder}",
@@ -170,8 +170,8 @@ def servers(folder: Path, drafts: Path, cost: Path, quick: bool) -> Iterator[lis
     ]
     batching = ["--continuous-batching", "--cb-num-blocks", "128", "--cb-max-batch-tokens", "512"]
     commands = {
-        "ramify": (ramify, TARGET, True),
-        "ramify + dspark": ([*ramify, "--drafter", str(drafts), "--draft-cost", str(cost)], TARGET, True),
+        "refork": (refork, TARGET, True),
+        "refork + dspark": ([*refork, "--drafter", str(drafts), "--draft-cost", str(cost)], TARGET, True),
         "transformers serve, batching": ([*there, *batching], str(folder), False),
         "transformers serve": (there, str(folder), False),
     }
@@ -299,9 +299,9 @@ def report(
             f"{np.quantile(v, 0.5) * 1e3:.1f}, {np.quantile(v, 0.99) * 1e3:.1f}" for v in (first, gaps)
         ]
         counts = np.sum([checked(item, greedy[clients]) for item in rounds], axis=0).tolist()
-        whose = "ours" if name.startswith("ramify") else "theirs"
+        whose = "ours" if name.startswith("refork") else "theirs"
         bad[whose] = [a + b for a, b in zip(bad[whose], counts, strict=True)]
-        if name == "ramify + dspark":
+        if name == "refork + dspark":
             waits[str(clients)] = round(float(np.quantile(first, 0.99)) * 1e3, 1)
         table.add_row(str(clients), name, f"{speed[name, clients]:.0f}", *figures, *(str(c) for c in counts))
     for name, seen in drawn.items():
@@ -312,11 +312,11 @@ def report(
     Console(width=130).print(table)
     ratios = {}
     for clients in CLIENTS:
-        theirs = max(v for (name, n), v in speed.items() if n == clients and not name.startswith("ramify"))
-        ratios[clients] = speed["ramify + dspark", clients] / theirs
-    plain = {n: speed["ramify + dspark", n] / speed["ramify", n] for n in CLIENTS}
+        theirs = max(v for (name, n), v in speed.items() if n == clients and not name.startswith("refork"))
+        ratios[clients] = speed["refork + dspark", clients] / theirs
+    plain = {n: speed["refork + dspark", n] / speed["refork", n] for n in CLIENTS}
     print("times the faster transformers server:", {n: round(v, 2) for n, v in ratios.items()})
-    print("times Ramify's server without a drafter:", {n: round(v, 2) for n, v in plain.items()})
+    print("times Refork's server without a drafter:", {n: round(v, 2) for n, v in plain.items()})
     print(f"transformers' own answers: wrong {bad['theirs'][0]}, lost {bad['theirs'][1]}")
     print(f"{seconds:.0f} s, load {os.getloadavg()[0]:.1f}")
     print(

@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.core import stats
-from ramify.core.fork.arm import graded
-from ramify.core.grow import grow
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
-from ramify.learn.organism.build import build
-from ramify.learn.organism.recipes.shell_agent_data import LAW, outcomes
-from ramify.learn.organism.recipes.shell_agent_practice import PLAN, practise, real_worlds, simulated_worlds
-from ramify.learn.organism.recipes.world_model_data import WORLDS
-from ramify.learn.simulate.transfer import success_ratio
-from ramify.learn.train.loop import TreeTraining
+from refork.core import stats
+from refork.core.fork.arm import graded
+from refork.core.grow import grow
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
+from refork.learn.organism.build import build
+from refork.learn.organism.recipes.shell_agent_data import LAW, outcomes
+from refork.learn.organism.recipes.shell_agent_practice import PLAN, practise, real_worlds, simulated_worlds
+from refork.learn.organism.recipes.world_model_data import WORLDS
+from refork.learn.simulate.transfer import success_ratio
+from refork.learn.train.loop import TreeTraining
 
 Floats = NDArray[np.float64]
 AGENTS = {"before": "shell-agent", "real": "shell-agent-real", "simulated": "shell-agent-sim"}

@@ -20,22 +20,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.stats import auroc
-from ramify.core.tree.node import Trajectory
-from ramify.core.tree.tree import Tree
-from ramify.core.world.base import Observation, Task
-from ramify.learn.credit.implicit.aggregate import PairLogprobs, sensitivity_grid, trajectory_score
-from ramify.learn.credit.implicit.attribute import decisive_step, step_accuracy
-from ramify.learn.credit.implicit.choose import select_best
-from ramify.learn.credit.implicit.corridor import ACTIONS, JUMP, REFERENCE, START, corridor
-from ramify.learn.credit.implicit.on_tree import model_pairs
-from ramify.learn.credit.implicit.pair import ImplicitPair
-from ramify.learn.credit.implicit.predict import tune
-from ramify.learn.credit.implicit.regularised import ascend, regularised_values
-from ramify.learn.credit.implicit.soft_values import (
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.stats import auroc
+from refork.core.tree.node import Trajectory
+from refork.core.tree.tree import Tree
+from refork.core.world.base import Observation, Task
+from refork.learn.credit.implicit.aggregate import PairLogprobs, sensitivity_grid, trajectory_score
+from refork.learn.credit.implicit.attribute import decisive_step, step_accuracy
+from refork.learn.credit.implicit.choose import select_best
+from refork.learn.credit.implicit.corridor import ACTIONS, JUMP, REFERENCE, START, corridor
+from refork.learn.credit.implicit.on_tree import model_pairs
+from refork.learn.credit.implicit.pair import ImplicitPair
+from refork.learn.credit.implicit.predict import tune
+from refork.learn.credit.implicit.regularised import ascend, regularised_values
+from refork.learn.credit.implicit.soft_values import (
     FiniteMdp,
     Runs,
     along,
@@ -45,14 +45,14 @@ from ramify.learn.credit.implicit.soft_values import (
     simulate,
     soft_value_iteration,
 )
-from ramify.learn.organism.build import new_model
-from ramify.learn.organism.recipe import Shape
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
-from ramify.learn.train.batch import trajectories_to_batch
-from ramify.learn.train.loop import group_walks
-from ramify.learn.train.objectives import PolicyGradientSettings
-from ramify.learn.train.policy_gradient import group_advantages, policy_gradient_step
-from ramify.learn.train.sft import SftSettings, train
+from refork.learn.organism.build import new_model
+from refork.learn.organism.recipe import Shape
+from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork.learn.train.batch import trajectories_to_batch
+from refork.learn.train.loop import group_walks
+from refork.learn.train.objectives import PolicyGradientSettings
+from refork.learn.train.policy_gradient import group_advantages, policy_gradient_step
+from refork.learn.train.sft import SftSettings, train
 
 Floats = NDArray[np.float64]
 BETA, RATE = 0.3, 1.0

@@ -30,23 +30,23 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ramify.core import stats
-from ramify.core.grow import Group, grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import stream_of
-from ramify.core.tree.node import Trajectory
-from ramify.core.tree.tree import Tree
-from ramify.core.world.base import Task, World
-from ramify.learn.credit.methods import group_credit
-from ramify.learn.organism import build
-from ramify.learn.organism.recipes.searcher import engine
-from ramify.learn.simulate.control.stingy import Stingy
-from ramify.learn.simulate.leak import LeakRate, tree_leaks
-from ramify.learn.simulate.world import WorldModel
-from ramify.learn.train.batch import trajectories_to_batch
-from ramify.learn.train.loop import TreeTraining, group_credit_of
-from ramify.learn.train.policy_gradient import policy_gradient_step
+from refork.core import stats
+from refork.core.grow import Group, grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import stream_of
+from refork.core.tree.node import Trajectory
+from refork.core.tree.tree import Tree
+from refork.core.world.base import Task, World
+from refork.learn.credit.methods import group_credit
+from refork.learn.organism import build
+from refork.learn.organism.recipes.searcher import engine
+from refork.learn.simulate.control.stingy import Stingy
+from refork.learn.simulate.leak import LeakRate, tree_leaks
+from refork.learn.simulate.world import WorldModel
+from refork.learn.train.batch import trajectories_to_batch
+from refork.learn.train.loop import TreeTraining, group_credit_of
+from refork.learn.train.policy_gradient import policy_gradient_step
 
 TEST = "0.2"
 #: Where the threshold is measured: an engine of which half of the pages are rich, costs on both sides of it.

@@ -5,7 +5,7 @@ or read with the standard library's sqlite3 and the same durability, without a t
 
 Then one log of inspect_ai and the tree imported from it: opening, filtering by score, reading one sample,
 searching the texts, and the sizes of both files. inspect_ai lives in an environment of its own, made on the
-first run (without --quick) or named by RAMIFY_INSPECT, the path of a Python that has it.
+first run (without --quick) or named by REFORK_INSPECT, the path of a Python that has it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from parts.store_inspect import compare
-from ramify.core.policy.base import Cost
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree import Draft, Tree, node_id
-from ramify.core.tree.schema import columns, ddl, insert_sql
+from refork.core.policy.base import Cost
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree import Draft, Tree, node_id
+from refork.core.tree.schema import columns, ddl, insert_sql
 
 BATCH = 1000
 DEPTH = 50
@@ -304,12 +304,12 @@ def main() -> None:
             "{:,}",
         ),
     ]
-    print(f"{'':58} {'ramify':>12} {'sqlite3':>12}")
+    print(f"{'':58} {'refork':>12} {'sqlite3':>12}")
     for label, ours, raw, form in rows:
         ceiling = form.format(found[raw]) if raw else ""
         print(f"{label:58} {form.format(found[ours]):>12} {ceiling:>12}")
     if beside:
-        print(f"\n{beside['samples']:,} samples, ms (median) {'ramify':>31} {'inspect_ai':>12}  times")
+        print(f"\n{beside['samples']:,} samples, ms (median) {'refork':>31} {'inspect_ai':>12}  times")
         for name in ("open", "filter", "read", "search"):
             mine, theirs, times = (beside[key.format(name)] for key in ("{}_ms", "peer_{}_ms", "{}_ratio"))
             print(f"{name:45} {mine:12,.2f} {theirs:12,.2f} {times:6.1f}")

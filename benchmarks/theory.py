@@ -5,7 +5,7 @@ are drawn from a hidden theory, the two others of Take-the-Best, Tallying and WA
 theory that the search holds best (by what it observed, not by the truth) is compared with the hidden one's
 rates on all 120 four-cue pairs. It is recovered where mse_pB is at most 0.01 and a fifth of the seeds' mean,
 or with noise .75 below both seeds. Then people who toss coins, people who only follow their last choice,
-gambles, and 247 people's recorded choices, where they lie beside the repository or in RAMIFY_HUMAN_CHOICES.
+gambles, and 247 people's recorded choices, where they lie beside the repository or in REFORK_HUMAN_CHOICES.
 
 --quick runs 5 seeds of each family. The long form runs 20 and says how many of them are recovered; the last
 line has the first 5 in both.
@@ -24,34 +24,34 @@ from pathlib import Path
 
 import numpy as np
 
-from ramify.core.sandbox import Sandbox
-from ramify.discover.theory.chooser import Rule
-from ramify.discover.theory.cues import rules
-from ramify.discover.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.discriminability import discriminability, jsd
-from ramify.discover.theory.domains import domain_named
-from ramify.discover.theory.fit import fit
-from ramify.discover.theory.gambles import rules as gamble_rules
-from ramify.discover.theory.gambles.experiment import random_gambles
-from ramify.discover.theory.gate import welch_from_moments
-from ramify.discover.theory.metrics import mse_pb
-from ramify.discover.theory.order import score_order
-from ramify.discover.theory.pool import Pool
-from ramify.discover.theory.predictive import score_theories
-from ramify.discover.theory.priors import Parameters
-from ramify.discover.theory.read import read_human_choices
-from ramify.discover.theory.sandboxed import LIMITS
-from ramify.discover.theory.scores import aggregate_loss, relative_scores
-from ramify.discover.theory.search import ScriptedScientist, SimulatedPeople, TheorySearch, TheorySettings
-from ramify.discover.theory.search.loop import Outcome
-from ramify.discover.theory.search.record import Record
-from ramify.discover.theory.search.spec import TheorySpec
-from ramify.discover.theory.search.told import scoreboard
-from ramify.discover.theory.simulate import predicted_rates, simulate
+from refork.core.sandbox import Sandbox
+from refork.discover.theory.chooser import Rule
+from refork.discover.theory.cues import rules
+from refork.discover.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.discriminability import discriminability, jsd
+from refork.discover.theory.domains import domain_named
+from refork.discover.theory.fit import fit
+from refork.discover.theory.gambles import rules as gamble_rules
+from refork.discover.theory.gambles.experiment import random_gambles
+from refork.discover.theory.gate import welch_from_moments
+from refork.discover.theory.metrics import mse_pb
+from refork.discover.theory.order import score_order
+from refork.discover.theory.pool import Pool
+from refork.discover.theory.predictive import score_theories
+from refork.discover.theory.priors import Parameters
+from refork.discover.theory.read import read_human_choices
+from refork.discover.theory.sandboxed import LIMITS
+from refork.discover.theory.scores import aggregate_loss, relative_scores
+from refork.discover.theory.search import ScriptedScientist, SimulatedPeople, TheorySearch, TheorySettings
+from refork.discover.theory.search.loop import Outcome
+from refork.discover.theory.search.record import Record
+from refork.discover.theory.search.spec import TheorySpec
+from refork.discover.theory.search.told import scoreboard
+from refork.discover.theory.simulate import predicted_rates, simulate
 
 ROOT = Path(__file__).resolve().parents[1]
-HUMAN = Path(os.environ.get("RAMIFY_HUMAN_CHOICES") or ROOT.parent / "shared/data/human-choices")
+HUMAN = Path(os.environ.get("REFORK_HUMAN_CHOICES") or ROOT.parent / "shared/data/human-choices")
 FAMILIES = ("take-the-best", "tallying", "wadd")
 PAIRS = every_binary_pair((0.9, 0.8, 0.7, 0.6))
 ONE = {"beta": np.full(1, 3.0), "lapse": np.full(1, 0.1)}
@@ -264,7 +264,7 @@ def human() -> dict[str, float | None]:
     """The dial against both seeds of the published binary run; None where the data are not here."""
     file = HUMAN / "binary.jsonl.gz"
     if not file.exists():
-        print(f"\npeople: {file} is not here; set RAMIFY_HUMAN_CHOICES to score the recorded choices")
+        print(f"\npeople: {file} is not here; set REFORK_HUMAN_CHOICES to score the recorded choices")
         return dict.fromkeys(("human_dial", "human_ttb", "human_wadd", "human_low"))
     read = read_human_choices(file)
     board = score_theories(rules.standard_rules(), read.observations, seed=1, draws=2000, redraws=1000)

@@ -22,7 +22,7 @@ from itertools import count, product
 
 import numpy as np
 
-from ramify.core.grow import (
+from refork.core.grow import (
     EVERY,
     UUCB,
     Candidates,
@@ -34,12 +34,12 @@ from ramify.core.grow import (
     Surprisal,
     grow_trees,
 )
-from ramify.core.grow.points import candidates
-from ramify.core.grow.selector import needs_of
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree import Tree
-from ramify.core.world.lock import CHOICES, LENGTH, PIVOTS, PROBABILITIES, LockWorld, lock_law
+from refork.core.grow.points import candidates
+from refork.core.grow.selector import needs_of
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree import Tree
+from refork.core.world.lock import CHOICES, LENGTH, PIVOTS, PROBABILITIES, LockWorld, lock_law
 
 BUDGET = 512
 CODES = len(CHOICES) ** len(PIVOTS)
@@ -93,7 +93,7 @@ class LockTree:
                 self.said[row][0] = 1.0
 
     def candidates(self) -> Candidates:
-        """As :func:`ramify.core.grow.points.candidates` would give them."""
+        """As :func:`refork.core.grow.points.candidates` would give them."""
         position = np.array(self.position)
         pivot = np.isin(position, PIVOTS)
         first = np.array([next(iter(said.values())) for said in self.said])

@@ -7,7 +7,7 @@ places of the list, in milliseconds since the navigation began; a scroll is a ju
 stand there.
 
 inspect_ai allows no fsspec as new as `datasets` has it, so it lives in an environment of its own, made on the
-first run (without --quick) or named by RAMIFY_INSPECT, the path of a Python that has it.
+first run (without --quick) or named by REFORK_INSPECT, the path of a Python that has it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import numpy as np
 
 from parts.peer_env import peer_python
 from parts.store_inspect import NAMED, PEER
-from ramify.core.tree import Draft, Producer, Score, Tree, node_id
-from ramify.core.world.web.browser import FLAGS, executable
+from refork.core.tree import Draft, Producer, Score, Tree, node_id
+from refork.core.world.web.browser import FLAGS, executable
 
 NODES = 100_000
 WORDS = (
@@ -52,7 +52,7 @@ WORDS = (
 )
 #: Seconds a page may take before it counts as not shown.
 LIMIT = 120
-START = (sys.executable, "-c", "from ramify.app.cli import main; main()")
+START = (sys.executable, "-c", "from refork.app.cli import main; main()")
 
 WRITE = """
 import json, sys
@@ -239,7 +239,7 @@ def main() -> None:
             command = [inspect, "view", "start", "--log-dir", str(folder / "logs"), "--port"]
             place = "#/tasks/log.eval/samples/sample/1/1/messages"
             found |= visits(play, "peer_", command, place, repeats, jumps)
-    print(f"{'':44} {'ramify view':>12} {'inspect view':>12}")
+    print(f"{'':44} {'refork view':>12} {'inspect view':>12}")
     for label, key in (
         ("first texts in sight, ms", "first_paint_ms"),
         ("browser's first contentful paint, ms", "contentful_ms"),

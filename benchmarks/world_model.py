@@ -18,14 +18,14 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.world.environment import EnvTrajectory, Turn
-from ramify.learn.organism.build import build
-from ramify.learn.organism.recipes.world_model_data import held_out, lessons, world_model
-from ramify.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from ramify.learn.simulate.compare import Gap, compare_simulators
-from ramify.learn.simulate.evaluate import Evaluation, Predictor, evaluate
-from ramify.learn.simulate.turn_stats import loss_weights, sampled_turns, turn_stats
+from refork.core.policy.local import LocalPolicy
+from refork.core.world.environment import EnvTrajectory, Turn
+from refork.learn.organism.build import build
+from refork.learn.organism.recipes.world_model_data import held_out, lessons, world_model
+from refork.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
+from refork.learn.simulate.compare import Gap, compare_simulators
+from refork.learn.simulate.evaluate import Evaluation, Predictor, evaluate
+from refork.learn.simulate.turn_stats import loss_weights, sampled_turns, turn_stats
 
 STAGES = ("world-model-cpt", "world-model-sft", "world-model")
 DOMAINS = ("terminal", "tools")

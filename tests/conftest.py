@@ -18,18 +18,18 @@ from support.executed import Finder
 
 #: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
 PURE = [
-    "ramify.core.decide.calibrate",
-    "ramify.core.decide.frontier",
-    "ramify.core.decide.regret",
-    "ramify.core.stats",
-    "ramify.operate.pin.frameworks.rules_agent_framework",
-    "ramify.operate.pin.frameworks.rules_autogen",
-    "ramify.operate.pin.frameworks.rules_langchain",
-    "ramify.operate.speculate.anchors",
-    "ramify.operate.speculate.attention",
-    "ramify.operate.speculate.heads",
-    "ramify.operate.speculate.loss",
-    "ramify.operate.speculate.metrics",
+    "refork.core.decide.calibrate",
+    "refork.core.decide.frontier",
+    "refork.core.decide.regret",
+    "refork.core.stats",
+    "refork.operate.pin.frameworks.rules_agent_framework",
+    "refork.operate.pin.frameworks.rules_autogen",
+    "refork.operate.pin.frameworks.rules_langchain",
+    "refork.operate.speculate.anchors",
+    "refork.operate.speculate.attention",
+    "refork.operate.speculate.heads",
+    "refork.operate.speculate.loss",
+    "refork.operate.speculate.metrics",
 ]
 
 install_import_hook(PURE, "beartype.beartype")
@@ -60,7 +60,7 @@ def _resolve_locally(host, *args, **kwargs):
 socket.socket.connect = _connect_locally
 socket.getaddrinfo = _resolve_locally
 
-EXECUTED = Finder("ramify", checked=PURE)
+EXECUTED = Finder("refork", checked=PURE)
 LINES = bool(os.environ.get("COV_LINES"))  # write which lines of the package run, .coverage.*
 if LINES:
     EXECUTED.install()
@@ -71,8 +71,8 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # workers have that of the process which started them
-        config.ramify_home = tempfile.TemporaryDirectory(prefix="ramify-tests-home-")
-        os.environ["RAMIFY_HOME"] = config.ramify_home.name  # never what the developer has built
+        config.refork_home = tempfile.TemporaryDirectory(prefix="refork-tests-home-")
+        os.environ["REFORK_HOME"] = config.refork_home.name  # never what the developer has built
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -88,8 +88,8 @@ def pytest_collection():
 
 
 def pytest_unconfigure(config):
-    if hasattr(config, "ramify_home"):
-        config.ramify_home.cleanup()
+    if hasattr(config, "refork_home"):
+        config.refork_home.cleanup()
 
 
 def pytest_sessionfinish(session):

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ramify.core import errors
-from ramify.core.errors import MissingExtra, extra_packages, install_command
+from refork.core import errors
+from refork.core.errors import MissingExtra, extra_packages, install_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("src", "docs", "tests", "notebooks", "benchmarks", "tools", ".ci")
@@ -22,11 +22,11 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 #: An extra behind the name; the name as what an installer is given; prose that says the same.
 BY_NAME = re.compile(
     r"""(?x)
-    \bramify\\*\[[a-z{]
+    \brefork\\*\[[a-z{]
     | \b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda|mamba)\b
       (?:[\s"'`\\]+(?:pip|tool|install|add|inject|run))*
-      (?:[ \t]+[^\s|;&]+)*? [\s"'`\\]+ ramify\b (?![/_(])
-    | \b(?:install|upgrade)\b \s+ (?:(?:a|the|same|newer|latest|version|of)\s+)* ramify\b
+      (?:[ \t]+[^\s|;&]+)*? [\s"'`\\]+ refork\b (?![/_(])
+    | \b(?:install|upgrade)\b \s+ (?:(?:a|the|same|newer|latest|version|of)\s+)* refork\b
     """
 )
 
@@ -53,19 +53,19 @@ def test_no_text_installs_by_the_name():
 @pytest.mark.parametrize(
     "text",
     [
-        "pip install ramify",
-        "python -m pip install --upgrade 'ramify'",
-        "pip install -q ramify==0.1.0",
-        "`pip install 'ramify[web]'`",
-        "needs ramify[serve,grammar]",
-        'f"ramify[{extra}]"',
-        'match=r"ramify\\[web\\]"',
-        'hint = (\n    "pip install "\n    "ramify"\n)',
-        "uv add ramify",
-        "uvx ramify demo",
-        "pipx install ramify",
-        "hint: install a newer ramify",
-        "install the same ramify on every node",
+        "pip install refork",
+        "python -m pip install --upgrade 'refork'",
+        "pip install -q refork==0.1.0",
+        "`pip install 'refork[web]'`",
+        "needs refork[serve,grammar]",
+        'f"refork[{extra}]"',
+        'match=r"refork\\[web\\]"',
+        'hint = (\n    "pip install "\n    "refork"\n)',
+        "uv add refork",
+        "uvx refork demo",
+        "pipx install refork",
+        "hint: install a newer refork",
+        "install the same refork on every node",
     ],
 )
 def test_what_would_be_found(text):
@@ -75,11 +75,11 @@ def test_what_would_be_found(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "pip install -e '.[web]'\n$ ramify demo",
-        'choice.ramify["worker"]',
-        "`pip install PATH`; then run ramify",
-        "pip install appworld; ramify world list",
-        "the name ramify on PyPI is another project's",
+        "pip install -e '.[web]'\n$ refork demo",
+        'choice.refork["worker"]',
+        "`pip install PATH`; then run refork",
+        "pip install appworld; refork world list",
+        "the name refork on PyPI is another project's",
     ],
 )
 def test_what_is_no_such_text(text):
@@ -119,7 +119,7 @@ def test_the_distribution_is_found_under_any_name(monkeypatch):
 
     scripts = [
         owned("another.cli", 'wrong>=1; extra == "web"'),
-        owned("ramify.app.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra == 'web2'"),
+        owned("refork.app.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra == 'web2'"),
     ]
     monkeypatch.setattr(errors, "entry_points", lambda group: scripts)
     assert extra_packages("web") == ["here>=2,<3"]

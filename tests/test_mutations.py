@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Mutation(NamedTuple):
-    """A file of ``src/ramify``, a text that stands in it once, what it becomes, and who must notice."""
+    """A file of ``src/refork``, a text that stands in it once, what it becomes, and who must notice."""
 
     file: str
     text: str
@@ -234,7 +234,7 @@ import scipy.stats, sklearn.linear_model, torch, transformers, typer
 import transformers.models.llama.modeling_llama
 for plugin in entry_points(group="pytest11"):
     plugin.load()
-assert not any(name.partition(".")[0] == "ramify" for name in sys.modules)
+assert not any(name.partition(".")[0] == "refork" for name in sys.modules)
 gc.freeze()  # the collector of a fork need not touch, so copy, what is shared
 for line in sys.stdin:
     source, log, arguments = json.loads(line)
@@ -243,8 +243,8 @@ for line in sys.stdin:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1), os.dup2(out, 2)
         sys.path.insert(0, source)
-        import ramify
-        print(ramify.__file__, flush=True)
+        import refork
+        print(refork.__file__, flush=True)
         code = int(pytest.main(arguments))
         sys.stdout.flush(), sys.stderr.flush()
         os._exit(code)
@@ -271,7 +271,7 @@ def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "src", folder / "src")
     compileall.compile_dir(folder / "src", quiet=2)
-    return folder / "src/ramify"
+    return folder / "src/refork"
 
 
 @contextmanager

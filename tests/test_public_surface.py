@@ -1,6 +1,6 @@
-"""The names a user may import from ``ramify`` itself. A change here is a change of the interface."""
+"""The names a user may import from ``refork`` itself. A change here is a change of the interface."""
 
-import ramify
+import refork
 
 NAMES = [
     "AblateDirection",
@@ -52,7 +52,7 @@ NAMES = [
     "PolicyChat",
     "PrefixScheduler",
     "Producer",
-    "RamifyError",
+    "ReforkError",
     "RecurrenceGate",
     "RemotePolicy",
     "Remove",
@@ -122,12 +122,12 @@ NAMES = [
 
 
 def test_surface_is_this_list_and_sorted():
-    names = list(ramify.__all__)
+    names = list(refork.__all__)
     assert names == sorted(names)
     assert names == NAMES
 
 
 def test_every_name_is_there_and_says_what_it_is():
     for name in NAMES:
-        thing = getattr(ramify, name)
+        thing = getattr(refork, name)
         assert (thing.__doc__ or "").strip()

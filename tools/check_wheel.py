@@ -20,16 +20,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 TRIAL = """
 import pathlib, sys
-import ramify
+import refork
 from importlib.metadata import requires, distribution
 from packaging.requirements import Requirement
 
-assert pathlib.Path(ramify.__file__).is_relative_to(sys.prefix), ramify.__file__
-for need in map(Requirement, requires("ramify")):
+assert pathlib.Path(refork.__file__).is_relative_to(sys.prefix), refork.__file__
+for need in map(Requirement, requires("refork")):
     if need.marker is None or need.marker.evaluate({"extra": ""}):
         assert need.specifier.contains(distribution(need.name).version, prereleases=True), need
 
-from ramify import MatchJudge, Remove, Sampling, ScriptedPolicy, Tree, compare, fork, plant_prompt
+from refork import MatchJudge, Remove, Sampling, ScriptedPolicy, Tree, compare, fork, plant_prompt
 
 law = {"": {" think": 0.5, " guess": 0.5}, " think": {" right": 1.0}, " guess": {" wrong": 1.0}}
 policy = ScriptedPolicy.from_chain(law | {" right": {"": 1.0}, " wrong": {"": 1.0}})
@@ -48,11 +48,11 @@ print(f"wheel: a scripted fork gives {effect.difference:+.2f} [{effect.low:+.2f}
 
 IMPORTS = """
 import importlib, pkgutil
-import ramify
+import refork
 from importlib.metadata import metadata
-from ramify.core.errors import MissingExtra, install_command
+from refork.core.errors import MissingExtra, install_command
 
-extras, wanting = set(metadata("ramify").get_all("Provides-Extra")), []
+extras, wanting = set(metadata("refork").get_all("Provides-Extra")), []
 
 def visit(name):
     try:
@@ -65,7 +65,7 @@ def visit(name):
         if not part.name.endswith("__main__"):
             visit(part.name)
 
-visit("ramify")
+visit("refork")
 print(f"wheel: without extras, all modules import but {len(wanting)} that name the packages they want")
 """
 
@@ -74,13 +74,13 @@ print(f"wheel: without extras, all modules import but {len(wanting)} that name t
 CHAT = '{"messages": [{"role": "user", "content": "toss"}, {"role": "assistant", "content": " heads"}]}'
 
 
-def first_fork(ramify: Path, folder: Path) -> None:
+def first_fork(refork: Path, folder: Path) -> None:
     """What a first-time user does after installing: import a log, then run the fork that this suggests."""
     (folder / "chats.jsonl").write_text(CHAT + "\n", encoding="utf-8")
-    told = run(ramify, "tree", "import", "mine.db", "chats.jsonl", "--policy", "scripted:coin", cwd=folder)
+    told = run(refork, "tree", "import", "mine.db", "chats.jsonl", "--policy", "scripted:coin", cwd=folder)
     suggested = next(line for line in told.splitlines() if line.startswith("next "))
     command = suggested.removeprefix("next").split()[1:]
-    run(ramify, *command, "--success-regex", "heads", "--draws", "16", cwd=folder)
+    run(refork, *command, "--success-regex", "heads", "--draws", "16", cwd=folder)
 
 
 def borrow(site: Path) -> None:
@@ -101,7 +101,7 @@ def borrow(site: Path) -> None:
 
 
 def _own(site: Path) -> Distribution:
-    return next(iter(Distribution.discover(name="ramify", path=[str(site)])))
+    return next(iter(Distribution.discover(name="refork", path=[str(site)])))
 
 
 def _link(one: Distribution, site: Path) -> None:
@@ -123,10 +123,10 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 def main() -> None:
     """Build, install and try the wheel; exits with the output of the step that fails."""
-    with tempfile.TemporaryDirectory(prefix="ramify-wheel-") as name:
+    with tempfile.TemporaryDirectory(prefix="refork-wheel-") as name:
         folder = Path(name)
         run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, cwd=ROOT)
-        wheel = next(folder.glob("ramify-*.whl"))
+        wheel = next(folder.glob("refork-*.whl"))
         run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=ROOT)
         run(
             *(sys.executable, "-m", "pip", "--python", folder / "env/bin/python"),
@@ -134,8 +134,8 @@ def main() -> None:
             cwd=ROOT,
         )
         borrow(next((folder / "env/lib").glob("python*/site-packages")))
-        run(folder / "env/bin/ramify", "--version", cwd=folder)
-        first_fork(folder / "env/bin/ramify", folder)
+        run(folder / "env/bin/refork", "--version", cwd=folder)
+        first_fork(folder / "env/bin/refork", folder)
         run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", TRIAL, cwd=folder)
         run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", IMPORTS, cwd=folder)
 

@@ -37,11 +37,11 @@ def reference(app: typer.Typer, name: str) -> str:
 
 
 def render() -> str:
-    """The page for the ``ramify`` command."""
-    module = importlib.import_module("ramify.app.cli")
+    """The page for the ``refork`` command."""
+    module = importlib.import_module("refork.app.cli")
     if hasattr(module, "_mount"):
         module._mount()
-    page = reference(module.app, "ramify")
+    page = reference(module.app, "refork")
     return re.sub(r"[ \t]+$", "", page, flags=re.MULTILINE)
 
 

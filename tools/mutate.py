@@ -76,7 +76,7 @@ def config(file: str, tests: list[str]) -> str:
         [
             "[tool.mutmut]",
             'source_paths = ["src"]',
-            f"only_mutate = [{json.dumps(f'src/ramify/{file}')}]",
+            f"only_mutate = [{json.dumps(f'src/refork/{file}')}]",
             f"do_not_mutate_patterns = {json.dumps(TEXTS)}",
             f"pytest_add_cli_args = {json.dumps(quick)}",
             f"pytest_add_cli_args_test_selection = {json.dumps(chosen)}",
@@ -91,7 +91,7 @@ def config(file: str, tests: list[str]) -> str:
 def digest(file: str, tests: list[str]) -> str:
     """What a verdict rests on, in short: the file, its tests and the settings."""
     named = {test.lstrip("-").partition("::")[0] for test in tests}
-    read = [ROOT / "src/ramify" / file, Path(__file__), *(ROOT / "tests" / name for name in sorted(named))]
+    read = [ROOT / "src/refork" / file, Path(__file__), *(ROOT / "tests" / name for name in sorted(named))]
     parts = [config(file, tests).encode(), *(path.read_bytes() for path in read)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -103,7 +103,7 @@ def copy(file: str, tests: list[str], folder: Path) -> None:
     for name in ("src", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pyproject.toml").write_text(config(file, tests))
-    source = folder / "src/ramify" / file
+    source = folder / "src/refork" / file
     source.write_text(plain(source.read_text()))
 
 
@@ -143,7 +143,7 @@ def run(file: str, tests: list[str], folder: Path, jobs: int = 1) -> Found:
 def verdicts(folder: Path) -> dict[str, str]:
     """What became of each mutant."""
     told = mutmut(folder, "results", "--all", "true")
-    return dict(re.findall(r"^\s*(ramify\.\S+): (.+?)\s*$", told, re.MULTILINE))
+    return dict(re.findall(r"^\s*(refork\.\S+): (.+?)\s*$", told, re.MULTILINE))
 
 
 def same(one: Survivor) -> bool:

@@ -113,7 +113,7 @@ PICTURES: dict[str, Drawn | Bars] = {
 
 def bars(picture: Bars) -> str:
     """A bar for each figure, from what is stored."""
-    from ramify.app.viewer.svg import label, svg, tag
+    from refork.app.viewer.svg import label, svg, tag
 
     figures = json.loads((STORED / f"{picture.benchmark}.json").read_text())["figures"]
     found = [(name, key if isinstance(key, float) else look_up(figures, key)) for name, key in picture.rows]
@@ -155,7 +155,7 @@ def from_report(text: str) -> str:
 
 def drawn(page: str, names: dict[str, str]) -> None:
     """Run a page and take the files that its commands wrote."""
-    with tempfile.TemporaryDirectory(prefix="ramify-pictures-") as folder:
+    with tempfile.TemporaryDirectory(prefix="refork-pictures-") as folder:
         command = [sys.executable, str(ROOT / "tools/run_docs.py"), "--in-place", str(ROOT / "docs" / page)]
         subprocess.run(command, cwd=folder, env=environment(Start().commands), check=True)
         for name, file in names.items():
@@ -182,7 +182,7 @@ def main() -> None:
         "--only", action="append", default=[], metavar="NAME", help="part of a picture's name"
     )
     parser.add_argument("--bars", action="store_true", help="only bars of what benchmarks stored")
-    parser.add_argument("--home", type=Path, help="where what Ramify builds is kept")
+    parser.add_argument("--home", type=Path, help="where what Refork builds is kept")
     args = parser.parse_args()
     pages: dict[str, dict[str, str]] = {}
     for name, picture in PICTURES.items():

@@ -8,11 +8,11 @@ the next); the others show output. A comment on the line above a block changes w
     <!-- exit: N -->        the block's last command ends with status N (all others with 0)
     <!-- match -->          the output shown is the output got; "..." stands for anything
 
-What Ramify keeps between runs (trained organisms, drafters, recordings) is in an empty folder at the start,
+What Refork keeps between runs (trained organisms, drafters, recordings) is in an empty folder at the start,
 which the pages share and which is gone at the end, so that no page sees what its reader happens to have.
 ``--home FOLDER`` keeps it instead: quicker the next time.
 
-Every page and every ``ramify`` of a console block is a process of its own, forked from one that has read the
+Every page and every ``refork`` of a console block is a process of its own, forked from one that has read the
 large libraries (tools/warm.py). Pages and commands have one such process each, so their hash seeds differ.
 With ``--cold`` each process starts from nothing, which takes twice as long.
 """
@@ -212,18 +212,18 @@ class Start:
 
 @contextmanager
 def home(folder: Path | None) -> Iterator[None]:
-    """Let Ramify keep what it builds in ``folder``, or in one that is gone afterwards."""
+    """Let Refork keep what it builds in ``folder``, or in one that is gone afterwards."""
     with ExitStack() as stack:
         if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ramify-docs-home-")))
-        before = os.environ.get("RAMIFY_HOME")
-        os.environ["RAMIFY_HOME"] = str(folder.resolve())
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refork-docs-home-")))
+        before = os.environ.get("REFORK_HOME")
+        os.environ["REFORK_HOME"] = str(folder.resolve())
         try:
             yield
         finally:
-            os.environ.pop("RAMIFY_HOME")
+            os.environ.pop("REFORK_HOME")
             if before is not None:
-                os.environ["RAMIFY_HOME"] = before
+                os.environ["REFORK_HOME"] = before
 
 
 def environment(commands: tuple[Path, ...]) -> dict[str, str]:
@@ -234,16 +234,16 @@ def environment(commands: tuple[Path, ...]) -> dict[str, str]:
 
 @contextmanager
 def warm() -> Iterator[Start]:
-    """Pages and ``ramify`` commands each forked from a process that has read the libraries."""
+    """Pages and ``refork`` commands each forked from a process that has read the libraries."""
     cold = Start()
     with ExitStack() as stack:
         folders = [
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ramify-warm-"))) for _ in "12"
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refork-warm-"))) for _ in "12"
         ]
         page, command = (stack.enter_context(Warm(folder, environment(cold.commands))) for folder in folders)
         shelf = folders[1] / "bin"
         shelf.mkdir()
-        command.command(cold.commands[0] / "ramify", shelf / "ramify")
+        command.command(cold.commands[0] / "refork", shelf / "refork")
         yield Start(tuple(page.launch()), (shelf, *cold.commands))
 
 
@@ -256,7 +256,7 @@ def run_page(page: Path, limit: float, start: Start = Start()) -> Outcome:
     outcome = Outcome(name, 0, 0.0, "", len(found) - len(skipped), skipped)
     if not outcome.ran:
         return outcome
-    with tempfile.TemporaryDirectory(prefix="ramify-docs-") as folder:
+    with tempfile.TemporaryDirectory(prefix="refork-docs-") as folder:
         child = subprocess.Popen(
             [*start.launch, __file__, "--in-place", str(page)],
             cwd=folder,
@@ -290,7 +290,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="PAGE", help="part of a page's path")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a page may take")
     parser.add_argument("--jobs", type=int, default=2, help="pages at once")
-    parser.add_argument("--home", type=Path, help="where what Ramify builds is kept, rather than thrown away")
+    parser.add_argument("--home", type=Path, help="where what Refork builds is kept, rather than thrown away")
     parser.add_argument("--cold", action="store_true", help="every process reads the libraries itself")
     parser.add_argument("--in-place", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -30,7 +30,7 @@ from run_docs import home, warm
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
-KERNEL = "ramify"
+KERNEL = "refork"
 LIMIT = 120  # seconds a cell may take
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -57,8 +57,8 @@ def execute(notebook: Any) -> None:
     Raises:
         CellExecutionError: a cell failed; the message has its source and what was raised.
     """
-    with tempfile.TemporaryDirectory(prefix="ramify-notebook-") as folder:
-        style = FOLDER / "ramify.mplstyle"
+    with tempfile.TemporaryDirectory(prefix="refork-notebook-") as folder:
+        style = FOLDER / "refork.mplstyle"
         (Path(folder) / style.name).write_text(style.read_text())
         resources = {"metadata": {"path": folder}}
         NotebookClient(notebook, timeout=LIMIT, kernel_name=KERNEL, resources=resources).execute()
@@ -122,7 +122,7 @@ def main() -> int:
     with ExitStack() as stack:
         stack.enter_context(home(None))
         start = stack.enter_context(warm())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ramify-kernel-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refork-kernel-")))
         install_kernel(folder, start.launch)
         os.environ |= {"JUPYTER_PATH": str(folder), "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
         pool = stack.enter_context(ThreadPoolExecutor(args.jobs))

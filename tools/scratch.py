@@ -38,7 +38,7 @@ def roomy(folder: Path, need: int = ROOM) -> bool:
 @contextmanager
 def scratch(memory: Path = MEMORY, need: int = ROOM) -> Iterator[Path]:
     """A folder for the time of a ``with`` block, in memory or where temporary files lie otherwise."""
-    with tempfile.TemporaryDirectory(prefix="ramify-", dir=memory if roomy(memory, need) else None) as name:
+    with tempfile.TemporaryDirectory(prefix="refork-", dir=memory if roomy(memory, need) else None) as name:
         Path(name).chmod(0o1777)  # as /tmp: databases and sandboxes run as somebody else
         yield Path(name)
 

@@ -1,7 +1,7 @@
 """Processes that start with the heavy libraries read.
 
 Reading torch and transformers takes seconds, and running the documentation starts a hundred processes that
-want them. So one process reads them, never Ramify itself, and forks for every script it is asked to run: in
+want them. So one process reads them, never Refork itself, and forks for every script it is asked to run: in
 the folder, with the environment, the arguments and the standard streams of the one who asks. It answers with
 the exit status. When the one who asks is killed, so is what it asked for.
 
@@ -63,8 +63,8 @@ def serve(address: str) -> dict[str, Any]:
 
     for name in LIBRARIES:
         importlib.import_module(name)
-    if any(name.partition(".")[0] == "ramify" for name in sys.modules):
-        raise RuntimeError("the libraries read Ramify, which every process must read itself")
+    if any(name.partition(".")[0] == "refork" for name in sys.modules):
+        raise RuntimeError("the libraries read Refork, which every process must read itself")
     gc.collect()
     gc.freeze()  # nothing of it is ever freed: the collector need not touch, so copy, its pages
     with _listener() as door:

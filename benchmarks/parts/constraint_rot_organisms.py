@@ -18,25 +18,25 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ramify.core import stats
-from ramify.core.chat import ChatModel
-from ramify.core.compaction import Compactor, holds
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey, stream_of
-from ramify.core.run.progress import Progress, silent
-from ramify.core.types import Json, token_array
-from ramify.core.world.house_rules import TASKS, Scenario, grade, scenarios
-from ramify.core.world.house_rules.attacks import FRAMINGS
-from ramify.learn.organism import build
-from ramify.learn.organism.chat import summariser_chat
-from ramify.learn.organism.extractive import ExtractiveChat
-from ramify.operate.pin.strategies import HeadTail, Summarise
-from ramify.operate.rot import report
-from ramify.operate.rot.conditions import STRESS, stage
-from ramify.operate.rot.episode import Cell, Episode
-from ramify.operate.rot.scenes import Scene, setup_for
-from ramify.operate.rot.stage import Stage, bare
+from refork.core import stats
+from refork.core.chat import ChatModel
+from refork.core.compaction import Compactor, holds
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.run.progress import Progress, silent
+from refork.core.types import Json, token_array
+from refork.core.world.house_rules import TASKS, Scenario, grade, scenarios
+from refork.core.world.house_rules.attacks import FRAMINGS
+from refork.learn.organism import build
+from refork.learn.organism.chat import summariser_chat
+from refork.learn.organism.extractive import ExtractiveChat
+from refork.operate.pin.strategies import HeadTail, Summarise
+from refork.operate.rot import report
+from refork.operate.rot.conditions import STRESS, stage
+from refork.operate.rot.episode import Cell, Episode
+from refork.operate.rot.scenes import Scene, setup_for
+from refork.operate.rot.stage import Stage, bare
 
 AGENTS = ("rule-agent", "rule-agent-wary")
 SUMMARISERS = ("summariser", "summariser-opening")

@@ -17,25 +17,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.core import stats
-from ramify.core.grow.plant import opening
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.types import IntArray, token_array
-from ramify.core.world.dice import Dice
-from ramify.core.world.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, plain_texts, score_call
-from ramify.examine.crosscoder.effects import Steering, patch_effect
-from ramify.examine.crosscoder.model import CrossCoder
-from ramify.examine.crosscoder.paired import read_pairs
-from ramify.examine.crosscoder.partition import Partition
-from ramify.examine.crosscoder.patch import patch_edit
-from ramify.examine.crosscoder.rank import FeatureRow, rank_features
-from ramify.examine.crosscoder.sources import ArrayPairs
-from ramify.examine.crosscoder.spillover import Spillover, difference_of_spillovers, shuffled, spillover
-from ramify.examine.crosscoder.sweep import above_random
-from ramify.examine.crosscoder.train import TrainSettings, train
-from ramify.examine.crosscoder.trials import Gain, gain, world_trials
-from ramify.examine.steer import difference_of_means
-from ramify.learn.organism import build
+from refork.core import stats
+from refork.core.grow.plant import opening
+from refork.core.policy.local import LocalPolicy
+from refork.core.types import IntArray, token_array
+from refork.core.world.dice import Dice
+from refork.core.world.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, plain_texts, score_call
+from refork.examine.crosscoder.effects import Steering, patch_effect
+from refork.examine.crosscoder.model import CrossCoder
+from refork.examine.crosscoder.paired import read_pairs
+from refork.examine.crosscoder.partition import Partition
+from refork.examine.crosscoder.patch import patch_edit
+from refork.examine.crosscoder.rank import FeatureRow, rank_features
+from refork.examine.crosscoder.sources import ArrayPairs
+from refork.examine.crosscoder.spillover import Spillover, difference_of_spillovers, shuffled, spillover
+from refork.examine.crosscoder.sweep import above_random
+from refork.examine.crosscoder.train import TrainSettings, train
+from refork.examine.crosscoder.trials import Gain, gain, world_trials
+from refork.examine.steer import difference_of_means
+from refork.learn.organism import build
 
 Floats = NDArray[np.float32]
 #: Before the last block. Two blocks earlier the last tokens of all tool prompts share nearly one state, and

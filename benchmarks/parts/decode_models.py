@@ -1,6 +1,6 @@
 """The target of the speed benchmarks and who drafts for it: trained here once, kept where organisms are kept.
 
-Each lies in a folder of RAMIFY_HOME named by a digest of its recipe and of the target's weights, with the
+Each lies in a folder of REFORK_HOME named by a digest of its recipe and of the target's weights, with the
 recipe, the log of its training and what it took. All learn from the same texts: the target's own answers.
 """
 
@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ramify.core.plain import content_hash
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.load import quiet
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.world.chronicle import chronicles
-from ramify.learn.organism import build, path
-from ramify.learn.organism.registry import home
-from ramify.learn.train import sft
-from ramify.operate.speculate.checkpoint import load_draft
-from ramify.operate.speculate.config import DraftConfig, draft_config
-from ramify.operate.speculate.data import Example, answers, parse_prompt
-from ramify.operate.speculate.model import DraftModel
-from ramify.operate.speculate.train import DraftTraining, train_draft
+from refork.core.plain import content_hash
+from refork.core.policy.base import Sampling
+from refork.core.policy.load import quiet
+from refork.core.policy.local import LocalPolicy
+from refork.core.world.chronicle import chronicles
+from refork.learn.organism import build, path
+from refork.learn.organism.registry import home
+from refork.learn.train import sft
+from refork.operate.speculate.checkpoint import load_draft
+from refork.operate.speculate.config import DraftConfig, draft_config
+from refork.operate.speculate.data import Example, answers, parse_prompt
+from refork.operate.speculate.model import DraftModel
+from refork.operate.speculate.train import DraftTraining, train_draft
 
 TARGET = "chronicler"
 BLOCK, RANK = 11, 32

@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ramify.core.plain import content_hash
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.learn.organism import build
-from ramify.learn.organism.recipes.phrases import ASK
-from ramify.learn.organism.registry import home
-from ramify.operate import speculate
-from ramify.operate.speculate.checkpoint import CONFIG, load_draft
-from ramify.operate.speculate.config import DraftKind, draft_config
-from ramify.operate.speculate.data import Answered, Prompt, answers
-from ramify.operate.speculate.loss import CODE_DECAY, LossWeights
-from ramify.operate.speculate.proposer import Proposer, as_proposer
-from ramify.operate.speculate.train import DraftTraining, train_draft
+from refork.core.plain import content_hash
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.learn.organism import build
+from refork.learn.organism.recipes.phrases import ASK
+from refork.learn.organism.registry import home
+from refork.operate import speculate
+from refork.operate.speculate.checkpoint import CONFIG, load_draft
+from refork.operate.speculate.config import DraftKind, draft_config
+from refork.operate.speculate.data import Answered, Prompt, answers
+from refork.operate.speculate.loss import CODE_DECAY, LossWeights
+from refork.operate.speculate.proposer import Proposer, as_proposer
+from refork.operate.speculate.train import DraftTraining, train_draft
 
 ANSWERS, MAX_TOKENS, LAYERS, RANK = 1_000, 96, 2, 16
 #: Updates: a short training, in which attention to the context is half learned, and a longer one.

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ramify import Tree
-from ramify.core.errors import ServerError
-from ramify.core.world.base import Split, Task
-from ramify.core.world.repair.repairer import Skill, repairer
-from ramify.core.world.repair.world import repair_world
-from ramify.operate.gate import BayesController, CriticModel, Prices, every_rule
-from ramify.operate.gate.collect import collect_records
-from ramify.operate.gate.compare import Comparison, compare
-from ramify.operate.gate.evaluate import worth
-from ramify.operate.gate.fit import fit_critics
-from ramify.operate.gate.live import run_gate
-from ramify.operate.gate.on_repair import RepairBench
-from ramify.operate.gate.problem import in_floats
-from ramify.operate.gate.records import Record
-from ramify.operate.gate.replay import Replay, replay
+from refork import Tree
+from refork.core.errors import ServerError
+from refork.core.world.base import Split, Task
+from refork.core.world.repair.repairer import Skill, repairer
+from refork.core.world.repair.world import repair_world
+from refork.operate.gate import BayesController, CriticModel, Prices, every_rule
+from refork.operate.gate.collect import collect_records
+from refork.operate.gate.compare import Comparison, compare
+from refork.operate.gate.evaluate import worth
+from refork.operate.gate.fit import fit_critics
+from refork.operate.gate.live import run_gate
+from refork.operate.gate.on_repair import RepairBench
+from refork.operate.gate.problem import in_floats
+from refork.operate.gate.records import Record
+from refork.operate.gate.replay import Replay, replay
 
 HORIZON = 3
 #: What critics cost in units of utility, as in the paper; a right patch earns 100, a new draw costs 5.

@@ -17,25 +17,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parts.gate_live import COSTS, HORIZON, PRICES, Live, cell_of, played
-from ramify.core.fork.arm import prepare, run_jobs
-from ramify.core.grow.plant import plant
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.types import Json
-from ramify.core.world.base import Task
-from ramify.core.world.open import open_world
-from ramify.core.world.repair.world import RepairWorld
-from ramify.learn.organism import build, find
-from ramify.operate.gate import CriticModel, Prices
-from ramify.operate.gate.collect import collect_records
-from ramify.operate.gate.fit import fit_critics
-from ramify.operate.gate.independence import independence
-from ramify.operate.gate.on_repair import RepairBench
-from ramify.operate.gate.on_tree import Candidate
-from ramify.operate.gate.prr import prr
-from ramify.operate.gate.records import Record
-from ramify.operate.gate.score import Scores, score
+from refork.core.fork.arm import prepare, run_jobs
+from refork.core.grow.plant import plant
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import Task
+from refork.core.world.open import open_world
+from refork.core.world.repair.world import RepairWorld
+from refork.learn.organism import build, find
+from refork.operate.gate import CriticModel, Prices
+from refork.operate.gate.collect import collect_records
+from refork.operate.gate.fit import fit_critics
+from refork.operate.gate.independence import independence
+from refork.operate.gate.on_repair import RepairBench
+from refork.operate.gate.on_tree import Candidate
+from refork.operate.gate.prr import prr
+from refork.operate.gate.records import Record
+from refork.operate.gate.score import Scores, score
 
 ORGANISM = "repair-writer"
 TASKS = 200

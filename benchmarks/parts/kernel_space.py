@@ -17,14 +17,14 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from ramify.core.errors import CannotDo
-from ramify.core.plain import from_json
-from ramify.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
-from ramify.discover.kernel.diagnose import diagnose
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.problem import Argument, Problem
-from ramify.discover.kernel.rewrite.moves import RULES
-from ramify.discover.kernel.slip import Slip
+from refork.core.errors import CannotDo
+from refork.core.plain import from_json
+from refork.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
+from refork.discover.kernel.diagnose import diagnose
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.problem import Argument, Problem
+from refork.discover.kernel.rewrite.moves import RULES
+from refork.discover.kernel.slip import Slip
 
 SIZE = 256
 TABLE = Path(__file__).with_name("kernel_space_256.json")

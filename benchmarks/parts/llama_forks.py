@@ -57,7 +57,7 @@ class Forks:
 
 def llama_python(*, make: bool) -> str | None:
     """A Python with llama.cpp, compiled for this processor; None where there is none."""
-    return peer_python(LLAMA, "RAMIFY_LLAMA", make=make, CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF")
+    return peer_python(LLAMA, "REFORK_LLAMA", make=make, CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF")
 
 
 @contextlib.contextmanager

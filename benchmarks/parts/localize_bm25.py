@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from ramify.core import stats
-from ramify.core.world.repair.tasks import repair_tasks
-from ramify.discover.localize.baseline import FileBm25
-from ramify.discover.localize.on_repair import investigate_task
+from refork.core import stats
+from refork.core.world.repair.tasks import repair_tasks
+from refork.discover.localize.baseline import FileBm25
+from refork.discover.localize.on_repair import investigate_task
 
 GRID = [
     (method, k1, b)

@@ -11,12 +11,12 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from ramify.discover.localize.baseline import FileBm25
-from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.investigate import investigate
-from ramify.discover.localize.ranking import is_test
-from ramify.discover.localize.settings import InvestigateSettings
-from ramify.discover.localize.snapshot import Snapshot
+from refork.discover.localize.baseline import FileBm25
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.investigate import investigate
+from refork.discover.localize.ranking import is_test
+from refork.discover.localize.settings import InvestigateSettings
+from refork.discover.localize.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

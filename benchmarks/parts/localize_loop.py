@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ramify.core import stats
-from ramify.core.stats import Interval, Test
-from ramify.core.types import Json
-from ramify.core.world.repair.tasks import RepairTask, repair_tasks
-from ramify.discover.localize.loop import Localizer
-from ramify.discover.localize.loop_settings import LoopSettings
-from ramify.discover.localize.metrics import score_locations
-from ramify.discover.localize.planted import PlantedReader
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.tools import RepoTools
+from refork.core import stats
+from refork.core.stats import Interval, Test
+from refork.core.types import Json
+from refork.core.world.repair.tasks import RepairTask, repair_tasks
+from refork.discover.localize.loop import Localizer
+from refork.discover.localize.loop_settings import LoopSettings
+from refork.discover.localize.metrics import score_locations
+from refork.discover.localize.planted import PlantedReader
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.tools import RepoTools
 
 CAP = 6
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from parts.memory_accounts import CountedAgent, CountedCodifier, CountedManager, CountedReflector
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.sandbox import Sandbox
-from ramify.core.world.base import Task
-from ramify.core.world.miniapps import MiniAppsWorld, Rates, Shift, expert, play
-from ramify.operate.memory.agent import Help, StreamTask
-from ramify.operate.memory.guard import AdmissionGuard
-from ramify.operate.memory.item import MemoryItem
-from ramify.operate.memory.memory import ExperienceMemory
-from ramify.operate.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
-from ramify.operate.memory.recurrence import zipf
-from ramify.operate.memory.roles.team import Roles
-from ramify.operate.memory.stream import Arm, Row, StreamReport, arms, serve
-from ramify.operate.memory.usage import demote_changed
+from refork.core.policy.noise import NoiseKey
+from refork.core.sandbox import Sandbox
+from refork.core.world.base import Task
+from refork.core.world.miniapps import MiniAppsWorld, Rates, Shift, expert, play
+from refork.operate.memory.agent import Help, StreamTask
+from refork.operate.memory.guard import AdmissionGuard
+from refork.operate.memory.item import MemoryItem
+from refork.operate.memory.memory import ExperienceMemory
+from refork.operate.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
+from refork.operate.memory.recurrence import zipf
+from refork.operate.memory.roles.team import Roles
+from refork.operate.memory.stream import Arm, Row, StreamReport, arms, serve
+from refork.operate.memory.usage import demote_changed
 
 THETA = 3
 ARMS = ("none", "text", "code", "eager", "metis")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 #: Where these environments are kept.
-PLACE = Path.home() / ".cache" / "ramify" / "peers"
+PLACE = Path.home() / ".cache" / "refork" / "peers"
 
 
 def peer_python(packages: tuple[str, ...], named: str, *, make: bool, **settings: str) -> str | None:

@@ -13,24 +13,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.types import Json
-from ramify.core.world.base import Task
-from ramify.core.world.coins import Coins
-from ramify.core.world.expressions import SKILLS, Expression, closed_forms
-from ramify.learn.credit.rewards import reward_credit
-from ramify.learn.organism.build import build
-from ramify.learn.train.loop import TreeTraining, improve
-from ramify.learn.train.objectives import objective
-from ramify.learn.train.schedule import Schedule
-from ramify.operate.route.conduct.collapse import collapse_table
-from ramify.operate.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
-from ramify.operate.route.conduct.plan import Plan
-from ramify.operate.route.conduct.queries import Expressions, expression_pool
-from ramify.operate.route.conduct.reward import Reward
-from ramify.operate.route.conduct.world import ConductWorld
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import Task
+from refork.core.world.coins import Coins
+from refork.core.world.expressions import SKILLS, Expression, closed_forms
+from refork.learn.credit.rewards import reward_credit
+from refork.learn.organism.build import build
+from refork.learn.train.loop import TreeTraining, improve
+from refork.learn.train.objectives import objective
+from refork.learn.train.schedule import Schedule
+from refork.operate.route.conduct.collapse import collapse_table
+from refork.operate.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
+from refork.operate.route.conduct.plan import Plan
+from refork.operate.route.conduct.queries import Expressions, expression_pool
+from refork.operate.route.conduct.reward import Reward
+from refork.operate.route.conduct.world import ConductWorld
 
 LAW = Sampling(max_tokens=24)
 GREEDY = Sampling(max_tokens=24, temperature=0.0)

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from parts.peer_env import Worker, peer_python
-from ramify.core.tree import Tree
-from ramify.core.tree.formats.inspect_ai import InspectAI
+from refork.core.tree import Tree
+from refork.core.tree.formats.inspect_ai import InspectAI
 
 PEER = ("inspect_ai==0.3.285",)
-NAMED = "RAMIFY_INSPECT"
+NAMED = "REFORK_INSPECT"
 TURNS, SAID = 20, 40
 WORDS = (
     "go",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from ramify.core.sandbox.jailed import WAYS, Way, only
-from ramify.discover.kernel.bench.disguised import Planted, try_all, try_bomb, try_walls
-from ramify.discover.kernel.bench.disguises import BOMBS, DISGUISES
+from refork.core.sandbox.jailed import WAYS, Way, only
+from refork.discover.kernel.bench.disguised import Planted, try_all, try_bomb, try_walls
+from refork.discover.kernel.bench.disguises import BOMBS, DISGUISES
 
 
 def compiler(quick: bool, ways: tuple[Way, ...] = WAYS) -> dict[str, int]:
@@ -18,7 +18,7 @@ def compiler(quick: bool, ways: tuple[Way, ...] = WAYS) -> dict[str, int]:
     namespaces.
     """
     effects: dict[str, tuple[str, ...]] = {}
-    with only(*ways), Planted() as planted, tempfile.TemporaryDirectory(prefix="ramify-bombs-") as folder:
+    with only(*ways), Planted() as planted, tempfile.TemporaryDirectory(prefix="refork-bombs-") as folder:
         for one in DISGUISES:
             tried = (try_walls(one, planted), try_all(one, planted))
             effects[one.name] = tuple(effect for each in tried for effect in each.effects)

@@ -32,8 +32,8 @@ def text(quick: bool) -> dict[str, int]:
     """
     escapes = checked = 0
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name), whole() as command:
-        before = os.environ.get("RAMIFY_HOME")
-        os.environ["RAMIFY_HOME"] = str(Path(name) / "home")
+        before = os.environ.get("REFORK_HOME")
+        os.environ["REFORK_HOME"] = str(Path(name) / "home")
         try:
             (Path(name) / "files").mkdir()
             files, step = hostile_files(Path(name) / "files")
@@ -54,7 +54,7 @@ def text(quick: bool) -> dict[str, int]:
                     checked += 2
         finally:
             if before is None:
-                del os.environ["RAMIFY_HOME"]
+                del os.environ["REFORK_HOME"]
             else:
-                os.environ["RAMIFY_HOME"] = before
+                os.environ["REFORK_HOME"] = before
     return {"escapes": escapes, "escape_outputs_checked": checked}

@@ -17,8 +17,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tests"))
 
-from ramify.core.errors import RamifyError
-from ramify.core.tree import Draft, Tree
+from refork.core.errors import ReforkError
+from refork.core.tree import Draft, Tree
 from support.flips import flippable, flips
 from support.hostile_trees import Hostile, hostile, raw, small
 
@@ -31,7 +31,7 @@ _QUICK_FLIPS: Final = 400
 def _used(file: Path) -> None:
     """What a user does with a file that somebody sent: look at it, check it, write to it."""
     for mode in ("r", "a"):
-        with contextlib.suppress(RamifyError), Tree.open(file, mode) as tree:
+        with contextlib.suppress(ReforkError), Tree.open(file, mode) as tree:
             list(tree.verify())
             tree.stats()
             if mode == "a":

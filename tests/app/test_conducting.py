@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from ramify.app.conducting import (
+from refork.app.conducting import (
     ConductRecipe,
     pool_named,
     queries_named,
     run_conduct,
     world_of,
 )
-from ramify.core.errors import Mismatch
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.coins import SeededCoins
-from ramify.core.world.dice import Dice
-from ramify.core.world.expressions import SKILLS, expressions
-from ramify.learn.organism.recipes import conductor
-from ramify.learn.organism.supervised import supervise
-from ramify.learn.train.sft import SftSettings
-from ramify.operate.route.conduct.evaluate import Written, evaluate
-from ramify.operate.route.conduct.plan import Plan
-from ramify.operate.route.conduct.queries import Query
+from refork.core.errors import Mismatch
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.coins import SeededCoins
+from refork.core.world.dice import Dice
+from refork.core.world.expressions import SKILLS, expressions
+from refork.learn.organism.recipes import conductor
+from refork.learn.organism.supervised import supervise
+from refork.learn.train.sft import SftSettings
+from refork.operate.route.conduct.evaluate import Written, evaluate
+from refork.operate.route.conduct.plan import Plan
+from refork.operate.route.conduct.queries import Query
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.theory import app
-from ramify.core.errors import BadInput
-from ramify.core.sandbox import Sandbox, UnconfinedWarning
-from ramify.core.sandbox.inside import landlock, seccomp
-from ramify.core.sandbox.shell import Shell, ShellState
+from refork.app.cli.theory import app
+from refork.core.errors import BadInput
+from refork.core.sandbox import Sandbox, UnconfinedWarning
+from refork.core.sandbox.inside import landlock, seccomp
+from refork.core.sandbox.shell import Shell, ShellState
 from support.foreign_code import ENTRIES, TOOL, tried
 
 pytestmark = pytest.mark.skipif(

@@ -2,9 +2,9 @@
 
 import json
 
-from ramify.core.calls import call_text, message_calls
-from ramify.core.fork.context import called
-from ramify.core.world.tools.call import call_line
+from refork.core.calls import call_text, message_calls
+from refork.core.fork.context import called
+from refork.core.world.tools.call import call_line
 
 
 def test_the_name_comes_first_and_arguments_keep_their_order():

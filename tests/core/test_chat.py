@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.chat import ChatModel, PolicyChat, ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy.base import Continuation, Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.types import token_array
+from refork.core.chat import ChatModel, PolicyChat, ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.policy.base import Continuation, Sampling
+from refork.core.policy.open import open_policy
+from refork.core.types import token_array
 
 HELLO = [{"role": "user", "content": "Once upon a"}]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import Mismatch, TreeBusy
-from ramify.core.journal import Journal
+from refork.core.errors import Mismatch, TreeBusy
+from refork.core.journal import Journal
 
 
 def test_entries_are_chained_and_read_back(tmp_path):

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.refusal.law import NOISE, RefusalLaw, stances
-from ramify.core.world.refusal.truth import level_weights, performative_share, prompt_chances
-from ramify.examine.probe.ceiling import auroc_ceiling, beta_ceiling
-from ramify.examine.stance.segments import oscillations
+from refork.core.errors import BadInput
+from refork.core.world.refusal.law import NOISE, RefusalLaw, stances
+from refork.core.world.refusal.truth import level_weights, performative_share, prompt_chances
+from refork.examine.probe.ceiling import auroc_ceiling, beta_ceiling
+from refork.examine.stance.segments import oscillations
 
 
 @pytest.mark.parametrize(

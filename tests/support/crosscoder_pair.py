@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ramify.core.policy.local import LocalPolicy
-from ramify.examine.crosscoder.model import CrossCoder
-from ramify.examine.crosscoder.normalizer import fit_normalizer
-from ramify.examine.crosscoder.paired import Pairs, read_pairs
-from ramify.examine.crosscoder.partition import Partition
-from ramify.learn.organism.recipe import Shape
-from ramify.learn.organism.supervised import new_model
-from ramify.learn.organism.tokenizer import make_tokenizer
+from refork.core.policy.local import LocalPolicy
+from refork.examine.crosscoder.model import CrossCoder
+from refork.examine.crosscoder.normalizer import fit_normalizer
+from refork.examine.crosscoder.paired import Pairs, read_pairs
+from refork.examine.crosscoder.partition import Partition
+from refork.learn.organism.recipe import Shape
+from refork.learn.organism.supervised import new_model
+from refork.learn.organism.tokenizer import make_tokenizer
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 LAYER = 1

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ramify.core.policy.local import LocalPolicy
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.model import build_draft
+from refork.core.policy.local import LocalPolicy
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.model import build_draft
 from support.models import make_tokenizer
 
 

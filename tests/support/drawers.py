@@ -2,11 +2,11 @@
 
 import torch
 
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.learn.organism.recipe import Shape
-from ramify.learn.organism.supervised import new_model
-from ramify.learn.organism.tokenizer import make_tokenizer
+from refork.core.policy.local import LocalPolicy
+from refork.core.world.environment import Brief, EnvTrajectory, Turn
+from refork.learn.organism.recipe import Shape
+from refork.learn.organism.supervised import new_model
+from refork.learn.organism.tokenizer import make_tokenizer
 
 COLOURS = ("red", "blue", "green", "pink")
 WORDS = (*COLOURS, "look", "drawer", "a", "b", "prediction", "think", "initial", "state", "</", "><", "></")

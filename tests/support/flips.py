@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ramify.core.errors import RamifyError
-from ramify.core.tree import Score, Tree
-from ramify.core.tree.formats.native import Native
+from refork.core.errors import ReforkError
+from refork.core.tree import Score, Tree
+from refork.core.tree.formats.native import Native
 from support.hostile_trees import raw, small
 
 #: Pages as small as SQLite has them: more structure in fewer bytes, and texts that go over several pages.
@@ -61,7 +61,7 @@ def fate(file: Path, good: str) -> str:
         with Tree.open(file, "r") as tree:
             if any(finding.severity == "error" for finding in tree.verify()):
                 return "found"
-    except RamifyError:
+    except ReforkError:
         return "refused"
     try:
         return "the same" if told(file) == good else "unnoticed"

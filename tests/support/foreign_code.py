@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ramify.core.errors import CannotDo
-from ramify.core.sandbox import Sandbox
-from ramify.core.sandbox.jailed import jailed
-from ramify.core.sandbox.jailed import shown as shows
-from ramify.core.sandbox.lacking import Part, lack
-from ramify.core.sandbox.shell import Shell, ShellState
-from ramify.core.world.open import open_world
-from ramify.core.world.repair.runner import TestRunner
-from ramify.operate.memory.admission import admit
-from ramify.operate.memory.export.mcp_server import main as serve_tools
-from ramify.operate.memory.guard import AdmissionGuard
-from ramify.operate.memory.registry import ToolRegistry, invoke
-from ramify.operate.memory.tool import Tool
+from refork.core.errors import CannotDo
+from refork.core.sandbox import Sandbox
+from refork.core.sandbox.jailed import jailed
+from refork.core.sandbox.jailed import shown as shows
+from refork.core.sandbox.lacking import Part, lack
+from refork.core.sandbox.shell import Shell, ShellState
+from refork.core.world.open import open_world
+from refork.core.world.repair.runner import TestRunner
+from refork.operate.memory.admission import admit
+from refork.operate.memory.export.mcp_server import main as serve_tools
+from refork.operate.memory.guard import AdmissionGuard
+from refork.operate.memory.registry import ToolRegistry, invoke
+from refork.operate.memory.tool import Tool
 
 _SOURCE: Final = (
     'def shout(apis, tools, *, text: str) -> object:\n    """In capitals."""\n    return text.upper()\n'
@@ -69,7 +69,7 @@ def _theory(_: Path) -> object:
     """A verb of the command line; all of them open the sandbox alike."""
     from typer.testing import CliRunner
 
-    from ramify.app.cli.theory import app
+    from refork.app.cli.theory import app
 
     words = ["power", "seed:wadd", "tallying", "--designs", "1", "--people", "4"]
     done = CliRunner().invoke(app, words)
@@ -94,7 +94,7 @@ def _shell(_: Path) -> object:
 def _world(spec: str, action: str) -> Callable[[Path], object]:
     def run(_: Path) -> object:
         # What an earlier test has run is remembered; here it must be run.
-        for name in [one for one in sys.modules if one.startswith(f"ramify.core.world.{spec}")]:
+        for name in [one for one in sys.modules if one.startswith(f"refork.core.world.{spec}")]:
             for kept in list(vars(sys.modules[name]).values()):
                 if clear := getattr(kept, "cache_clear", None):
                     clear()
@@ -109,7 +109,7 @@ def _evolved(what: str) -> Callable[[Path], object]:
     """A program as the agent, the judge or the editor of a directory; the others are models, not asked."""
 
     def run(folder: Path) -> object:
-        from ramify.discover.evolve.directory import open_world as open_directory
+        from refork.discover.evolve.directory import open_world as open_directory
 
         (folder / "start").mkdir()
         for part in ("agent.sh", "judge.sh"):
@@ -135,8 +135,8 @@ def _compiled(folder: Path) -> object:
 
 
 def _kernel(folder: Path) -> object:
-    from ramify.discover.kernel.bench import Bench, Calibration, Candidate, Limits
-    from ramify.discover.kernel.problem_read import read_problem
+    from refork.discover.kernel.bench import Bench, Calibration, Candidate, Limits
+    from refork.discover.kernel.problem_read import read_problem
 
     (folder / "kernel.c").write_text(KERNEL)
     problem = read_problem(folder / "kernel.c", n=300)

@@ -7,13 +7,13 @@ import io
 import os
 from pathlib import Path
 
-from ramify.core.tree import Tree
-from ramify.core.tree.formats.base import Position, Remark
-from ramify.core.tree.formats.native import plain_node
+from refork.core.tree import Tree
+from refork.core.tree.formats.base import Position, Remark
+from refork.core.tree.formats.native import plain_node
 
 FIXTURES = Path(__file__).parents[1] / "core" / "tree" / "formats" / "fixtures"
 #: Real logs, where they lie beside the repository or in a folder that is named.
-REAL = Path(os.environ.get("RAMIFY_REAL_LOGS") or Path(__file__).parents[3] / "shared/data/logs")
+REAL = Path(os.environ.get("REFORK_REAL_LOGS") or Path(__file__).parents[3] / "shared/data/logs")
 
 
 def imported(reader, file):

@@ -16,18 +16,18 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from ramify import MatchJudge, Tree
-from ramify.app.server import serving
-from ramify.app.server.local import running
-from ramify.app.server.people_serve import people_server
-from ramify.app.server.settings import ServerSettings
-from ramify.app.viewer.live.forking import Actor, Forking
-from ramify.app.viewer.live.server import viewer_server
-from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.chat import ScriptedChat
-from ramify.core.world.web import browser
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.people import Conduct, Study
+from refork import MatchJudge, Tree
+from refork.app.server import serving
+from refork.app.server.local import running
+from refork.app.server.people_serve import people_server
+from refork.app.server.settings import ServerSettings
+from refork.app.viewer.live.forking import Actor, Forking
+from refork.app.viewer.live.server import viewer_server
+from refork.app.viewer.live.shelf import Shelf
+from refork.core.chat import ScriptedChat
+from refork.core.world.web import browser
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.people import Conduct, Study
 from support.viewer_tree import grow, policy
 
 #: A name that a stranger owns, and that leads to this machine.
@@ -220,7 +220,7 @@ class Attacked:
 
 
 def attack_server(folder, name="127.0.0.1"):
-    """``ramify serve`` without a key, with a recorded tree."""
+    """``refork serve`` without a key, with a recorded tree."""
     asked, statuses, record = [], set(), folder / "served.db"
 
     def answer(messages):
@@ -233,7 +233,7 @@ def attack_server(folder, name="127.0.0.1"):
         with serving({"m": ScriptedChat(answer, "m")}, settings, port=port) as address:
             yield address
             told = httpx.get(f"{address.removesuffix('/v1')}/metrics").text
-            statuses.update(re.findall(r'^ramify_requests_total\{.*status="(\d+)"', told, re.MULTILINE))
+            statuses.update(re.findall(r'^refork_requests_total\{.*status="(\d+)"', told, re.MULTILINE))
 
     posts = (
         ("/v1/chat/completions", _asked(messages=_TALK)),
@@ -247,7 +247,7 @@ def attack_server(folder, name="127.0.0.1"):
 
 
 def attack_viewer(folder, name="127.0.0.1"):
-    """``ramify view`` that forks."""
+    """``refork view`` that forks."""
     tree = grow(folder / "tree.db")
 
     def nodes():
@@ -280,7 +280,7 @@ def attack_viewer(folder, name="127.0.0.1"):
 
 
 def attack_study(folder, name="127.0.0.1"):
-    """``ramify theory serve``: its page may be led to, and nobody may begin for another."""
+    """``refork theory serve``: its page may be led to, and nobody may begin for another."""
     pairs = CueExperiment.of([0.9, 0.8], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
     with Conduct.open(Study.of(pairs, trials=2), folder / "results.jsonl") as conduct:
 

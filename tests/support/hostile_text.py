@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from ramify import MatchJudge, Remove, ScriptedPolicy, fork, plant_prompt
-from ramify.app import cli
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.run.logs import stop_log
-from ramify.core.tree import Draft, Producer, Score, Tree
-from ramify.core.tree.schema import FIELDS, TABLES
-from ramify.core.tree.score import DrawRecord, ForkRecord
+from refork import MatchJudge, Remove, ScriptedPolicy, fork, plant_prompt
+from refork.app import cli
+from refork.core.policy.base import Sampling
+from refork.core.policy.noise import NoiseKey
+from refork.core.run.logs import stop_log
+from refork.core.tree import Draft, Producer, Score, Tree
+from refork.core.tree.schema import FIELDS, TABLES
+from refork.core.tree.score import DrawRecord, ForkRecord
 
 #: Title, link, question that the terminal answers into the input, clipboard, screen cleared, styles that
 #: hide, 8-bit controls, line gone over again, direction turned, letters that are not seen; rich's markup.
@@ -85,12 +85,12 @@ def told(command, *typed, terminal=True):
     out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
     status = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ramify", *map(str, typed)])
+        patch.setattr(sys, "argv", ["refork", *map(str, typed)])
         patch.setattr(cli, "_mount", lambda *asked: None)
         patch.setattr(cli, "app", command)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLUMNS", "100")
-        for name in ("NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "RAMIFY_LOG"):
+        for name in ("NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "REFORK_LOG"):
             patch.delenv(name, raising=False)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ramify.core.errors import BadInput, NotATree, TreeError
-from ramify.core.tree import Draft, Producer, Tree
+from refork.core.errors import BadInput, NotATree, TreeError
+from refork.core.tree import Draft, Producer, Tree
 
 
 def check_modes(place, missing):

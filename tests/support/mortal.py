@@ -6,8 +6,8 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 
-from ramify.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
+from refork.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from refork.core.policy.scripted import ScriptedPolicy
 from support.chain import TABLE
 
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-USER = "ramify"
+USER = "refork"
 #: A user who must give a password.
 GUARDED = "guarded"
 MISSING = (
@@ -54,7 +54,7 @@ class PostgresServer:
         if found is None:
             raise FileNotFoundError(MISSING)
         self._bin = found
-        self.folder = Path(tempfile.mkdtemp(prefix="ramify-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="refork-pg-"))
         self._as = _unprivileged()
         if self._as:
             os.chown(self.folder, self._as["user"], self._as["group"])

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import pytest
 
-from ramify.core.errors import ServerError
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Continuation, Request, Sampling
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.tree import Tree
-from ramify.core.world.open import open_world
+from refork.core.errors import ServerError
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Continuation, Request, Sampling
+from refork.core.policy.remote import RemotePolicy
+from refork.core.tree import Tree
+from refork.core.world.open import open_world
 from support.exported import exported, unordered
 
 

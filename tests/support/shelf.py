@@ -4,11 +4,11 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from ramify.core.errors import CannotDo
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.world.base import Observation, Task
-from ramify.core.world.environment import Brief
-from ramify.learn.simulate.world import WorldModel
+from refork.core.errors import CannotDo
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.world.base import Observation, Task
+from refork.core.world.environment import Brief
+from refork.learn.simulate.world import WorldModel
 
 WORDS = ("<prediction>", "</prediction>")
 RIGHT, WRONG = "right , you are done", "wrong , you are done"

@@ -10,18 +10,18 @@ from typing import Final
 
 from typer.testing import CliRunner
 
-from ramify.app.cli.tree import app
-from ramify.app.viewer.live import answers
-from ramify.core.errors import RamifyError
-from ramify.core.fork.arm import fork
-from ramify.core.fork.change import EditMessage, Insert
-from ramify.core.grow.plant import plant
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree import Tree
-from ramify.core.tree.browse import Filter
-from ramify.core.tree.formats import writers
-from ramify.core.tree.view import TreeView
+from refork.app.cli.tree import app
+from refork.app.viewer.live import answers
+from refork.core.errors import ReforkError
+from refork.core.fork.arm import fork
+from refork.core.fork.change import EditMessage, Insert
+from refork.core.grow.plant import plant
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree import Tree
+from refork.core.tree.browse import Filter
+from refork.core.tree.formats import writers
+from refork.core.tree.view import TreeView
 from support.worlds import TwoTurns
 
 #: What a JSON or text column is made into.
@@ -213,11 +213,11 @@ def crashes(file: Path, folder: Path) -> Iterator[tuple[str, BaseException]]:
     for command in _commands(file, folder):
         result = CliRunner().invoke(app, command)
         error = result.exception
-        if error is not None and not isinstance(error, (SystemExit, RamifyError)):
+        if error is not None and not isinstance(error, (SystemExit, ReforkError)):
             yield " ".join(command[:1] + command[3:]), error
     try:
         _viewed(file)
-    except RamifyError:
+    except ReforkError:
         pass
     except Exception as error:
         yield "view", error

@@ -9,12 +9,12 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 def load(name):
     """The module of ``tools/<name>.py``."""
-    return _load(TOOLS / f"{name}.py", f"ramify_tool_{name}")
+    return _load(TOOLS / f"{name}.py", f"refork_tool_{name}")
 
 
 def load_benchmark(name):
     """The module of ``benchmarks/<name>.py``."""
-    return _load(TOOLS.parent / "benchmarks" / f"{name}.py", f"ramify_benchmark_{name}")
+    return _load(TOOLS.parent / "benchmarks" / f"{name}.py", f"refork_benchmark_{name}")
 
 
 def _load(file, name):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from ramify.core.policy.noise import NoiseKey, uniforms
-from ramify.core.world.base import Observation, Task
+from refork.core.policy.noise import NoiseKey, uniforms
+from refork.core.world.base import Observation, Task
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def test_the_page_lists_every_kind_and_nothing_wrong():
 
 @pytest.mark.parametrize("name", arch.QUICK)
 def test_a_representative_part_is_what_the_page_says(name, monkeypatch, tmp_path):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     row = arch.judge(name)
     assert row.status in ("right", "slow", "refused"), row.why
     assert shown()[name][0] == {"right": "fast"}.get(row.status, row.status)

@@ -118,15 +118,15 @@ def test_pages_are_chosen_by_part_of_their_path(capsys, monkeypatch):
 
 @pytest.mark.parametrize("before", ["/the/reader's/own", None])
 def test_pages_do_not_see_what_the_reader_has_built(tmp_path, monkeypatch, before):
-    monkeypatch.delenv("RAMIFY_HOME", raising=False)
+    monkeypatch.delenv("REFORK_HOME", raising=False)
     if before is not None:
-        monkeypatch.setenv("RAMIFY_HOME", before)
-    text = "```console\n$ ls $RAMIFY_HOME | wc -l\n0\n$ touch $RAMIFY_HOME/built\n```\n"
+        monkeypatch.setenv("REFORK_HOME", before)
+    text = "```console\n$ ls $REFORK_HOME | wc -l\n0\n$ touch $REFORK_HOME/built\n```\n"
     with run_docs.home(None):
-        scratch = Path(os.environ["RAMIFY_HOME"])
+        scratch = Path(os.environ["REFORK_HOME"])
         assert outcome_of(tmp_path, text).status == 0
         assert (scratch / "built").exists()
     assert not scratch.exists()
     with run_docs.home(tmp_path / "kept"):
-        assert os.environ["RAMIFY_HOME"] == str(tmp_path / "kept")
-    assert os.environ.get("RAMIFY_HOME") == before
+        assert os.environ["REFORK_HOME"] == str(tmp_path / "kept")
+    assert os.environ.get("REFORK_HOME") == before

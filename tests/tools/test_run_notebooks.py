@@ -58,6 +58,6 @@ def test_stale_failed_written(monkeypatch, tmp_path):
 def test_the_kernel_starts_by_the_given_launch(tmp_path):
     """The kernel that Jupyter finds is the launcher behind the warm start."""
     run_notebooks.install_kernel(tmp_path, ("python", "warm.py"))
-    spec = json.loads((tmp_path / "kernels/ramify/kernel.json").read_text())
+    spec = json.loads((tmp_path / "kernels/refork/kernel.json").read_text())
     assert spec["argv"][:2] == ["python", "warm.py"]
     assert spec["argv"][2].endswith("ipykernel_launcher.py")

@@ -1,4 +1,4 @@
-// ramify: entry=matmul n=512 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=3*4*n*n rtol=1e-4
+// refork: entry=matmul n=512 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=3*4*n*n rtol=1e-4
 void matmul(int n, const float *a, const float *b, float *c) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {

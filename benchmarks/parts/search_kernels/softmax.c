@@ -1,4 +1,4 @@
-// ramify: entry=softmax rows=2048 n=1024 x=rows*n y=rows*n:out flops=5*rows*n bytes=8*rows*n rtol=1e-4
+// refork: entry=softmax rows=2048 n=1024 x=rows*n y=rows*n:out flops=5*rows*n bytes=8*rows*n rtol=1e-4
 #include <math.h>
 
 void softmax(int rows, int n, const float *x, float *y) {

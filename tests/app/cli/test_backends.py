@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import _mount, app
-from ramify.core.errors import BadInput
-from ramify.core.tree.tree import Tree
+from refork.app.cli import _mount, app
+from refork.core.errors import BadInput
+from refork.core.tree.tree import Tree
 from support.exported import exported, unordered
 
 _mount()

@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from ramify.app import cli
-from ramify.app.cli.failing import mendable
-from ramify.core.run.logs import stop_log
+from refork.app import cli
+from refork.app.cli.failing import mendable
+from refork.core.run.logs import stop_log
 
 #: They need nothing: alone they serve, show or grow what there is.
 ALONE = {("view",), ("demo",), ("run", "status")}
@@ -51,8 +51,8 @@ def _verbs(command, path=()):
 def place(tmp_path, monkeypatch):
     """A folder with things that are no input for anything."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("RAMIFY_LOG", raising=False)
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("REFORK_LOG", raising=False)
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "binary").write_bytes(bytes(range(256)) * 16)
@@ -60,11 +60,11 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def ramify(root, *typed):
+def refork(root, *typed):
     """What a command says, and its exit status; a crash is raised here."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ramify", *typed])
+        patch.setattr(sys, "argv", ["refork", *typed])
         patch.setattr(cli, "_mount", lambda *asked: None)
         patch.setattr(cli, "app", root)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -82,7 +82,7 @@ def refused(root, *typed):
     """Run what must be refused, and return nothing but what is wrong with how it is."""
     before = _there()
     try:
-        done = ramify(root, *typed)
+        done = refork(root, *typed)
     except Exception as error:
         return f"{' '.join(typed)}: {type(error).__name__}: {error}"
     said = " ".join(done.err.split())
@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(root, place, monke
         real(folder, *arguments, **named)
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    done = ramify(root, "grow", "--world", "lock", "--policy", "scripted:lock", "--out", "closed")
+    done = refork(root, "grow", "--world", "lock", "--policy", "scripted:lock", "--out", "closed")
     assert done.status == 2
     assert "the system refuses: Permission denied (closed)" in done.err
     assert "next: name another one" in done.err
@@ -190,7 +190,7 @@ def test_what_the_system_refuses_is_the_users_only_where_the_user_named_it(
 
 
 def test_a_reader_that_goes_away_leaves_no_traceback(place):
-    script = str(Path(sys.executable).with_name("ramify"))
+    script = str(Path(sys.executable).with_name("refork"))
     line = f"{script} world list --json | head -c 1 > /dev/null"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert done.stderr == ""
@@ -199,7 +199,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(place):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("asked", ["world list --json", "--version"])
 def test_a_full_disk_behind_the_output_is_told(place, asked):
-    script = str(Path(sys.executable).with_name("ramify"))
+    script = str(Path(sys.executable).with_name("refork"))
     line = f"{script} {asked} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

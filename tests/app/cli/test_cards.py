@@ -3,11 +3,11 @@ import io
 import pytest
 from rich.console import Console
 
-from ramify.app.cli.cards import effect_card, interval_line, summary_panel, trace_strip
-from ramify.app.cli.live import LiveProgress
-from ramify.app.cli.screen_console import SafeConsole
-from ramify.core.errors import BadInput
-from ramify.core.run.progress import Progress, waits
+from refork.app.cli.cards import effect_card, interval_line, summary_panel, trace_strip
+from refork.app.cli.live import LiveProgress
+from refork.app.cli.screen_console import SafeConsole
+from refork.core.errors import BadInput
+from refork.core.run.progress import Progress, waits
 
 EFFECT = {
     "what": "remove 1 token",
@@ -152,7 +152,7 @@ SUMMARY = {
     "cliff": "It fell at “east”.",
     "seconds": 134.2,
     "report": "runs/demo/report.html",
-    "command": "ramify demo [x]",
+    "command": "refork demo [x]",
 }
 
 
@@ -163,7 +163,7 @@ def test_the_summary_tells_the_whole_demo():
     assert "remove 1 token: +55 points (95 % interval +40 to +66)" in text
     assert "2 min 14 s" in text
     assert "runs/demo/report.html" in text
-    assert "ramify demo [x]" in text
+    assert "refork demo [x]" in text
 
 
 def test_an_empty_summary_claims_nothing():

@@ -5,15 +5,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.cliff import app
-from ramify.core.errors import BadInput, CannotDo, Mismatch
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.learn.credit.cliff import run as run_module
-from ramify.learn.credit.cliff.planted import flat_chain
+from refork.app.cli.cliff import app
+from refork.core.errors import BadInput, CannotDo, Mismatch
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.learn.credit.cliff import run as run_module
+from refork.learn.credit.cliff.planted import flat_chain
 
 CHAIN = flat_chain(8, 0.7, 0.1, at=[3], chance=0.85, low=0.3)
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import _mount, app
-from ramify.core.errors import BadInput
+from refork.app.cli import _mount, app
+from refork.core.errors import BadInput
 
 RUN = CliRunner()
 if not any(group.name == "collapse" for group in app.registered_groups):

@@ -1,4 +1,4 @@
-"""``ramify compare``: arms that were drawn earlier, one pair or points of several tasks."""
+"""``refork compare``: arms that were drawn earlier, one pair or points of several tasks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify import Force, MatchJudge, ScriptedPolicy, Tree, compare, fork, plant_prompt
-from ramify.app.cli import fork as commands
-from ramify.core.errors import BadInput
+from refork import Force, MatchJudge, ScriptedPolicy, Tree, compare, fork, plant_prompt
+from refork.app.cli import fork as commands
+from refork.core.errors import BadInput
 from support.chain import PLAIN, TABLE
 
 

@@ -1,17 +1,17 @@
-"""``ramify credit`` on a tree and on JSON lines."""
+"""``refork credit`` on a tree and on JSON lines."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.credit import app
-from ramify.core.errors import BadInput
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.tree import Tree
-from ramify.core.world.open import open_world
+from refork.app.cli.credit import app
+from refork.core.errors import BadInput
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.tree import Tree
+from refork.core.world.open import open_world
 
 LINES = [
     {"group_id": "g", "traj_id": "won", "reward": 1, "steps": [

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.crosscoder_run import app
-from ramify.app.viewer.steering_picture import steering_picture
+from refork.app.cli.crosscoder_run import app
+from refork.app.viewer.steering_picture import steering_picture
 
 RUN = CliRunner()
 
@@ -15,7 +15,7 @@ def test_the_commands_are_there_with_an_example():
     for verb in ("patch", "steer", "audit"):
         told = RUN.invoke(app, [verb, "--help"])
         assert told.exit_code == 0
-        assert f"ramify crosscoder {verb}" in told.stdout
+        assert f"refork crosscoder {verb}" in told.stdout
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +23,15 @@ def place(tmp_path_factory):
     """Two policies and a crosscoder on disk, over a world whose prompts they can read."""
     from tests.support.crosscoder_pair import tiny_policy
 
-    from ramify.core.policy.local import LocalPolicy
-    from ramify.core.world.open import open_world
-    from ramify.examine.crosscoder.exchange import save
-    from ramify.examine.crosscoder.model import CrossCoder
-    from ramify.examine.crosscoder.normalizer import fit_normalizer
-    from ramify.examine.crosscoder.paired import read_pairs
-    from ramify.examine.crosscoder.partition import Partition
-    from ramify.examine.crosscoder.trials import world_trials
-    from ramify.learn.train.run import save_policy
+    from refork.core.policy.local import LocalPolicy
+    from refork.core.world.open import open_world
+    from refork.examine.crosscoder.exchange import save
+    from refork.examine.crosscoder.model import CrossCoder
+    from refork.examine.crosscoder.normalizer import fit_normalizer
+    from refork.examine.crosscoder.paired import read_pairs
+    from refork.examine.crosscoder.partition import Partition
+    from refork.examine.crosscoder.trials import world_trials
+    from refork.learn.train.run import save_policy
 
     folder = tmp_path_factory.mktemp("crosscoder")
     world = open_world("lock")

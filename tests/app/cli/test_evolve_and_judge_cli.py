@@ -1,4 +1,4 @@
-"""``ramify evolve`` and ``ramify judge``: what is printed, and how they end."""
+"""``refork evolve`` and ``refork judge``: what is printed, and how they end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.evolve import app as evolve
-from ramify.app.cli.judge import app as judge
+from refork.app.cli.evolve import app as evolve
+from refork.app.cli.judge import app as judge
 
 TRUTH = [int(i % 4 < 2) for i in range(60)]
 

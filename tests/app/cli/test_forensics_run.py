@@ -5,10 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.forensics_run import app
-from ramify.core.errors import BadInput
-from ramify.core.world.motives import TargetJudge, find_agent, motive_world
-from ramify.examine.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
+from refork.app.cli.forensics_run import app
+from refork.core.errors import BadInput
+from refork.core.world.motives import TargetJudge, find_agent, motive_world
+from refork.examine.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
 
 POLICY = ("--policy", "scripted:motive-tedium")
 

@@ -1,4 +1,4 @@
-"""``ramify gate collect`` and ``live``: from real repairs to a policy that decides on others."""
+"""``refork gate collect`` and ``live``: from real repairs to a policy that decides on others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.gate import app
-from ramify.core.errors import BadInput, CannotDo
+from refork.app.cli.gate import app
+from refork.core.errors import BadInput, CannotDo
 
 WORLD = ("--world", "repair?origin=generated", "--writer", "scripted:repairer")
 

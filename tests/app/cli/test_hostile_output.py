@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from ramify.app import cli
-from ramify.app.cli import screen
-from ramify.app.cli.live import LiveProgress
-from ramify.core.visible import show_only
+from refork.app import cli
+from refork.app.cli import screen
+from refork.app.cli.live import LiveProgress
+from refork.core.visible import show_only
 from support.hostile_text import (
     EVIL,
     READ,
@@ -59,7 +59,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def here(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     return place
 
 
@@ -135,7 +135,7 @@ def test_a_traceback_of_ours_shows_what_it_quotes(root, here, monkeypatch):
     def broken(*given, **named):
         raise ZeroDivisionError(EVIL)
 
-    monkeypatch.setattr("ramify.core.tree.Tree.open", broken)
+    monkeypatch.setattr("refork.core.tree.Tree.open", broken)
     _, out, err = told(root, "tree", "stats", here[1]["db"])
     assert "Traceback" in err
     assert "owned" in err
@@ -193,7 +193,7 @@ def test_ours_is_in_colour_on_a_terminal_and_the_help_too(root, here):
 
 
 def test_binary_data_does_not_go_to_a_terminal(monkeypatch):
-    from ramify.core.errors import BadInput
+    from refork.core.errors import BadInput
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     with pytest.raises(BadInput, match="binary"):
@@ -207,7 +207,7 @@ def test_binary_data_does_not_go_to_a_terminal(monkeypatch):
 
 def test_the_installed_command_shows_too(here):
     script = str(Path(sys.executable).with_name("python"))
-    call = "from ramify.app.cli import main; main()"
+    call = "from refork.app.cli import main; main()"
     done = subprocess.run(
         [script, "-c", call, "tree", "path", here[1]["db"], here[2]],
         capture_output=True, check=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "ascii"},
@@ -240,8 +240,8 @@ def test_no_command_writes_to_the_terminal_another_way():
 @pytest.mark.parametrize(
     "program",
     [
-        "import ramify.core.fork.backend.worker as w\nw.serve = lambda *a: say()\nw.main(1)",
-        "import ramify.learn.compare.crew as c\n"
+        "import refork.core.fork.backend.worker as w\nw.serve = lambda *a: say()\nw.main(1)",
+        "import refork.learn.compare.crew as c\n"
         "class Pipe:\n    send = print\n    def recv(self):\n        say()\n        raise EOFError\n"
         "c._main(Pipe(), None)",
     ],
@@ -282,10 +282,10 @@ def test_a_protocol_on_standard_output_is_no_screen(here):
     who = {"name": EVIL, "version": "1"}
     given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": who}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}
-    call = "from ramify.app.cli import main; main()"
+    call = "from refork.app.cli import main; main()"
     verb = ["simulate", "serve", "scripted:greeter", "--world", "tools:shop", "--stdio"]
     done = subprocess.run(
         [sys.executable, "-c", call, *verb],
         input=json.dumps(asked).encode() + b"\n", capture_output=True, check=True, timeout=120,
     )  # fmt: skip
-    assert json.loads(done.stdout)["result"]["serverInfo"]["name"].startswith("ramify-world-")
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"].startswith("refork-world-")

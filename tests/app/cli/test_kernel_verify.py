@@ -1,4 +1,4 @@
-"""``ramify kernel calibrate`` and ``verify``: what is printed, and how they end."""
+"""``refork kernel calibrate`` and ``verify``: what is printed, and how they end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.kernel import app
-from ramify.core.errors import BadInput
-from ramify.core.sandbox.inside import seccomp
-from ramify.discover.kernel.bench import calibrate, load_calibration
+from refork.app.cli.kernel import app
+from refork.core.errors import BadInput
+from refork.core.sandbox.inside import seccomp
+from refork.discover.kernel.bench import calibrate, load_calibration
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 pytestmark = pytest.mark.skipif(
@@ -24,7 +24,7 @@ KERNEL = "void twice(int n, float *x) { for (int i = 0; i < n; i++) x[i] = 2 * x
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     (tmp_path / "kernel.c").write_text(KERNEL)
     (tmp_path / "same.c").write_text(KERNEL.replace("2 * x[i]", "x[i] + x[i]"))
     (tmp_path / "wrong.c").write_text(KERNEL.replace("2 *", "3 *"))

@@ -1,4 +1,4 @@
-"""``ramify localize run --model``: the loop behind the command line, recorded and forkable."""
+"""``refork localize run --model``: the loop behind the command line, recorded and forkable."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ramify import Tree
-from ramify.app.cli.localize import app
-from ramify.core.errors import BadInput
+from refork import Tree
+from refork.app.cli.localize import app
+from refork.core.errors import BadInput
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``ramify localize run`` and ``score``."""
+"""``refork localize run`` and ``score``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import localize
-from ramify.core.errors import BadInput
+from refork.app.cli import localize
+from refork.core.errors import BadInput
 
 RUNNER = CliRunner()
 DIFF = "--- a/shop.py\n+++ b/shop.py\n@@ -2,1 +2,1 @@\n-    return total > 100\n+    return total >= 100\n"

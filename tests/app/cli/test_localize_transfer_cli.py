@@ -1,4 +1,4 @@
-"""``ramify localize inject`` and ``transfer``."""
+"""``refork localize inject`` and ``transfer``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import localize
-from ramify.core.errors import BadInput, CannotDo
-from ramify.discover.localize.casefile import CaseFile, Location
-from ramify.discover.localize.inject import GOLD, GateRun, InjectionGate, measure_agent
+from refork.app.cli import localize
+from refork.core.errors import BadInput, CannotDo
+from refork.discover.localize.casefile import CaseFile, Location
+from refork.discover.localize.inject import GOLD, GateRun, InjectionGate, measure_agent
 
 RUNNER = CliRunner()
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from ramify import __version__
-from ramify.app import cli
-from ramify.core.errors import CannotDo, UserError
-from ramify.core.tree.tree import Tree
+from refork import __version__
+from refork.app import cli
+from refork.core.errors import CannotDo, UserError
+from refork.core.tree.tree import Tree
 
-RAMIFY = [str(Path(sys.executable).with_name("ramify"))]
+REFORK = [str(Path(sys.executable).with_name("refork"))]
 
 WALK = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker")
 GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
@@ -35,7 +35,7 @@ def nothing_mounted():
         yield patch
 
 
-def ramify(*arguments, cwd=".", status=0):
+def refork(*arguments, cwd=".", status=0):
     """What a command prints, in this process: a process of its own costs seconds of imports."""
     out, err = io.StringIO(), io.StringIO()
     with (
@@ -44,7 +44,7 @@ def ramify(*arguments, cwd=".", status=0):
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        patch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+        patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             cli.main()
     done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
@@ -55,7 +55,7 @@ def ramify(*arguments, cwd=".", status=0):
 def started(*arguments, status=0):
     """The same by the installed script, in a process of its own."""
     done = subprocess.run(
-        [*RAMIFY, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=120
+        [*REFORK, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == status, done.stderr
     return done
@@ -69,12 +69,12 @@ def run(tmp_path_factory):
 
 
 def first_task(run):
-    return json.loads(ramify("tree", "list", run / "tree.db", "--json").stdout)["lines"][0]["id"]
+    return json.loads(refork("tree", "list", run / "tree.db", "--json").stdout)["lines"][0]["id"]
 
 
 def test_version_and_help():
-    assert started("--version").stdout == f"ramify {__version__}\n"
-    shown = ramify("--help").stdout
+    assert started("--version").stdout == f"refork {__version__}\n"
+    shown = refork("--help").stdout
     for noun in ("tree", "fork", "sweep", "grow", "demo", "organism", "policy", "world"):
         assert noun in shown
 
@@ -96,7 +96,7 @@ def test_each_noun_and_verb_is_there_when_asked_for_alone():
 
 
 def test_growing_again_resumes(run):
-    again = json.loads(ramify(*GROW, "--out", run, "--json").stdout)
+    again = json.loads(refork(*GROW, "--out", run, "--json").stdout)
     assert again["resumed"]
     assert again["tokens"] == 0
 
@@ -119,38 +119,38 @@ def test_a_dry_run_writes_nothing(tmp_path):
         "--dry-run",
         "--json",
     )
-    assert json.loads(ramify(*grow).stdout)["rollouts"] == 16 * 8
+    assert json.loads(refork(*grow).stdout)["rollouts"] == 16 * 8
     assert not (tmp_path / "x").exists()
 
 
 def test_fork_prints_an_effect(run):
     fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
-    effect = json.loads(ramify(*fork, "--change", "force:go branch 1", "--draws", "8", "--json").stdout)
+    effect = json.loads(refork(*fork, "--change", "force:go branch 1", "--draws", "8", "--json").stdout)
     assert effect["draws"] == 8
     assert effect["low"] <= effect["difference"] <= effect["high"]
-    card = ramify(*fork, "--change", "force:go branch 1", "--draws", "8").stdout
+    card = refork(*fork, "--change", "force:go branch 1", "--draws", "8").stdout
     assert "success" in card
 
 
 def test_fork_without_a_change_shows_the_control(run):
     fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
-    arm = json.loads(ramify(*fork, "--draws", "8", "--json").stdout)
+    arm = json.loads(refork(*fork, "--draws", "8", "--json").stdout)
     assert arm["graded"] == 8
 
 
 def test_until_clear_says_whether_it_was(run):
     fork = ("fork", "--tree", run / "tree.db", "--node", first_task(run), "--policy", "scripted:walker")
     effect = json.loads(
-        ramify(*fork, "--change", "set:temperature=0.9", "--draws", "16", "--until-clear", "--json").stdout
+        refork(*fork, "--change", "set:temperature=0.9", "--draws", "16", "--until-clear", "--json").stdout
     )
     assert effect["decided"] in (True, False)
 
 
 def test_sweep_values_every_token(run):
-    with_leaf = json.loads(ramify("tree", "show", run / "tree.db", "--json").stdout)
+    with_leaf = json.loads(refork("tree", "show", run / "tree.db", "--json").stdout)
     leaf = next(line["id"] for line in with_leaf["lines"] if line.get("kind") == "verdict")
     sweep = ("sweep", "--tree", run / "tree.db", "--node", leaf, "--policy", "scripted:walker")
-    report = json.loads(ramify(*sweep, "--draws", "8", "--every", "turn", "--json").stdout)
+    report = json.loads(refork(*sweep, "--draws", "8", "--every", "turn", "--json").stdout)
     assert report["served"] >= 8
 
 
@@ -167,14 +167,14 @@ def test_sweep_values_every_token(run):
     ],
 )
 def test_what_the_user_can_mend_is_a_message_and_status_2(tmp_path, arguments, message):
-    failed = ramify(*arguments, cwd=tmp_path, status=2)
+    failed = refork(*arguments, cwd=tmp_path, status=2)
     assert message in failed.stderr
     assert "Traceback" not in failed.stderr
 
 
 def test_an_unknown_node_is_named(run):
     fork = ("fork", "--tree", run / "tree.db", "--node", "ffffffff", "--policy", "scripted:walker")
-    assert "ffffffff" in ramify(*fork, status=2).stderr
+    assert "ffffffff" in refork(*fork, status=2).stderr
 
 
 def begun(tree):
@@ -188,7 +188,7 @@ def begun(tree):
 
 def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
     grow = [
-        *RAMIFY, "grow", "--world", "maze:3,3,3", "--policy", "scripted:walker", "--draws", "40",
+        *REFORK, "grow", "--world", "maze:3,3,3", "--policy", "scripted:walker", "--draws", "40",
         "--set", "tasks.count=8", "--set", "max_turns=400", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
     # A shell that runs the tests in the background makes its children ignore the signal; undo that.
@@ -202,12 +202,12 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
     _, said = running.communicate(timeout=120)
     assert running.returncode == 130, said
     assert "goes on from there" in said
-    assert ramify("tree", "verify", tree).returncode == 0
+    assert refork("tree", "verify", tree).returncode == 0
 
 
 def failing_with(error, monkeypatch, *, answered=False):
     """What a command with --json prints that fails with an error, having answered or not."""
-    from ramify.app.cli.common import print_json
+    from refork.app.cli.common import print_json
 
     app = typer.Typer()
 
@@ -219,9 +219,9 @@ def failing_with(error, monkeypatch, *, answered=False):
 
     monkeypatch.setattr(cli, "app", app)
     monkeypatch.setattr(cli, "_mount", lambda *asked: None)
-    monkeypatch.setattr(sys, "argv", ["ramify"])
+    monkeypatch.setattr(sys, "argv", ["refork"])
     out, err = io.StringIO(), io.StringIO()
-    monkeypatch.setattr(sys, "argv", ["ramify", "--json"])
+    monkeypatch.setattr(sys, "argv", ["refork", "--json"])
     app.info.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     with (
         contextlib.redirect_stdout(out),
@@ -233,13 +233,13 @@ def failing_with(error, monkeypatch, *, answered=False):
 
 
 def test_a_command_that_gives_up_says_why_in_its_json(tmp_path, monkeypatch):
-    refused = ramify("tree", "list", tmp_path / "no.db", "--json", status=2)
+    refused = refork("tree", "list", tmp_path / "no.db", "--json", status=2)
     assert json.loads(refused.stdout)["error"] == {
         "kind": "NotATree", "what": "this is not a tree file: no such file", "where": str(tmp_path / "no.db"),
         "hint": "check the path",
     }  # fmt: skip
     assert "no such file" in refused.stderr
-    assert ramify("tree", "list", tmp_path / "no.db", status=2).stdout == ""
+    assert refork("tree", "list", tmp_path / "no.db", status=2).stdout == ""
 
 
 def test_a_stop_and_a_bug_are_in_the_json_too(monkeypatch):

@@ -1,4 +1,4 @@
-"""``ramify organism``: the list shows what every kind of organism measured."""
+"""``refork organism``: the list shows what every kind of organism measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import organism
+from refork.app.cli import organism
 
 RATE = {"rate": 0.485, "low": 0.417, "high": 0.554}
 
@@ -28,7 +28,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         row("forecaster", {"told": "a sentence"}),
         row("seedling", None),
     ]
-    monkeypatch.setattr("ramify.learn.organism.describe", lambda: rows)
+    monkeypatch.setattr("refork.learn.organism.describe", lambda: rows)
     return CliRunner()
 
 

@@ -1,4 +1,4 @@
-"""``ramify pin``."""
+"""``refork pin``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.pin import app
-from ramify.core.errors import BadInput
-from ramify.operate.pin import PinnedBuffer, read_policy
+from refork.app.cli.pin import app
+from refork.core.errors import BadInput
+from refork.operate.pin import PinnedBuffer, read_policy
 
 RUN = CliRunner()
 

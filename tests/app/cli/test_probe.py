@@ -5,15 +5,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.probe import app
-from ramify.app.viewer.probe_page import curve_words, write_page
-from ramify.app.viewer.probe_picture import areas_picture, curve_picture, sweep_picture
-from ramify.core.errors import BadInput, CannotDo, Mismatch
-from ramify.core.grow import grow
-from ramify.core.policy import open as open_module
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.core.world.refusal import RefusalJudge, refusal_world
+from refork.app.cli.probe import app
+from refork.app.viewer.probe_page import curve_words, write_page
+from refork.app.viewer.probe_picture import areas_picture, curve_picture, sweep_picture
+from refork.core.errors import BadInput, CannotDo, Mismatch
+from refork.core.grow import grow
+from refork.core.policy import open as open_module
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.core.world.refusal import RefusalJudge, refusal_world
 from support.models import tiny_policy
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.probe_stance import app
-from ramify.core.errors import BadInput, Mismatch
-from ramify.core.grow.plant import plant
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.core.world.refusal import refusal_world
-from ramify.examine.stance.prompts import draw_rollouts, recorded_cases
+from refork.app.cli.probe_stance import app
+from refork.core.errors import BadInput, Mismatch
+from refork.core.grow.plant import plant
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.core.world.refusal import refusal_world
+from refork.examine.stance.prompts import draw_rollouts, recorded_cases
 
 GUARD = ["--guard", r"regex:\brefuse\b", "--open", "<<", "--close", " >>"]
 LEAN = ["--annotator", r"regex:\b(for|grant)\b//\b(against|deny)\b", "--words"]

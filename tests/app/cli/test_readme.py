@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.app.cli.test_main import ramify
+from tests.app.cli.test_main import refork
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ramify.app.viewer.live import server
-from ramify.core.tree.tree import Tree
+from refork.app.viewer.live import server
+from refork.core.tree.tree import Tree
 from support.openai_server import CODEC
 
 README = Path(__file__).parents[3] / "README.md"
@@ -69,7 +69,7 @@ def test_every_line_runs(folder, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     typed = [shlex.split(line) for line in lines()]
     assert [words[:2] for words in typed] == [
-        ["ramify", "tree"], ["ramify", "fork"], ["ramify", "sweep"], ["ramify", "view"],
+        ["refork", "tree"], ["refork", "fork"], ["refork", "sweep"], ["refork", "view"],
     ]  # fmt: skip
     pages = []
 
@@ -84,7 +84,7 @@ def test_every_line_runs(folder, monkeypatch):
             with Tree.open(folder / "mine.db", "r") as tree:
                 turns = [node for node in tree.walk() if node.kind == "action"]
                 words[words.index("--node") + 1] = turns[0].id[:8]
-        said[words[1]] = ramify(*words[1:], cwd=folder).stdout
+        said[words[1]] = refork(*words[1:], cwd=folder).stdout
     assert "6 new nodes" in said["tree"]
     assert "64 pairs of draws" in said["fork"]
     assert "nothing was graded" in said["fork"]
@@ -99,11 +99,11 @@ def test_every_line_runs(folder, monkeypatch):
 
 
 def test_a_sweep_that_nobody_grades_draws_nothing_and_names_three_ways(folder):
-    ramify("tree", "import", "bare.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
+    refork("tree", "import", "bare.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
     with Tree.open(folder / "bare.db", "r") as tree:
         node = next(n for n in tree.walk() if n.kind == "action").id[:8]
     sweep = ("sweep", "--tree", "bare.db", "--node", node, "--policy", "hf:./my-model")
-    refused = ramify(*sweep, cwd=folder, status=2)
+    refused = refork(*sweep, cwd=folder, status=2)
     assert "token" not in refused.stdout
     for way in ("--world", "--success-regex", "--judge"):
         assert way in refused.stderr
@@ -112,25 +112,25 @@ def test_a_sweep_that_nobody_grades_draws_nothing_and_names_three_ways(folder):
 
 
 def test_a_fork_of_a_log_is_graded_where_somebody_says_how(folder):
-    ramify("tree", "import", "graded.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
+    refork("tree", "import", "graded.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
     with Tree.open(folder / "graded.db", "r") as tree:
         node = next(n for n in tree.walk() if n.kind == "action").id[:8]
     (folder / "grader.py").write_text("def short(walk):\n    return float(len(walk.leaf.text) < 9)\n")
     fork = ("fork", "--tree", "graded.db", "--node", node, "--token", "5", "--policy", "hf:./my-model")
     more = ("--draws", "8", "--change", "remove:1", "--json")
-    bare = json.loads(ramify(*fork, *more, cwd=folder).stdout)
+    bare = json.loads(refork(*fork, *more, cwd=folder).stdout)
     assert bare["graded"] == 0
-    told = json.loads(ramify(*fork, *more, "--judge", "grader.py:short", cwd=folder).stdout)
+    told = json.loads(refork(*fork, *more, "--judge", "grader.py:short", cwd=folder).stdout)
     assert told["draws"] == 8
     assert 0 <= told["base"]["rate"] <= 1
-    alone = ramify(*fork, "--draws", "8", cwd=folder).stdout
+    alone = refork(*fork, "--draws", "8", cwd=folder).stdout
     assert "8 draws" in alone
     both = ("--judge", "grader.py:short", "--success-regex", "x")
-    assert "one judge" in ramify(*fork, *both, cwd=folder, status=2).stderr
+    assert "one judge" in refork(*fork, *both, cwd=folder, status=2).stderr
     costs = ("--change", "remove:9", "--draws", "64")
     with Tree.open(folder / "graded.db", "r") as tree:
         before = sum(len(tree.draws(f.id)) for f in tree.forks())
-    assert "cannot take 9" in ramify(*fork, *costs, "--seed", "3", cwd=folder, status=2).stderr
+    assert "cannot take 9" in refork(*fork, *costs, "--seed", "3", cwd=folder, status=2).stderr
     with Tree.open(folder / "graded.db", "r") as tree:
         assert sum(len(tree.draws(f.id)) for f in tree.forks()) == before
 
@@ -145,7 +145,7 @@ class _Terminal:
     ("answers", "pattern"), [((1, "42"), "42"), ((3, "grader.py:short"), None), ((0,), "nobody")]
 )
 def test_somebody_at_a_terminal_is_asked_who_grades(monkeypatch, tmp_path, answers, pattern):
-    from ramify.app.cli import common
+    from refork.app.cli import common
 
     (tmp_path / "grader.py").write_text("def short(walk):\n    return 1.0\n")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""``ramify maze`` and ``ramify recovery``, as a user runs them."""
+"""``refork maze`` and ``refork recovery``, as a user runs them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import maze, recovery
-from ramify.core.errors import BadInput
+from refork.app.cli import maze, recovery
+from refork.core.errors import BadInput
 
 KEY = ("--key", "regex:^[^;]+")
 

@@ -7,12 +7,12 @@ import yaml
 from typer.testing import CliRunner
 
 from operate.rot.rot_parts import RULE, recorded
-from ramify.app.cli.rot import app
-from ramify.app.viewer.rot_page import marked
-from ramify.core.errors import BadInput
-from ramify.core.world.house_rules.summarisers import SUMMARISERS
-from ramify.operate.pin.strategies import HeadTail, Summarise
-from ramify.operate.rot.readers import write_session
+from refork.app.cli.rot import app
+from refork.app.viewer.rot_page import marked
+from refork.core.errors import BadInput
+from refork.core.world.house_rules.summarisers import SUMMARISERS
+from refork.operate.pin.strategies import HeadTail, Summarise
+from refork.operate.rot.readers import write_session
 
 
 def rot(*arguments, status=0):
@@ -104,7 +104,7 @@ def test_an_organism_summarises_by_its_name(tmp_path, monkeypatch):
         asked.append(name)
         return SUMMARISERS["keeps-facts"]()
 
-    monkeypatch.setattr("ramify.learn.organism.chat.summariser_chat", summariser)
+    monkeypatch.setattr("refork.learn.organism.chat.summariser_chat", summariser)
     text = rot(
         "run", "--out", tmp_path / "run", "--policy", "scripted:rule-agent", "--tasks", "spend",
         "--summariser", "organism:summariser", "--compactor", "summarise", "--reps", "1",

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.route import app
-from ramify.core.errors import UserError
-from ramify.core.tree import Tree
-from ramify.core.world.specialists import SpecialistsWorld
-from ramify.operate.route.card import HeadCard, query_digest, save_head
-from ramify.operate.route.decision import DecisionLog, decide
-from ramify.operate.route.head import SelectionHead
-from ramify.operate.route.pool import WorkerPool
-from ramify.operate.route.table import OutcomeTable
-from ramify.operate.route.table_io import read_table, write_table
+from refork.app.cli.route import app
+from refork.core.errors import UserError
+from refork.core.tree import Tree
+from refork.core.world.specialists import SpecialistsWorld
+from refork.operate.route.card import HeadCard, query_digest, save_head
+from refork.operate.route.decision import DecisionLog, decide
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.pool import WorkerPool
+from refork.operate.route.table import OutcomeTable
+from refork.operate.route.table_io import read_table, write_table
 
 POOL = "\n".join(
     f'[[worker]]\nname = "w{i}"\npolicy = "scripted:specialist@{i}"\n'

@@ -1,11 +1,11 @@
-"""``ramify route serve`` up to the socket: who is served, and who picks."""
+"""``refork route serve`` up to the socket: who is served, and who picks."""
 
 import json
 
 import pytest
 
-from ramify.app.cli.route_serve import serve_command
-from ramify.core.errors import BadInput
+from refork.app.cli.route_serve import serve_command
+from refork.core.errors import BadInput
 
 POOL = """
 [[worker]]
@@ -25,10 +25,10 @@ def served(tmp_path, monkeypatch):
     def serve(models, settings, *, ready):
         found.update(models, settings=settings)
 
-    monkeypatch.setattr("ramify.app.server.serve", serve)
+    monkeypatch.setattr("refork.app.server.serve", serve)
     (tmp_path / "pool.toml").write_text(POOL)
     plain = {
-        "head": None, "backbone": None, "worker": None, "name": "ramify", "host": "127.0.0.1", "port": 8000,
+        "head": None, "backbone": None, "worker": None, "name": "refork", "host": "127.0.0.1", "port": 8000,
         "lanes": 1, "retries": 1, "conductor": None, "log": tmp_path / "calls.jsonl", "key": None,
     }  # fmt: skip
 
@@ -48,9 +48,9 @@ def test_one_name_answers_and_every_decision_is_kept(served, tmp_path):
 
 
 def test_a_conductor_is_served_in_place_of_a_head(served):
-    from ramify.operate.route.conduct.conductor import Conductor
+    from refork.operate.route.conduct.conductor import Conductor
 
-    model = served(conductor="scripted:specialist@0", log=None)["ramify"]
+    model = served(conductor="scripted:specialist@0", log=None)["refork"]
     assert isinstance(model, Conductor)
     assert model.pool.names == ("zero", "one")
 

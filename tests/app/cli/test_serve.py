@@ -1,13 +1,13 @@
-"""``ramify serve`` up to the socket: what is opened, under which names, and what is refused."""
+"""``refork serve`` up to the socket: what is opened, under which names, and what is refused."""
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from ramify.app.cli.serve import register
-from ramify.core.chat import PolicyChat
-from ramify.core.errors import BadInput, CannotDo
-from ramify.operate.route.routed import RoutedChat
+from refork.app.cli.serve import register
+from refork.core.chat import PolicyChat
+from refork.core.errors import BadInput, CannotDo
+from refork.operate.route.routed import RoutedChat
 
 POOL = """
 [[worker]]
@@ -23,7 +23,7 @@ policy = "scripted:specialist@1"
 def run(tmp_path, monkeypatch):
     """Calls the verb; gives models, settings and what it told. Its errors come through."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RAMIFY_SERVER_KEY", raising=False)
+    monkeypatch.delenv("REFORK_SERVER_KEY", raising=False)
     (tmp_path / "pool.toml").write_text(POOL)
     found = {}
 
@@ -31,7 +31,7 @@ def run(tmp_path, monkeypatch):
         found.update(models=models, settings=settings)
         ready("http://127.0.0.1:8000/v1")
 
-    monkeypatch.setattr("ramify.app.server.serve", serve)
+    monkeypatch.setattr("refork.app.server.serve", serve)
     app = typer.Typer()
     app.callback()(lambda: None)
     register(app)
@@ -61,7 +61,7 @@ def test_models_under_their_own_names_and_given_ones(run):
 def test_keys_come_from_file_and_environment_and_open_other_addresses(run, tmp_path, monkeypatch):
     (tmp_path / "keys").write_text("first\n")
     (tmp_path / "keys").chmod(0o600)
-    monkeypatch.setenv("RAMIFY_SERVER_KEY", "second")
+    monkeypatch.setenv("REFORK_SERVER_KEY", "second")
     _, settings, told = run("--model", "scripted:coin", "--key-file", "keys", "--host", "0.0.0.0")
     assert settings.keys == {"first", "second"}
     assert "2 keys accepted" in told

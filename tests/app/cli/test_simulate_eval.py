@@ -1,4 +1,4 @@
-"""``ramify simulate eval`` and ``serve``: what they print, write and refuse."""
+"""``refork simulate eval`` and ``serve``: what they print, write and refuse."""
 
 import json
 import signal
@@ -6,17 +6,17 @@ import signal
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.simulate import app
-from ramify.app.simulating import open_environment, simulated_worlds
-from ramify.app.viewer.fidelity_picture import fidelity_picture
-from ramify.core.errors import BadInput
-from ramify.core.policy.open import open_policy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.recorder import record, trajectories, write_trajectories
-from ramify.learn.simulate.asked import Prediction
-from ramify.learn.simulate.baselines import CopyLast, NearestTurn
-from ramify.learn.simulate.evaluate import evaluate
-from ramify.learn.simulate.world import WorldModel
+from refork.app.cli.simulate import app
+from refork.app.simulating import open_environment, simulated_worlds
+from refork.app.viewer.fidelity_picture import fidelity_picture
+from refork.core.errors import BadInput
+from refork.core.policy.open import open_policy
+from refork.core.tree.tree import Tree
+from refork.core.world.recorder import record, trajectories, write_trajectories
+from refork.learn.simulate.asked import Prediction
+from refork.learn.simulate.baselines import CopyLast, NearestTurn
+from refork.learn.simulate.evaluate import evaluate
+from refork.learn.simulate.world import WorldModel
 
 RUN = CliRunner()
 

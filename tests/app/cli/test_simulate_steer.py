@@ -4,16 +4,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ramify.app.cli import fork, simulate
-from ramify.core.errors import BadInput
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
-from ramify.learn.simulate.control.perturb import Perturb
-from ramify.learn.simulate.episode import NO_ANSWER
-from ramify.learn.simulate.steering import compare_control
+from refork.app.cli import fork, simulate
+from refork.core.errors import BadInput
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
+from refork.learn.simulate.control.perturb import Perturb
+from refork.learn.simulate.episode import NO_ANSWER
+from refork.learn.simulate.steering import compare_control
 from support.shelf import Shelf, model
 
 app = typer.Typer()

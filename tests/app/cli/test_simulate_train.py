@@ -1,4 +1,4 @@
-"""``ramify simulate train``: all three stages on one tiny model, a plan without one, and its refusals."""
+"""``refork simulate train``: all three stages on one tiny model, a plan without one, and its refusals."""
 
 import json
 from dataclasses import replace
@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.simulate import app
-from ramify.app.simulating import open_simulator
-from ramify.core.errors import BadInput
-from ramify.core.policy.local import LocalPolicy
-from ramify.learn.simulate.refusals import refuse_trained_on, trained_on
-from ramify.learn.simulate.target import pick
+from refork.app.cli.simulate import app
+from refork.app.simulating import open_simulator
+from refork.core.errors import BadInput
+from refork.core.policy.local import LocalPolicy
+from refork.learn.simulate.refusals import refuse_trained_on, trained_on
+from refork.learn.simulate.target import pick
 from support.drawers import tiny, trajectory
 
 

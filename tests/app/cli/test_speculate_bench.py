@@ -3,11 +3,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.speculate import app
-from ramify.core.errors import BadInput
-from ramify.core.policy.load import quiet
-from ramify.operate.speculate.checkpoint import save_draft
-from ramify.operate.speculate.rounds import RoundLog
+from refork.app.cli.speculate import app
+from refork.core.errors import BadInput
+from refork.core.policy.load import quiet
+from refork.operate.speculate.checkpoint import save_draft
+from refork.operate.speculate.rounds import RoundLog
 from support.drafters import gqa, knowing
 
 

@@ -5,13 +5,13 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from ramify.app.cli.speculate import app
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.load import quiet
-from ramify.core.policy.local import LocalPolicy
-from ramify.operate.speculate.checkpoint import load_draft, save_draft
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.model import build_draft
+from refork.app.cli.speculate import app
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.load import quiet
+from refork.core.policy.local import LocalPolicy
+from refork.operate.speculate.checkpoint import load_draft, save_draft
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.model import build_draft
 from support.models import make_model, make_tokenizer
 
 

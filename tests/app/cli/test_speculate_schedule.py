@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.speculate import app
-from ramify.core.errors import UserError
-from ramify.operate.speculate.calibrate import SequentialTemperatureScaling
-from ramify.operate.speculate.checkpoint import save_draft
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.model import build_draft
-from ramify.operate.speculate.rounds import RoundLog
-from ramify.operate.speculate.schedule import PrefixScheduler
-from ramify.operate.speculate.step_cost import StepCost, shapes
-from ramify.operate.speculate.traffic import log, serve, traffic
+from refork.app.cli.speculate import app
+from refork.core.errors import UserError
+from refork.operate.speculate.calibrate import SequentialTemperatureScaling
+from refork.operate.speculate.checkpoint import save_draft
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.model import build_draft
+from refork.operate.speculate.rounds import RoundLog
+from refork.operate.speculate.schedule import PrefixScheduler
+from refork.operate.speculate.step_cost import StepCost, shapes
+from refork.operate.speculate.traffic import log, serve, traffic
 from support.models import tiny_policy
 
 COST = StepCost.of({b: max(1.0, b / 16) for b in shapes(128)})
@@ -85,7 +85,7 @@ def test_check_lossless_of_rules():
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """A tiny target on disk, and a drafter that was never trained."""
-    from ramify.core.policy.local import LocalPolicy
+    from refork.core.policy.local import LocalPolicy
 
     place = tmp_path_factory.mktemp("models")
     policy = tiny_policy()
@@ -132,7 +132,7 @@ def test_check_lossless_of_a_decoder(models):
 
 
 def test_what_cannot_be_asked(models):
-    from ramify.core.errors import BadInput
+    from refork.core.errors import BadInput
 
     for arguments, words in (
         (["check-lossless", "--model", models / "target"], "needs its drafter"),

@@ -1,4 +1,4 @@
-"""``ramify theory``: what its verbs print, and how they end."""
+"""``refork theory``: what its verbs print, and how they end."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.theory import app
-from ramify.core.errors import BadInput
-from ramify.discover.theory.chooser import Rule
-from ramify.discover.theory.cues import rules
-from ramify.discover.theory.cues.designs import random_design
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.simulate import simulate
+from refork.app.cli.theory import app
+from refork.core.errors import BadInput
+from refork.discover.theory.chooser import Rule
+from refork.discover.theory.cues import rules
+from refork.discover.theory.cues.designs import random_design
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.simulate import simulate
 
 
 def invoke(*arguments: str) -> tuple[int, str]:

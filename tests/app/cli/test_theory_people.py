@@ -1,4 +1,4 @@
-"""``ramify theory serve|export|people``: what they write, print and refuse."""
+"""``refork theory serve|export|people``: what they write, print and refuse."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ramify.app.cli.theory import app
-from ramify.core.errors import BadInput, Mismatch
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.people import Conduct, Study, read_results
+from refork.app.cli.theory import app
+from refork.core.errors import BadInput, Mismatch
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.people import Conduct, Study, read_results
 
 CUES = CueExperiment.of([0.9, 0.6], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
 

@@ -1,4 +1,4 @@
-"""``ramify view``: what it refuses before it serves, and the file it writes."""
+"""``refork view``: what it refuses before it serves, and the file it writes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ramify import Draft, Tree
-from ramify.app.cli.view import register
-from ramify.core.errors import BadInput
+from refork import Draft, Tree
+from refork.app.cli.view import register
+from refork.core.errors import BadInput
 
 app = typer.Typer()
 register(app)
@@ -66,7 +66,7 @@ def test_it_serves_until_it_is_stopped(tree):
     command = [
         sys.executable,
         "-c",
-        "from ramify.app.cli import main; main()",
+        "from refork.app.cli import main; main()",
         "view",
         str(tree),
         "--port",

@@ -16,12 +16,12 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from ramify.app import cli
-from ramify.app.cli import watching
-from ramify.app.cli.run_tables import status_picture
-from ramify.core.run.logs import stop_log
-from ramify.core.run.record import new_record, records, write_record
-from ramify.core.run.workers import together
+from refork.app import cli
+from refork.app.cli import watching
+from refork.app.cli.run_tables import status_picture
+from refork.core.run.logs import stop_log
+from refork.core.run.record import new_record, records, write_record
+from refork.core.run.workers import together
 
 FOLDER = Path(cli.__file__).parent
 WALK = [
@@ -41,9 +41,9 @@ SERVERS = {"serve", "view", "simulate serve", "route serve"}
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RAMIFY_LOG", raising=False)
+    monkeypatch.delenv("REFORK_LOG", raising=False)
     yield tmp_path
     stop_log()
 
@@ -57,11 +57,11 @@ def nothing_mounted():
         yield patch
 
 
-def ramify(*arguments, status=0):
+def refork(*arguments, status=0):
     """What a command says, and its exit status, in this process."""
     out, err = io.StringIO(), io.StringIO()
     with nothing_mounted() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+        patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
         if arguments[0].startswith("-"):  # else all nouns are mounted, which takes a second
             mount = cli._mount
             patch.setattr(cli, "_mount", lambda asked: mount(str(arguments[2])))
@@ -118,7 +118,7 @@ def test_every_verb_that_shows_progress_is_listed(verbs):
 
 
 def test_a_verb_leaves_a_record_and_its_output_as_it_was(home):
-    done = ramify(*WALK, "--out", "a", "--json")
+    done = refork(*WALK, "--out", "a", "--json")
     assert json.loads(done.stdout)["rollouts"] == 3
     (record,) = records()
     assert (record.command, record.out, record.state, record.rollouts) == ("grow", "a", "done", 3)
@@ -126,19 +126,19 @@ def test_a_verb_leaves_a_record_and_its_output_as_it_was(home):
 
 
 def test_a_dry_run_leaves_none():
-    ramify(*WALK, "--out", "a", "--dry-run", "--json")
+    refork(*WALK, "--out", "a", "--dry-run", "--json")
     assert records() == []
 
 
 def test_a_failure_is_on_record():
-    ramify("grow", "--world", "nowhere", "--policy", "scripted:coin", "--out", "a", status=2)
+    refork("grow", "--world", "nowhere", "--policy", "scripted:coin", "--out", "a", status=2)
     (record,) = records()
     assert (record.state, record.status) == ("failed", 2)
     assert "unknown world 'nowhere'" in record.error
 
 
 def test_a_profile_is_said_and_written():
-    done = ramify(*WALK, "--out", "a", "--json", "--profile")
+    done = refork(*WALK, "--out", "a", "--json", "--profile")
     json.loads(done.stdout)
     assert "where the time went" in done.stderr
     assert "sampling" in done.stderr
@@ -151,12 +151,12 @@ def test_a_profile_is_said_and_written():
 def test_a_log_is_all_that_is_on_standard_error(where, monkeypatch):
     arguments = [*WALK, "--out", "a", "--json", "--profile"]
     if where == "variable":
-        monkeypatch.setenv("RAMIFY_LOG", "json")
+        monkeypatch.setenv("REFORK_LOG", "json")
     elif where == "before":
         arguments = ["--log", "json", *arguments]
     else:
         arguments += ["--log", "json"]
-    done = ramify(*arguments)
+    done = refork(*arguments)
     assert json.loads(done.stdout)["rollouts"] == 3
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert lines[0]["event"] == "run.start"
@@ -171,7 +171,7 @@ def test_a_log_is_all_that_is_on_standard_error(where, monkeypatch):
 
 
 def test_a_log_in_a_file_leaves_the_lines_for_people():
-    done = ramify("--log", "json:log.jsonl", *WALK, "--out", "a")
+    done = refork("--log", "json:log.jsonl", *WALK, "--out", "a")
     assert "rollouts: 3/3" in done.stderr
     events = [json.loads(line)["event"] for line in Path("log.jsonl").read_text().splitlines()]
     assert events[0] == "run.start"
@@ -181,7 +181,7 @@ def test_a_log_in_a_file_leaves_the_lines_for_people():
 @pytest.mark.parametrize("screen", [True, False])
 def test_an_error_is_told_to_the_log(screen):
     log = "json" if screen else "json:log.jsonl"
-    done = ramify("--log", log, "grow", "--world", "nowhere", "--policy", "x:y", "--out", "a", status=2)
+    done = refork("--log", log, "grow", "--world", "nowhere", "--policy", "x:y", "--out", "a", status=2)
     told = done.stderr if screen else Path("log.jsonl").read_text()
     last = json.loads(told.splitlines()[-1])
     assert (last["event"], last["kind"]) == ("error", "BadInput")
@@ -190,8 +190,8 @@ def test_an_error_is_told_to_the_log(screen):
 
 
 def test_a_crash_is_told_to_the_log(monkeypatch):
-    monkeypatch.setattr("ramify.core.run.grow.run_grow", lambda *a, **k: 1 / 0)
-    done = ramify(*WALK, "--out", "a", "--log", "json", status=1)
+    monkeypatch.setattr("refork.core.run.grow.run_grow", lambda *a, **k: 1 / 0)
+    done = refork(*WALK, "--out", "a", "--log", "json", status=1)
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["kind"]) == ("error", "ZeroDivisionError")
     assert "Traceback" in last["trace"]
@@ -199,18 +199,18 @@ def test_a_crash_is_told_to_the_log(monkeypatch):
 
 
 def test_a_kind_of_log_that_there_is_not():
-    assert "'xml' is no kind of log" in ramify("--log", "xml", "run", "list", status=2).stderr
+    assert "'xml' is no kind of log" in refork("--log", "xml", "run", "list", status=2).stderr
 
 
 def test_a_tracker_needs_a_name_that_it_knows():
-    assert "'excel' names no tracker" in ramify(*WALK, "--out", "a", "--track", "excel", status=2).stderr
+    assert "'excel' names no tracker" in refork(*WALK, "--out", "a", "--track", "excel", status=2).stderr
     (record,) = records()
     assert record.state == "failed"
 
 
 def test_a_tracker_is_told_of_a_run(home):
     pytest.importorskip("tensorboard")
-    ramify(*WALK, "--out", "a", "--track", "tensorboard:curves")
+    refork(*WALK, "--out", "a", "--track", "tensorboard:curves")
     assert list((home / "curves").iterdir())
 
 
@@ -218,19 +218,19 @@ def test_a_damaged_marker_of_a_tracker_is_said_before_the_work(home):
     pytest.importorskip("tensorboard")
     (home / "a").mkdir()
     (home / "a" / ".track-tensorboard.json").write_text("{")
-    ramify(*WALK, "--out", "a", "--track", "tensorboard", "--log", "json:log.jsonl")
+    refork(*WALK, "--out", "a", "--track", "tensorboard", "--log", "json:log.jsonl")
     lines = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines[:3]] == ["run.start", "log", "progress"]
     assert "cannot be read" in lines[1]["message"]
 
 
 def test_a_password_in_an_address_is_not_written_down():
-    ramify("grow", "--world", "lock", "--policy", "opensesame:http://me:pw@host/v1#m", "--out", "a", status=2)
+    refork("grow", "--world", "lock", "--policy", "opensesame:http://me:pw@host/v1#m", "--out", "a", status=2)
     (record,) = records()
     assert record.arguments[4] == "opensesame:http://***@host/v1#m"
 
 
-# ramify run
+# refork run
 
 
 def made(**values):
@@ -242,10 +242,10 @@ def made(**values):
 
 
 def test_nothing_on_record():
-    assert "no run of the last day" in ramify("run", "list").stdout
-    assert json.loads(ramify("run", "list", "--json").stdout) == []
-    assert "no run is on record" in ramify("run", "status", status=2).stderr
-    assert ramify("run", "path").stdout.strip().endswith("runs")
+    assert "no run of the last day" in refork("run", "list").stdout
+    assert json.loads(refork("run", "list", "--json").stdout) == []
+    assert "no run is on record" in refork("run", "status", status=2).stderr
+    assert refork("run", "path").stdout.strip().endswith("runs")
 
 
 def test_runs_are_listed_with_what_became_of_them(monkeypatch):
@@ -253,14 +253,14 @@ def test_runs_are_listed_with_what_became_of_them(monkeypatch):
     alive = made(stage="rollouts", done=3, total=12, rate=1.0, eta=9.0)
     dead = made(pid=2**22 + 1, errors={"draw": 2})
     old = made(state="done", updated=0.0, ended=0.0, started=0.0)
-    text = ramify("run", "list").stdout
+    text = refork("run", "list").stdout
     rows = {line.split()[0]: line for line in text.splitlines()[1:]}
     assert set(rows) == {alive.id, dead.id}
     assert "running" in rows[alive.id]
     assert "3/12" in rows[alive.id]
     assert "9 s" in rows[alive.id]
     assert "killed" in rows[dead.id]
-    listed = json.loads(ramify("run", "list", "--all", "--json").stdout)
+    listed = json.loads(refork("run", "list", "--all", "--json").stdout)
     assert {one["id"]: one["state"] for one in listed} == {
         alive.id: "running", dead.id: "killed", old.id: "done",
     }  # fmt: skip
@@ -269,20 +269,20 @@ def test_runs_are_listed_with_what_became_of_them(monkeypatch):
 def test_status_says_what_is_known_and_exits_1_where_it_ended_badly():
     alive = made(stage="rollouts", done=3, total=12, rate=1.5, eta=6.0, tokens=40, waiting="a server",
                  errors={"world.ValueError": 2}, rollouts=3, saved=1.0, checkpoint="a/tree.db")  # fmt: skip
-    text = ramify("run", "status", alive.id).stdout
-    for part in ("running", "ramify grow --out a", "rollouts: 3/12, 1.5 per second, 6 s left", "a server",
+    text = refork("run", "status", alive.id).stdout
+    for part in ("running", "refork grow --out a", "rollouts: 3/12, 1.5 per second, 6 s left", "a server",
                  "2 world.ValueError", "in a/tree.db"):  # fmt: skip
         assert part in text
     dead = made(pid=2**22 + 1, started=alive.started + 1)
-    assert json.loads(ramify("run", "status", "--json", status=1).stdout)["state"] == "killed"
-    assert "last sign" in ramify("run", "status", dead.id, status=1).stdout
-    assert ramify("run", "path", dead.id).stdout.strip().endswith(f"{dead.id}.json")
+    assert json.loads(refork("run", "status", "--json", status=1).stdout)["state"] == "killed"
+    assert "last sign" in refork("run", "status", dead.id, status=1).stdout
+    assert refork("run", "path", dead.id).stdout.strip().endswith(f"{dead.id}.json")
 
 
 def test_following_ends_with_the_run():
     ended = made(state="done", ended=2.0, status=0, stage="rollouts", done=4, total=4)
-    assert ramify("run", "status", ended.id, "--follow").stdout == "done, rollouts, 4/4\n"
-    (line,) = ramify("run", "status", ended.id, "--follow", "--json").stdout.splitlines()
+    assert refork("run", "status", ended.id, "--follow").stdout == "done, rollouts, 4/4\n"
+    (line,) = refork("run", "status", ended.id, "--follow", "--json").stdout.splitlines()
     assert json.loads(line)["state"] == "done"
 
 
@@ -310,7 +310,7 @@ def with_workers(**values):
 
 def test_status_shows_workers_in_eighty_columns_without_cutting_a_word(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = ramify("run", "status", with_workers().id).stdout
+    text = refork("run", "status", with_workers().id).stdout
     table = text.partition("\n\n")[2]
     assert all(len(line) <= 80 for line in table.splitlines())
     assert "…" not in table
@@ -326,11 +326,11 @@ def test_status_shows_workers_in_eighty_columns_without_cutting_a_word(monkeypat
 
 
 def test_status_as_json_has_workers_and_their_sums():
-    told = json.loads(ramify("run", "status", with_workers().id, "--json").stdout)
+    told = json.loads(refork("run", "status", with_workers().id, "--json").stdout)
     assert [one["state"] for one in told["workers"]] == ["working", "silent", "lost", "starting"]
     assert told["workers_together"]["finished"] == 64
     dead = with_workers(pid=2**22 + 1)
-    told = json.loads(ramify("run", "status", dead.id, "--json", status=1).stdout)
+    told = json.loads(refork("run", "status", dead.id, "--json", status=1).stdout)
     assert [one["state"] for one in told["workers"]] == ["gone", "gone", "lost", "gone"]
     assert (told["workers_together"]["gone"], told["workers_together"]["lost"]) == (3, 1)
 
@@ -339,7 +339,7 @@ def test_of_many_workers_the_first_are_listed_and_all_counted():
     base = crew() | {"state": "working", "host": "far"}
     workers = [base | {"worker": n} for n in range(100)]
     run = made(workers=workers, workers_together=together(workers))
-    text = ramify("run", "status", run.id).stdout
+    text = refork("run", "status", run.id).stdout
     assert "and 76 more" in text
     assert "100 working" in text
     assert text.count("4711@far") == 24
@@ -356,8 +356,8 @@ def test_following_shows_every_change_of_a_worker(monkeypatch):
             run.workers[0] |= step
         write_record(run)
 
-    monkeypatch.setattr("ramify.app.cli.run.time.sleep", sleep)
-    lines = ramify("run", "status", run.id, "--follow", "--json").stdout.splitlines()
+    monkeypatch.setattr("refork.app.cli.run.time.sleep", sleep)
+    lines = refork("run", "status", run.id, "--follow", "--json").stdout.splitlines()
     first = [json.loads(line)["workers"][0] for line in lines]
     assert [(one["state"], one["done"]) for one in first] == [
         ("working", 2), ("working", 3), ("lost", 3), ("lost", 3),

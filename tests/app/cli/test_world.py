@@ -1,4 +1,4 @@
-"""``ramify world show`` and ``play`` where a world breaks: what is said, and that nothing played is lost."""
+"""``refork world show`` and ``play`` where a world breaks: what is said, and that nothing played is lost."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli import world as verbs
-from ramify.core.errors import BadInput, CannotDo, InternalError
-from ramify.core.world.base import Observation, Task
+from refork.app.cli import world as verbs
+from refork.core.errors import BadInput, CannotDo, InternalError
+from refork.core.world.base import Observation, Task
 
-RAMIFY = str(Path(sys.executable).with_name("ramify"))
+REFORK = str(Path(sys.executable).with_name("refork"))
 mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="the extra mcp is not installed")
 
 
@@ -76,13 +76,13 @@ def fragile(monkeypatch):
     return made
 
 
-def ramify(*arguments):
+def refork(*arguments):
     return CliRunner().invoke(verbs.app, list(arguments))
 
 
 def test_a_world_that_breaks_under_way_is_said_after_what_was_played(fragile):
     world = fragile("bang")
-    done = ramify("play", "fragile", "--actions", "go; look ;bang;never")
+    done = refork("play", "fragile", "--actions", "go; look ;bang;never")
     assert done.stdout.split("\n") == ["go on", "a room", "> go", "did go", "> look", "did look", ""]
     assert isinstance(done.exception, CannotDo)
     assert done.exception.what == "the world broke: RuntimeError: the server is gone"
@@ -93,14 +93,14 @@ def test_a_world_that_breaks_under_way_is_said_after_what_was_played(fragile):
 
 def test_json_holds_the_turns_and_the_error(fragile):
     fragile("bang", CannotDo("no page", where="here"))
-    done = ramify("play", "fragile", "--json", "--actions", "go;bang")
+    done = refork("play", "fragile", "--json", "--actions", "go;bang")
     told = json.loads(done.stdout)
     assert [turn["action"] for turn in told["turns"]] == ["go"]
     assert told["error"] == "no page"
     assert isinstance(done.exception, CannotDo)
     assert done.exception.where == "here"
     fragile("nowhere")
-    whole = json.loads(ramify("play", "fragile", "--json", "--actions", "go;end;go").stdout)
+    whole = json.loads(refork("play", "fragile", "--json", "--actions", "go;end;go").stdout)
     assert [turn["action"] for turn in whole["turns"]] == ["go", "end"]
     assert "error" not in whole
 
@@ -111,7 +111,7 @@ def test_json_holds_the_turns_and_the_error(fragile):
 )
 def test_worlds_that_do_not_open_or_begin(fragile, verb, at, what):
     world = fragile(at, ValueError("invalid literal"))
-    done = ramify(*verb)
+    done = refork(*verb)
     assert isinstance(done.exception, CannotDo)
     assert f"the world {what}" in done.exception.what
     assert "ValueError: invalid literal" in done.exception.what
@@ -120,14 +120,14 @@ def test_worlds_that_do_not_open_or_begin(fragile, verb, at, what):
 
 def test_our_own_errors_stay_what_they_are(fragile):
     fragile("tasks", BadInput("too many"))
-    assert isinstance(ramify("show", "fragile").exception, BadInput)
+    assert isinstance(refork("show", "fragile").exception, BadInput)
     world = fragile("go", InternalError("a bug"))
-    assert isinstance(ramify("play", "fragile", "--actions", "go").exception, InternalError)
+    assert isinstance(refork("play", "fragile", "--actions", "go").exception, InternalError)
     assert world.open == []
 
 
 def test_a_size_that_only_looks_like_a_number():
-    done = ramify("show", "household:²")
+    done = refork("show", "household:²")
     assert isinstance(done.exception, CannotDo)
     assert done.exception.where == "world household:²"
 
@@ -154,7 +154,7 @@ def test_an_mcp_server_that_dies_at_the_second_call(tmp_path):
     (tmp_path / "server.py").write_text(_SERVER)
     spec = f"tools:mcp?command={sys.executable}%20{tmp_path / 'server.py'}"
     call = json.dumps({"name": "go", "arguments": {}})
-    done = ramify("play", spec, "--actions", f"{call};{call};{call}")
+    done = refork("play", spec, "--actions", f"{call};{call};{call}")
     assert done.stdout.rstrip().endswith(f"> {call}\nwent")
     assert isinstance(done.exception, CannotDo)
     assert "ServerBroken: the MCP server broke" in done.exception.what
@@ -168,7 +168,7 @@ def test_ctrl_c_and_a_closed_pipe_leave_no_traceback(tmp_path):
     (tmp_path / "deaf.py").write_text(program)
     spec = f"tools:mcp?command={sys.executable}%20{tmp_path / 'deaf.py'}"
     shown = subprocess.Popen(
-        [RAMIFY, "world", "show", spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [REFORK, "world", "show", spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not begun.exists() and shown.poll() is None:
         time.sleep(0.05)
@@ -180,7 +180,7 @@ def test_ctrl_c_and_a_closed_pipe_leave_no_traceback(tmp_path):
     read, write = os.pipe()
     os.close(read)
     piped = subprocess.run(
-        [RAMIFY, "world", "list"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        [REFORK, "world", "list"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write)
     assert (piped.returncode, piped.stderr) == (1, "")

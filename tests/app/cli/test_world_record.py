@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.world import app
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox.shell import Shell
-from ramify.core.world.environment import DOMAINS
-from ramify.core.world.recorder import read_trajectories
+from refork.app.cli.world import app
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox.shell import Shell
+from refork.core.world.environment import DOMAINS
+from refork.core.world.recorder import read_trajectories
 
 
 def world(*arguments):

@@ -8,14 +8,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ramify.app.cli import fork
-from ramify.app.demo import DemoRecipe, run_demo
-from ramify.core.errors import Mismatch
-from ramify.core.grow import grow
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
-from ramify.learn.organism import build, find
+from refork.app.cli import fork
+from refork.app.demo import DemoRecipe, run_demo
+from refork.core.errors import Mismatch
+from refork.core.grow import grow
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
+from refork.learn.organism import build, find
 
 SMALL = {
     "organism": "household-novice",
@@ -38,7 +38,7 @@ KEYS = {
 @pytest.fixture(scope="module")
 def organism(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAMIFY_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("REFORK_HOME", str(tmp_path_factory.mktemp("home")))
         yield build("household-novice")
 
 

@@ -13,9 +13,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from ramify.app.server import create_app
-from ramify.app.server.settings import ServerSettings
-from ramify.core.chat import ScriptedChat
+from refork.app.server import create_app
+from refork.app.server.settings import ServerSettings
+from refork.core.chat import ScriptedChat
 from support.planted_live import chat_policy
 
 EXAMPLES = 12  # of each operation and mode

@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 
-from ramify.app.server import create_app, serving
-from ramify.app.server.engine_model import EngineModel
-from ramify.app.server.settings import ServerSettings
+from refork.app.server import create_app, serving
+from refork.app.server.engine_model import EngineModel
+from refork.app.server.settings import ServerSettings
 from support.planted_live import PlantedLive, chat_policy, paces, saying
 
 TALK = [{"role": "user", "content": "x"}]

@@ -18,11 +18,11 @@ import httpx
 import openai
 import pytest
 
-from ramify.app.server import create_app, serving
-from ramify.app.server.engine_model import EngineModel
-from ramify.app.server.settings import ServerSettings
-from ramify.core.fork.arm import fork
-from ramify.core.tree.tree import Tree
+from refork.app.server import create_app, serving
+from refork.app.server.engine_model import EngineModel
+from refork.app.server.settings import ServerSettings
+from refork.core.fork.arm import fork
+from refork.core.tree.tree import Tree
 from support.planted_live import PlantedLive, chat_policy, paces
 
 TALK = [{"role": "user", "content": "x"}]
@@ -53,7 +53,7 @@ def until(met, seconds=120.0):
 
 def gauge(address, name, key="right"):
     text = httpx.get(address.replace("/v1", "/metrics"), headers={"authorization": f"Bearer {key}"}).text
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"ramify_{name}"))
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"refork_{name}"))
 
 
 # -- cancelled requests ------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_a_thousand_cancelled_streams_leave_no_memory_no_rows_no_cache(policy):
     assert not model.engine._open
     assert not model.engine._tickets
     text = app.state.desk.observers.metrics.text()[0].decode()
-    lines = [line for line in text.splitlines() if line.startswith("ramify_answers_total")]
+    lines = [line for line in text.splitlines() if line.startswith("refork_answers_total")]
     ended = {line.split('outcome="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}
     # A few answers are whole before their client leaves, where the loop was held up by an import.
     assert set(ended) <= {"left", "complete"}
@@ -249,7 +249,7 @@ def test_what_was_served_is_on_the_tree_as_it_was_drawn(policy, tmp_path):
         list(client.completions.create(model="m", prompt=[5, 6, 7], max_tokens=5, stream=True, seed=2))
         client.responses.create(model="m", input="x", max_output_tokens=3)
         assert gauge(address, 'records_total{result="written"}') == 4
-        assert first.choices[0].ramify["pinned"]["rules"] == ["spend"]
+        assert first.choices[0].refork["pinned"]["rules"] == ["spend"]
     with Tree.open(tmp_path / "t.db") as tree:
         assert list(tree.verify({"tiny": policy}, redraw=True)) == []
         said = [node for node in tree.walk() if node.kind == "action"]
@@ -265,7 +265,7 @@ def test_what_was_served_is_on_the_tree_as_it_was_drawn(policy, tmp_path):
 def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
     """kill -9 while six clients ask: what they hold whole is on the tree, which opens and holds."""
     tree, log = tmp_path / "served.db", (tmp_path / "log").open("w+")
-    command = "from ramify.app.cli import main; main()"
+    command = "from refork.app.cli import main; main()"
     # A process group of its own, so that nothing of it is left.
     server = subprocess.Popen(
         [sys.executable, "-c", command, "serve", "--model", "m=organism:test-tiny", "--record", str(tree),

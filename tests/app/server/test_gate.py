@@ -14,25 +14,25 @@ pytest.importorskip("mcp")
 
 from starlette.testclient import TestClient
 
-import ramify
-from ramify.app.server.build import create_app
-from ramify.app.server.gate import Gate
-from ramify.app.server.people import create_people_app
-from ramify.app.server.refusal import Refused
-from ramify.app.server.settings import ServerSettings
-from ramify.app.viewer.live.api import create_viewer_app
-from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput
-from ramify.core.journal import Journal
-from ramify.core.policy.open import open_policy
-from ramify.core.world.open import open_world
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.people import Conduct, Study
-from ramify.discover.theory.people.codes import new_key
-from ramify.learn.simulate.world import WorldModel
+import refork
+from refork.app.server.build import create_app
+from refork.app.server.gate import Gate
+from refork.app.server.people import create_people_app
+from refork.app.server.refusal import Refused
+from refork.app.server.settings import ServerSettings
+from refork.app.viewer.live.api import create_viewer_app
+from refork.app.viewer.live.shelf import Shelf
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput
+from refork.core.journal import Journal
+from refork.core.policy.open import open_policy
+from refork.core.world.open import open_world
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.people import Conduct, Study
+from refork.discover.theory.people.codes import new_key
+from refork.learn.simulate.world import WorldModel
 
-SOURCE = Path(ramify.__file__).parent
+SOURCE = Path(refork.__file__).parent
 TEXTS = {file.relative_to(SOURCE).as_posix(): file.read_text("utf-8") for file in SOURCE.rglob("*.py")}
 HERE = "127.0.0.1:8000"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from ramify.app.server.keys import ENVIRONMENT, EVERYBODY, Keys, is_loopback, read_keys
-from ramify.core.errors import BadInput
+from refork.app.server.keys import ENVIRONMENT, EVERYBODY, Keys, is_loopback, read_keys
+from refork.core.errors import BadInput
 
 
 def test_keys_of_a_file_and_of_the_environment_add_up(tmp_path):
@@ -21,7 +21,7 @@ def test_a_file_that_others_may_read_is_warned_of(tmp_path, caplog):
     file = tmp_path / "keys"
     file.write_text("first")
     file.chmod(0o640)
-    with caplog.at_level(logging.WARNING, "ramify.server"):
+    with caplog.at_level(logging.WARNING, "refork.server"):
         read_keys(file, {})
     assert "chmod 600" in caplog.text
     assert "first" not in caplog.text
@@ -87,7 +87,7 @@ def test_every_key_is_compared_whichever_was_sent(monkeypatch):
     counts = []
     real = hmac.compare_digest
     monkeypatch.setattr(
-        "ramify.app.server.keys.hmac.compare_digest", lambda a, b: counts.append(len(a)) or real(a, b)
+        "refork.app.server.keys.hmac.compare_digest", lambda a, b: counts.append(len(a)) or real(a, b)
     )
     keys = Keys(["a", "bb", "ccc"])
     for sent in ("a", "bb", "ccc", "unknown", "x" * 1000):

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from ramify.app.server.limits import Admission, Shares, token_limit
-from ramify.app.server.refusal import Refused
-from ramify.core.errors import BadInput
+from refork.app.server.limits import Admission, Shares, token_limit
+from refork.app.server.refusal import Refused
+from refork.core.errors import BadInput
 
 
 class Clock:

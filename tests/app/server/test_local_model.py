@@ -8,13 +8,13 @@ import numpy as np
 import openai
 import pytest
 
-from ramify.app.server import serving
-from ramify.app.server.engine_model import SEEDED, EngineModel
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.types import token_array
-from ramify.operate.speculate.speculator import ModelSpeculator
+from refork.app.server import serving
+from refork.app.server.engine_model import SEEDED, EngineModel
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.remote import RemotePolicy
+from refork.core.types import token_array
+from refork.operate.speculate.speculator import ModelSpeculator
 from support.drafters import gqa, knowing
 from support.planted_live import chat_policy
 
@@ -319,7 +319,7 @@ def test_settings_without_effect_are_named(client):
     raw = client.completions.with_raw_response.create(
         model="m", prompt="x", user="me", frequency_penalty=0, max_tokens=1, extra_body={"chips": 1}
     )
-    assert raw.headers["ramify-ignored"] == "chips, user"
+    assert raw.headers["refork-ignored"] == "chips, user"
 
 
 def test_the_document_says_what_is_asked_and_answered(address):
@@ -363,5 +363,5 @@ def test_a_drafter_changes_no_answer_and_its_drafts_are_counted():
 
 def test_unknown_fields_without_end_make_no_endless_header(address):
     body = {"model": "m", "prompt": "x", "max_tokens": 1, **{f"f{i}": 1 for i in range(2000)}}
-    told = httpx.post(f"{address}/completions", json=body).headers["ramify-ignored"]
+    told = httpx.post(f"{address}/completions", json=body).headers["refork-ignored"]
     assert (told.count(","), told[-5:]) == (50, ", ...")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ramify.app.server.exchange import Choice, Exchange, Timeline
-from ramify.app.server.metrics import Metrics
-from ramify.app.server.observe import Observers
-from ramify.app.server.tracing import Tracing, tracing
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Sampling
-from ramify.core.types import token_array
+from refork.app.server.exchange import Choice, Exchange, Timeline
+from refork.app.server.metrics import Metrics
+from refork.app.server.observe import Observers
+from refork.app.server.tracing import Tracing, tracing
+from refork.core.errors import BadInput
+from refork.core.policy.base import Sampling
+from refork.core.types import token_array
 
 
 def exchange(**change):
@@ -75,19 +75,19 @@ def test_what_a_complete_answer_counts():
     metrics.recorded("written", 3)
     metrics.watch("m", lambda: {"running": 2, "waiting": 1, "kv_bytes": 4096})
     found = values(metrics)
-    assert found["ramify_answers_total", "complete", "m"] == 1
-    assert found["ramify_tokens_total", "in", "m"] == 3
-    assert found["ramify_tokens_total", "m", "out"] == 2
-    assert found["ramify_time_to_first_token_seconds_count", "m"] == 1
-    assert found["ramify_time_per_token_seconds_count", "m"] == 1
-    assert found["ramify_queue_seconds_count", "m"] == 1
-    assert found["ramify_requests_total", "/v1/chat/completions", "200", "POST"] == 1
-    assert found["ramify_requests_total", "/v1/chat/completions", "405", "other"] == 1
-    assert found["ramify_records_total", "written"] == 3
-    assert (found["ramify_drafted_tokens_total", "m"], found["ramify_accepted_tokens_total", "m"]) == (6, 3)
-    assert found["ramify_tau", "m"] == 2.5
-    assert found["ramify_running", "m"] == 2
-    assert found["ramify_kv_bytes", "m"] == 4096
+    assert found["refork_answers_total", "complete", "m"] == 1
+    assert found["refork_tokens_total", "in", "m"] == 3
+    assert found["refork_tokens_total", "m", "out"] == 2
+    assert found["refork_time_to_first_token_seconds_count", "m"] == 1
+    assert found["refork_time_per_token_seconds_count", "m"] == 1
+    assert found["refork_queue_seconds_count", "m"] == 1
+    assert found["refork_requests_total", "/v1/chat/completions", "200", "POST"] == 1
+    assert found["refork_requests_total", "/v1/chat/completions", "405", "other"] == 1
+    assert found["refork_records_total", "written"] == 3
+    assert (found["refork_drafted_tokens_total", "m"], found["refork_accepted_tokens_total", "m"]) == (6, 3)
+    assert found["refork_tau", "m"] == 2.5
+    assert found["refork_running", "m"] == 2
+    assert found["refork_kv_bytes", "m"] == 4096
 
 
 @pytest.mark.parametrize(
@@ -102,23 +102,23 @@ def test_an_answer_that_never_ended_is_counted_as_what_it_was(error, outcome):
     ):
         if error is not None:
             raise error
-    assert values(metrics)[("ramify_answers_total", *sorted(["m", outcome]))] == 1
+    assert values(metrics)[("refork_answers_total", *sorted(["m", outcome]))] == 1
 
 
 def test_two_servers_in_one_program_count_apart():
     one, two = Metrics(), Metrics()
     one.request("/", "GET", 200, 0.1)
-    assert ("ramify_requests_total", "/", "200", "GET") not in values(two)
+    assert ("refork_requests_total", "/", "200", "GET") not in values(two)
 
 
 def test_gauges_that_fail_are_left_out(caplog):
     metrics = Metrics()
     metrics.watch("bad", lambda: 1 / 0)
     metrics.watch("good", lambda: {"running": 1})
-    with caplog.at_level(logging.CRITICAL, "ramify.server"):
+    with caplog.at_level(logging.CRITICAL, "refork.server"):
         found = values(metrics)
-    assert found["ramify_running", "good"] == 1
-    assert ("ramify_running", "bad") not in found
+    assert found["refork_running", "good"] == 1
+    assert ("refork_running", "bad") not in found
 
 
 def test_a_count_that_cannot_be_made_is_logged_and_nothing_else(caplog):
@@ -160,7 +160,7 @@ def test_a_span_says_what_was_asked_and_answered(spans):
     assert found["gen_ai.request.seed"] == 3
     assert found["gen_ai.response.finish_reasons"] == ("stop",)
     assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (3, 2)
-    assert found["ramify.accepted_tokens"] == 3
+    assert found["refork.accepted_tokens"] == 3
     assert not any("secret" in str(value) or value == "hi" for value in found.values())
     assert "gen_ai.input.messages" not in found
 

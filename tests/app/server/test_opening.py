@@ -4,11 +4,11 @@ import httpx
 import openai
 import pytest
 
-from ramify.app.server import serving
-from ramify.app.server.opening import Drafting, named, open_drafter, open_model
-from ramify.core.errors import BadInput, Mismatch
-from ramify.core.policy.load import quiet
-from ramify.operate.speculate.checkpoint import save_draft
+from refork.app.server import serving
+from refork.app.server.opening import Drafting, named, open_drafter, open_model
+from refork.core.errors import BadInput, Mismatch
+from refork.core.policy.load import quiet
+from refork.operate.speculate.checkpoint import save_draft
 from support.drafters import gqa, knowing
 
 
@@ -44,9 +44,9 @@ def test_a_drafter_changes_how_fast_and_nothing_of_what_is_said(folders):
             assert first.logprobs.token_logprobs == pytest.approx(second.logprobs.token_logprobs, abs=1e-4)
         text = httpx.get(address.replace("/v1", "/metrics")).text
     found = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[0] != "#"}
-    assert found['ramify_accepted_tokens_total{model="fast"}'] > 0
-    assert found['ramify_tau{model="fast"}'] > 1
-    assert 'ramify_tau{model="plain"}' not in found
+    assert found['refork_accepted_tokens_total{model="fast"}'] > 0
+    assert found['refork_tau{model="fast"}'] > 1
+    assert 'refork_tau{model="plain"}' not in found
 
 
 def test_what_cannot_be_opened_says_why(folders, tmp_path):

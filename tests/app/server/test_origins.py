@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from ramify.app.server.local import http_server, running
-from ramify.core.world.web import browser
+from refork.app.server.local import http_server, running
+from refork.core.world.web import browser
 from support.hostile_pages import ATTACKS, STRANGER, attacked
 
 WHY = browser.missing()

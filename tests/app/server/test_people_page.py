@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from ramify.core.world.web import browser
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.gambles.experiment import GambleExperiment
-from ramify.discover.theory.people import Completion, Study, read_results
-from ramify.discover.theory.people.page_files import export
+from refork.core.world.web import browser
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.gambles.experiment import GambleExperiment
+from refork.discover.theory.people import Completion, Study, read_results
+from refork.discover.theory.people.page_files import export
 
 WHY = browser.missing()
 pytestmark = pytest.mark.skipif(WHY is not None, reason=WHY or "")
@@ -82,7 +82,7 @@ def choice(page, number, total):
 
 
 class Server:
-    """``ramify theory serve`` in a process of its own, that may be killed and started again."""
+    """``refork theory serve`` in a process of its own, that may be killed and started again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, 0
@@ -92,7 +92,7 @@ class Server:
         log = self.folder / "log"
         with log.open("w") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "from ramify.app.cli import main; main()", "theory", "serve",
+                [sys.executable, "-c", "from refork.app.cli import main; main()", "theory", "serve",
                  str(self.folder / "pairs.json"), "--out", str(self.folder / "r.jsonl"), "--trials", "6",
                  "--completion-code", "ALL1", "--port", str(self.port)],
                 stderr=stream, start_new_session=True,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ramify.app.server.pinned import Pins
-from ramify.core.errors import BadInput
+from refork.app.server.pinned import Pins
+from refork.core.errors import BadInput
 
 POLICY = """
 rules:

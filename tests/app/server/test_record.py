@@ -7,17 +7,17 @@ import threading
 import numpy as np
 import pytest
 
-from ramify.app.server.exchange import Choice, Exchange
-from ramify.app.server.exchange_nodes import Conversations, nodes_of
-from ramify.app.server.metrics import Metrics
-from ramify.app.server.record import Recorder
-from ramify.app.server.refusal import Refused
-from ramify.core.errors import DiskFull
-from ramify.core.fork.context import conversation
-from ramify.core.policy.base import PolicyCard, Sampling
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
+from refork.app.server.exchange import Choice, Exchange
+from refork.app.server.exchange_nodes import Conversations, nodes_of
+from refork.app.server.metrics import Metrics
+from refork.app.server.record import Recorder
+from refork.app.server.refusal import Refused
+from refork.core.errors import DiskFull
+from refork.core.fork.context import conversation
+from refork.core.policy.base import PolicyCard, Sampling
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
 
 CARD = PolicyCard("tiny", "local", "w" * 64, "t" * 64, 32, frozenset({"tokens", "paired"}))
 
@@ -172,19 +172,19 @@ class Failing:
 
 
 def test_a_full_disk_is_counted_and_the_answer_goes_on(monkeypatch, caplog):
-    monkeypatch.setattr("ramify.app.server.record.Tree", Failing)
+    monkeypatch.setattr("refork.app.server.record.Tree", Failing)
     metrics = Metrics()
     recorder = Recorder(Failing(DiskFull("no room")), metrics=metrics)
-    with caplog.at_level(logging.ERROR, "ramify.server"):
+    with caplog.at_level(logging.ERROR, "refork.server"):
         asyncio.run(put(recorder, exchange("a"), exchange("b")))
     recorder.close()
     assert (recorder.written, recorder.failed) == (0, 2)
     assert "no room" in caplog.text
-    assert b'ramify_records_total{result="failed"} 2.0' in metrics.text()[0]
+    assert b'refork_records_total{result="failed"} 2.0' in metrics.text()[0]
 
 
 def test_or_the_answer_is_refused(monkeypatch):
-    monkeypatch.setattr("ramify.app.server.record.Tree", Failing)
+    monkeypatch.setattr("refork.app.server.record.Tree", Failing)
     recorder = Recorder(Failing(DiskFull("no room")), strict=True)
     with pytest.raises(Refused) as caught:
         asyncio.run(recorder.exchange(exchange()))
@@ -193,7 +193,7 @@ def test_or_the_answer_is_refused(monkeypatch):
 
 
 def test_a_tree_that_hangs_holds_nobody_for_ever(monkeypatch):
-    monkeypatch.setattr("ramify.app.server.record.Tree", Failing)
+    monkeypatch.setattr("refork.app.server.record.Tree", Failing)
     tree = Failing()
     recorder = Recorder(tree, wait_s=0.02, waiting=1)
     asyncio.run(put(recorder, *(exchange(str(number)) for number in range(4))))

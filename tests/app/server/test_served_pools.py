@@ -11,16 +11,16 @@ import numpy as np
 import openai
 import pytest
 
-from ramify.app.server import serving
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, CannotDo, DiskFull
-from ramify.operate.route.backbone import RouterBackbone
-from ramify.operate.route.conduct.conductor import Conductor
-from ramify.operate.route.decision import DecisionLog
-from ramify.operate.route.pool import Worker, WorkerPool
-from ramify.operate.route.routed import RoutedChat, head_chooser
-from ramify.operate.route.table import OutcomeTable
-from ramify.operate.route.training import fit_head
+from refork.app.server import serving
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput, CannotDo, DiskFull
+from refork.operate.route.backbone import RouterBackbone
+from refork.operate.route.conduct.conductor import Conductor
+from refork.operate.route.decision import DecisionLog
+from refork.operate.route.pool import Worker, WorkerPool
+from refork.operate.route.routed import RoutedChat, head_chooser
+from refork.operate.route.table import OutcomeTable
+from refork.operate.route.training import fit_head
 from support.models import tiny_policy
 
 TEXTS = [f"{kind} {number}" for number in range(8) for kind in ("sum", "poem")]
@@ -38,7 +38,7 @@ def client(address):
 
 def ask(asked, text, **more):
     talk = [{"role": "user", "content": text}]
-    return asked.chat.completions.create(model="ramify", messages=talk, **more)
+    return asked.chat.completions.create(model="refork", messages=talk, **more)
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +49,27 @@ def routed(tmp_path_factory):
     table = OutcomeTable.from_arrays(reward, ("sums", "poems"), TEXTS, texts=TEXTS)
     policy = tiny_policy()
     fit_head(table, folder, backbone=RouterBackbone(policy))
-    from ramify.operate.route.card import load_head
+    from refork.operate.route.card import load_head
 
     pool = team()
-    return RoutedChat(pool, head_chooser(load_head(folder)[0], RouterBackbone(policy), pool), name="ramify")
+    return RoutedChat(pool, head_chooser(load_head(folder)[0], RouterBackbone(policy), pool), name="refork")
 
 
 def test_a_fitted_head_routes_real_requests_and_says_who_answered(routed):
     expected = {text: routed.decide([{"role": "user", "content": text}]) for text in TEXTS}
     assert {made.chosen for made in expected.values()} == {"sums", "poems"}
-    with serving({"ramify": routed}, lanes=4) as address, client(address) as asked:
+    with serving({"refork": routed}, lanes=4) as address, client(address) as asked:
         with ThreadPoolExecutor(8) as many:
             answers = list(many.map(lambda text: ask(asked, text), TEXTS * 3))
         for text, answer in zip(TEXTS * 3, answers, strict=True):
             (choice,) = answer.choices
             made = expected[text]
             assert choice.message.content == f"I am {made.chosen}"
-            assert choice.ramify["worker"] == made.chosen
-            assert choice.ramify["reason"] == made.reason
-            assert choice.ramify["probability"] == pytest.approx(max(made.probabilities))
+            assert choice.refork["worker"] == made.chosen
+            assert choice.refork["reason"] == made.reason
+            assert choice.refork["probability"] == pytest.approx(max(made.probabilities))
         *_, last = ask(asked, TEXTS[0], stream=True)
-        assert last.choices[0].ramify["worker"] == expected[TEXTS[0]].chosen
+        assert last.choices[0].refork["worker"] == expected[TEXTS[0]].chosen
     assert len(routed.log) == 3 * len(TEXTS) + 1
     with pytest.raises(httpx.ConnectError):  # nothing listens any more
         httpx.get(address.replace("/v1", "/health"))
@@ -77,10 +77,10 @@ def test_a_fitted_head_routes_real_requests_and_says_who_answered(routed):
 
 def test_a_conductor_is_served_with_its_workflow_beside_the_message():
     writer = ScriptedChat(lambda m: "[sums,poems][count,rhyme][[],[1]]", "writer")
-    with serving({"ramify": Conductor(writer, team())}) as address, client(address) as asked:
+    with serving({"refork": Conductor(writer, team())}) as address, client(address) as asked:
         (choice,) = ask(asked, "both").choices
     assert choice.message.content == "I am poems"
-    assert choice.ramify["workflow"]["workflow"]["model_id"] == ["sums", "poems"]
+    assert choice.refork["workflow"]["workflow"]["model_id"] == ["sums", "poems"]
     assert "workflow" not in choice.message.model_extra
 
 
@@ -94,13 +94,13 @@ def test_an_address_in_use_is_said():
 
 
 def test_strange_keys_nulls_and_other_paths_do_not_break_it():
-    with serving({"ramify": ScriptedChat(lambda m: "hi")}) as address, client(address) as asked:
+    with serving({"refork": ScriptedChat(lambda m: "hi")}) as address, client(address) as asked:
         body = {"seed": None, "tools": None, "stream_options": None, "a\nb": 1, "ключ": 2, "top_p": 1}
         raw = asked.chat.completions.with_raw_response.create(
-            model="ramify", messages=[{"role": "user", "content": "x"}], extra_body=body
+            model="refork", messages=[{"role": "user", "content": "x"}], extra_body=body
         )
-        assert raw.headers["ramify-ignored"] == "..., top_p"
-        assert asked.models.retrieve("ramify").id == "ramify"
+        assert raw.headers["refork-ignored"] == "..., top_p"
+        assert asked.models.retrieve("refork").id == "refork"
         for path in ("models/nobody", "nowhere"):
             with pytest.raises(openai.NotFoundError):
                 asked.get(f"/{path}", cast_to=object)
@@ -110,7 +110,7 @@ def test_strange_keys_nulls_and_other_paths_do_not_break_it():
 def test_what_is_not_the_client_s_doing_is_not_said_to_be(error, status):
     from starlette.testclient import TestClient
 
-    from ramify.app.server import create_app
+    from refork.app.server import create_app
 
     def broken(messages):
         raise error
@@ -125,7 +125,7 @@ def test_what_is_not_the_client_s_doing_is_not_said_to_be(error, status):
 
 
 def test_an_empty_key_is_refused():
-    from ramify.app.server import create_app
+    from refork.app.server import create_app
 
     with pytest.raises(BadInput, match="empty"):
         create_app({"m": ScriptedChat(["x"])}, key="")
@@ -147,14 +147,14 @@ def test_ctrl_c_ends_the_command_after_the_running_answers(tmp_path):
         "".join(f'[[worker]]\nname = "w{i}"\npolicy = "scripted:specialist@{i}"\n' for i in range(2))
     )
     log = tmp_path / "calls.jsonl"
-    call = "import sys; from ramify.app.cli import main; sys.exit(main())"
+    call = "import sys; from refork.app.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", call, "route", "serve", "pool.toml", "--worker", "w1", "--port", "0"]
     with subprocess.Popen(
         [*command, "--log", str(log)], stderr=subprocess.PIPE, text=True, cwd=tmp_path
     ) as server:
         address = server.stderr.readline().split()[-1]
         with client(address) as asked:
-            assert ask(asked, "hello").choices[0].ramify["worker"] == "w1"
+            assert ask(asked, "hello").choices[0].refork["worker"] == "w1"
         server.send_signal(signal.SIGINT)
         assert "Shutting down" in server.stderr.read()
     assert server.returncode == 0

@@ -7,10 +7,10 @@ import httpx
 import openai
 import pytest
 
-from ramify.app.server import create_app
-from ramify.core.chat import Reply, ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy.base import Cost
+from refork.app.server import create_app
+from refork.core.chat import Reply, ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.policy.base import Cost
 
 JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "hello there"}]
@@ -122,7 +122,7 @@ def test_settings_that_a_model_fixes_itself_are_named_as_ignored(ask):
     raw = ask().chat.completions.with_raw_response.create(
         model="echo", messages=HELLO, temperature=0.2, max_tokens=5
     )
-    assert raw.headers["ramify-ignored"] == "max_tokens, temperature"
+    assert raw.headers["refork-ignored"] == "max_tokens, temperature"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_bad_request_names_the_field(body, says):
 def test_a_request_that_is_too_long_is_refused(monkeypatch):
     from starlette.testclient import TestClient
 
-    monkeypatch.setattr("ramify.app.server.build.LONGEST", 10)
+    monkeypatch.setattr("refork.app.server.build.LONGEST", 10)
     with TestClient(create_app(MODELS), base_url="http://localhost") as test:
         answer = test.post("/v1/chat/completions", content=b"x" * 11, headers=JSON)
     assert answer.status_code == 413

@@ -8,21 +8,21 @@ import numpy as np
 import openai
 import pytest
 
-from ramify.app.server import serving
-from ramify.app.server.engine_model import SEEDED, EngineModel
-from ramify.app.server.settings import ServerSettings
-from ramify.app.server.turn import Turn
-from ramify.core.chat import ScriptedChat
-from ramify.core.fork.arm import fork
-from ramify.core.fork.change import Insert
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.call_form import call_form
-from ramify.core.policy.decoder.live import LiveDecoder
-from ramify.core.policy.grammar import Grammar
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
-from ramify.operate.speculate.speculator import ModelSpeculator
+from refork.app.server import serving
+from refork.app.server.engine_model import SEEDED, EngineModel
+from refork.app.server.settings import ServerSettings
+from refork.app.server.turn import Turn
+from refork.core.chat import ScriptedChat
+from refork.core.fork.arm import fork
+from refork.core.fork.change import Insert
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.call_form import call_form
+from refork.core.policy.decoder.live import LiveDecoder
+from refork.core.policy.grammar import Grammar
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
+from refork.operate.speculate.speculator import ModelSpeculator
 from support.drafters import gqa, knowing
 from support.planted_live import TEMPLATE, chat_policy
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ramify.app.server.turn import Turn
+from refork.app.server.turn import Turn
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("look", "send")]
 THOUGHT = '<think>{"name": "send", "arguments": {}}</think>'

@@ -11,19 +11,19 @@ import openai
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 
-from ramify.app.server import serving
-from ramify.app.server.settings import ServerSettings
-from ramify.app.server.worlds.chat import brief_from_text
-from ramify.app.server.worlds.mcp import WorldTools, mcp_server
-from ramify.app.server.worlds.sessions import Worlds
-from ramify.app.server.worlds.tools import tools_for
-from ramify.core.errors import BadInput
-from ramify.core.policy.open import open_policy
-from ramify.core.world.base import Task
-from ramify.core.world.environment import Brief
-from ramify.core.world.open import open_world, task_to_json
-from ramify.learn.simulate.planted import PlantedSimulator
-from ramify.learn.simulate.world import WorldModel
+from refork.app.server import serving
+from refork.app.server.settings import ServerSettings
+from refork.app.server.worlds.chat import brief_from_text
+from refork.app.server.worlds.mcp import WorldTools, mcp_server
+from refork.app.server.worlds.sessions import Worlds
+from refork.app.server.worlds.tools import tools_for
+from refork.core.errors import BadInput
+from refork.core.policy.open import open_policy
+from refork.core.world.base import Task
+from refork.core.world.environment import Brief
+from refork.core.world.open import open_world, task_to_json
+from refork.learn.simulate.planted import PlantedSimulator
+from refork.learn.simulate.world import WorldModel
 
 KEY = "secret"
 
@@ -123,7 +123,7 @@ def test_chat_is_the_same_world_and_many_clients_share_rounds(planted, address):
                 talk.append({"role": "user", "content": action})
                 answer = client.chat.completions.create(model="world/tools", messages=talk, seed=0)
                 talk.append({"role": "assistant", "content": answer.choices[0].message.content})
-            return talk[2::2], answer.choices[0].ramify
+            return talk[2::2], answer.choices[0].refork
 
         with ThreadPoolExecutor(6) as many:
             played = list(many.map(play, [task.id] * 5 + [world.brief(task).text]))

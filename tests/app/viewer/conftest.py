@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ramify.app.viewer.report_data import (
+from refork.app.viewer.report_data import (
     Cliff,
     CurvePoint,
     Effect,
@@ -145,12 +145,12 @@ def household_trace(seed: int = 5) -> Trace:
 def household_report(nodes: int = 110) -> ReportData:
     curve = [0.31, 0.34, 0.42, 0.47, 0.55, 0.56, 0.61]
     return ReportData(
-        title="ramify demo, world household",
-        command="ramify demo --world household --seed 7",
+        title="refork demo, world household",
+        command="refork demo --world household --seed 7",
         world="household, 5 rooms, seeded tasks",
         policy={"name": "household agent", "weights": "b2f7c81e9a03", "parameters": 412_160},
         seconds=134.2,
-        versions={"ramify": "0.1.0", "torch": "2.13.0", "transformers": "5.0.1", "python": "3.11.9"},
+        versions={"refork": "0.1.0", "torch": "2.13.0", "transformers": "5.0.1", "python": "3.11.9"},
         settings={
             "seed": 7,
             "sampling": {"temperature": 1.0, "top_p": None},

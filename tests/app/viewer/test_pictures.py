@@ -4,14 +4,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ramify.app.viewer import palette
-from ramify.app.viewer.pictures import NARROW, WIDE, Row, interval_rows, success_curve
-from ramify.app.viewer.report_data import Cliff, CurvePoint, Token, Trace, TraceStep, TreeNode
-from ramify.app.viewer.svg import num, path, runs, tag, ticks
-from ramify.app.viewer.tree_layout import endings, layout, twigs_of
-from ramify.app.viewer.tree_picture import tree_picture
-from ramify.app.viewer.value_picture import value_chart
-from ramify.core.errors import BadInput
+from refork.app.viewer import palette
+from refork.app.viewer.pictures import NARROW, WIDE, Row, interval_rows, success_curve
+from refork.app.viewer.report_data import Cliff, CurvePoint, Token, Trace, TraceStep, TreeNode
+from refork.app.viewer.svg import num, path, runs, tag, ticks
+from refork.app.viewer.tree_layout import endings, layout, twigs_of
+from refork.app.viewer.tree_picture import tree_picture
+from refork.app.viewer.value_picture import value_chart
+from refork.core.errors import BadInput
 
 
 def node(id_, parent, kind="action", label="go", success=None, leaves=1, **more):

@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ramify.app.viewer.report import render
-from ramify.app.viewer.report_data import (
+from refork.app.viewer.report import render
+from refork.app.viewer.report_data import (
     Cliff,
     CurvePoint,
     Effect,
@@ -19,7 +19,7 @@ from ramify.app.viewer.report_data import (
     TreeData,
     TreeNode,
 )
-from ramify.core.errors import BadInput
+from refork.core.errors import BadInput
 
 EVIL = "<script>alert('x')</script>\"&\u202e\x1b]0;\x07"
 VOID = {"meta", "br"}
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 
 def minimal(**more):
-    return ReportData(title="t", command="ramify demo", world="maze", **more)
+    return ReportData(title="t", command="refork demo", world="maze", **more)
 
 
 def test_sections_stand_in_order_under_real_headings(report):

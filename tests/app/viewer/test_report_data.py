@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.app.viewer.report_data import CurvePoint, Effect, Rate, ReportData, read
-from ramify.core.errors import BadInput
+from refork.app.viewer.report_data import CurvePoint, Effect, Rate, ReportData, read
+from refork.core.errors import BadInput
 
 
 def test_json_round_trip_is_the_identity(report):

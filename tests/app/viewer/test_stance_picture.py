@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from ramify.app.viewer.stance_picture import cells_picture, plane_picture, variance_picture
+from refork.app.viewer.stance_picture import cells_picture, plane_picture, variance_picture
 
 
 def interval(value):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from ramify.app.viewer.transfer_picture import transfer_picture
-from ramify.discover.localize.transfer import Findings, RepairRun, transfer_report
+from refork.app.viewer.transfer_picture import transfer_picture
+from refork.discover.localize.transfer import Findings, RepairRun, transfer_report
 
 
 def runs(rates: dict[str, int], findings: Findings) -> list[RepairRun]:

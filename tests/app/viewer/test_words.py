@@ -1,8 +1,8 @@
 import pytest
 
-from ramify.app.viewer import sentences, words
-from ramify.app.viewer.diff import pieces
-from ramify.app.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.app.viewer import sentences, words
+from refork.app.viewer.diff import pieces
+from refork.app.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
 
 
 def plain(text):

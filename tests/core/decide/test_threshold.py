@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.decide import advise, break_even, crossing
-from ramify.core.errors import BadInput
+from refork.core.decide import advise, break_even, crossing
+from refork.core.errors import BadInput
 
 AMOUNTS = st.floats(0, 1e6)
 

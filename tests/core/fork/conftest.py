@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.node import Point
-from ramify.core.tree.tree import Tree
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.node import Point
+from refork.core.tree.tree import Tree
 from support.chain import TABLE
 
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, BadPoint, WrongTokenizer, WrongWeights
-from ramify.core.fork import Insert, Remove, compare, fork
-from ramify.core.fork.arm import prepare, run_jobs
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.node import Draft, Point
-from ramify.core.tree.tree import Tree
+from refork.core.errors import BadInput, BadPoint, WrongTokenizer, WrongWeights
+from refork.core.fork import Insert, Remove, compare, fork
+from refork.core.fork.arm import prepare, run_jobs
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.node import Draft, Point
+from refork.core.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadChange
-from ramify.core.fork import (
+from refork.core.errors import BadChange
+from refork.core.fork import (
     Ban,
     Compose,
     EditMessage,
@@ -19,7 +19,7 @@ from ramify.core.fork import (
     fork,
     parse_change,
 )
-from ramify.core.policy.scripted import ScriptedPolicy
+from refork.core.policy.scripted import ScriptedPolicy
 from support.chain import PLAIN, TABLE
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import multinomial
 
-from ramify.core import stats
-from ramify.core.errors import BadInput
-from ramify.core.fork import (
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.fork import (
     Ban,
     Force,
     Fork,
@@ -23,13 +23,13 @@ from ramify.core.fork import (
     sweep,
     trace_report,
 )
-from ramify.core.fork import effect as effect_module
-from ramify.core.fork.effect import is_paired
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.run.progress import silent
-from ramify.core.tree.tree import Tree
+from refork.core.fork import effect as effect_module
+from refork.core.fork.effect import is_paired
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.run.progress import silent
+from refork.core.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 
 

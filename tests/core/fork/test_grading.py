@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadChange, BadInput
-from ramify.core.fork import Ban, Remove, compare, compare_until, fork, fork_both, plan_sweep, sweep
-from ramify.core.fork.report import said_report
-from ramify.core.judge import MatchJudge, Verdict, load_judge
-from ramify.core.policy.scripted import ScriptedPolicy
+from refork.core.errors import BadChange, BadInput
+from refork.core.fork import Ban, Remove, compare, compare_until, fork, fork_both, plan_sweep, sweep
+from refork.core.fork.report import said_report
+from refork.core.judge import MatchJudge, Verdict, load_judge
+from refork.core.policy.scripted import ScriptedPolicy
 from support.chain import PLAIN
 
 
@@ -101,14 +101,14 @@ def test_two_arms_that_nobody_graded_are_told_by_what_they_said(start):
 
 
 def start_of(policy):
-    from ramify.core.grow.plant import plant_prompt
-    from ramify.core.tree.tree import Tree
+    from refork.core.grow.plant import plant_prompt
+    from refork.core.tree.tree import Tree
 
     return plant_prompt(Tree.memory(), policy, "Well?")
 
 
 FILE = """
-from ramify import MatchJudge
+from refork import MatchJudge
 
 class Mine(MatchJudge):
     def __init__(self):

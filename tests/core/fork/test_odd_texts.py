@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.fork import fork
-from ramify.core.fork.run_on import HALVES, whole_text, whole_texts
-from ramify.core.grow import grow
-from ramify.core.judge import MatchJudge, Verdict
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.base import Observation
+from refork.core.fork import fork
+from refork.core.fork.run_on import HALVES, whole_text, whole_texts
+from refork.core.grow import grow
+from refork.core.judge import MatchJudge, Verdict
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.base import Observation
 from support.chain import PLAIN
 from support.worlds import TwoTurns
 
@@ -67,7 +67,7 @@ def test_a_reply_with_half_a_pair_is_kept_and_marked_and_the_others_run_on(tree,
 
 
 def start_of(policy):
-    from ramify.core.grow.plant import plant_prompt
+    from refork.core.grow.plant import plant_prompt
 
     return plant_prompt(Tree.memory(), policy, "Well?")
 

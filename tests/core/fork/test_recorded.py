@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ramify import (
+from refork import (
     MatchJudge,
     Remove,
     Replace,
@@ -16,8 +16,8 @@ from ramify import (
     fork,
     plant_prompt,
 )
-from ramify.core.errors import BadInput
-from ramify.core.fork.recorded import change_in_words, pairs, recorded_arm, recorded_effect
+from refork.core.errors import BadInput
+from refork.core.fork.recorded import change_in_words, pairs, recorded_arm, recorded_effect
 
 CHAIN = {
     "": {" think": 0.5, " guess": 0.5},

@@ -7,15 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import CannotDo
-from ramify.core.fork import EditMessage, compare, fork, sweep
-from ramify.core.fork.report import trace_report
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.shown import shown
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
-from ramify.core.types import token_array
+from refork.core.errors import CannotDo
+from refork.core.fork import EditMessage, compare, fork, sweep
+from refork.core.fork.report import trace_report
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.shown import shown
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for
+from refork.core.types import token_array
 from support.tool_talks import ALL, ONE, TOOL, TWO, policy, put
 
 SHORT = Sampling(max_tokens=4)

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork import fork
-from ramify.core.grow import EVERY, UUCB, candidates, grow, grow_trees, plant
-from ramify.core.grow.report import groups_from_tree
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.score import Producer, Score
-from ramify.core.tree.tree import Tree
+from refork.core.errors import BadInput
+from refork.core.fork import fork
+from refork.core.grow import EVERY, UUCB, candidates, grow, grow_trees, plant
+from refork.core.grow.report import groups_from_tree
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.score import Producer, Score
+from refork.core.tree.tree import Tree
 from support.worlds import TwoTurns
 
 WORLD = TwoTurns()

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.grow import UUCB, Independent, RandomNode, Speculation, grow_trees
-from ramify.core.grow.allocator import AdaptiveBudgetAllocator, WarmUp, allot, still_uniform
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.lock import LockWorld, lock_law
-from ramify.core.world.open import open_world
+from refork.core.errors import BadInput
+from refork.core.grow import UUCB, Independent, RandomNode, Speculation, grow_trees
+from refork.core.grow.allocator import AdaptiveBudgetAllocator, WarmUp, allot, still_uniform
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.lock import LockWorld, lock_law
+from refork.core.world.open import open_world
 
 WORLD = open_world("household:1")
 POLICY = ScriptedPolicy.from_replies(["go north", "go south", "go west", "go east", "take key"])

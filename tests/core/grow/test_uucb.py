@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import beta as beta_law
 
-from ramify.core.errors import BadInput
-from ramify.core.grow.selector import Candidates, Surprisal
-from ramify.core.grow.uucb import (
+from refork.core.errors import BadInput
+from refork.core.grow.selector import Candidates, Surprisal
+from refork.core.grow.uucb import (
     UUCB,
     coverage,
     coverage_gain,

@@ -4,15 +4,15 @@ import contextlib
 
 import pytest
 
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.remote_call import Patience
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.remote_call import Patience
 from support.openai_server import Script, serving
 
 
 @pytest.fixture
 def remote(monkeypatch):
     """Start servers and policies on them; everything is closed at the end. Nothing ever sleeps."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "OPENAI_API_KEY", "RAMIFY_API_KEY"):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "OPENAI_API_KEY", "REFORK_API_KEY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     with contextlib.ExitStack() as stack:

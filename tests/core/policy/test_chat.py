@@ -18,8 +18,8 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.chat import Codec, plain_message, tools_of
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.chat import Codec, plain_message, tools_of
 
 LINES = [
     "hello world, how are you?",

@@ -11,16 +11,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy import law
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.decoder.live import LiveDecoder
-from ramify.core.policy.grammar import Grammar
-from ramify.core.policy.guide import Guides, source_of
-from ramify.core.policy.inside import Capture
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import token_array
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy import law
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.decoder.live import LiveDecoder
+from refork.core.policy.grammar import Grammar
+from refork.core.policy.guide import Guides, source_of
+from refork.core.policy.inside import Capture
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import token_array
 from support.models import tiny_policy
 
 END = 0

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.grammar import Grammar
-from ramify.core.policy.guide import (
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.grammar import Grammar
+from refork.core.policy.guide import (
     WHITESPACE,
     Guides,
     _first,
@@ -17,7 +17,7 @@ from ramify.core.policy.guide import (
     masks,
     with_style,
 )
-from ramify.core.types import token_array
+from refork.core.types import token_array
 
 pytest.importorskip("llguidance")
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from ramify.core.errors import BadInput
-from ramify.core.policy import law
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
+from refork.core.errors import BadInput
+from refork.core.policy import law
+from refork.core.policy.base import Sampling
+from refork.core.policy.noise import NoiseKey, gumbels, uniforms
 
 PLAIN = Sampling()
 LOGITS = torch.tensor([[1.0, 0.0, 2.0, -1.0, 0.5]])

@@ -10,27 +10,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramify.core.errors import ServerError
-from ramify.core.fork import fork
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.remote_call import Patience
-from ramify.core.tree import Tree
-from ramify.core.types import IntArray, token_array
-from ramify.core.world.open import open_world
-from ramify.learn.organism import build
+from refork.core.errors import ServerError
+from refork.core.fork import fork
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.remote_call import Patience
+from refork.core.tree import Tree
+from refork.core.types import IntArray, token_array
+from refork.core.world.open import open_world
+from refork.learn.organism import build
 from support.exported import exported
 from support.gguf_file import write_gguf
 from support.served import Server, free_port, killed_and_resumed
 
-BINARY = os.environ.get("RAMIFY_LLAMA_SERVER") or shutil.which("llama-server")
+BINARY = os.environ.get("REFORK_LLAMA_SERVER") or shutil.which("llama-server")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        BINARY is None, reason="no llama-server: install llama.cpp, or name it in RAMIFY_LLAMA_SERVER"
+        BINARY is None, reason="no llama-server: install llama.cpp, or name it in REFORK_LLAMA_SERVER"
     ),
 ]
 

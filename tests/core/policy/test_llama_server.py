@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramify.core.errors import ServerError
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.remote_call import Patience
-from ramify.core.policy.remote_endpoint import Endpoint
-from ramify.core.policy.remote_wire import Expected, first_choice, read_completion
-from ramify.core.tree import Tree
-from ramify.core.types import token_array
-from ramify.learn.organism import build
+from refork.core.errors import ServerError
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.remote_call import Patience
+from refork.core.policy.remote_endpoint import Endpoint
+from refork.core.policy.remote_wire import Expected, first_choice, read_completion
+from refork.core.tree import Tree
+from refork.core.types import token_array
+from refork.learn.organism import build
 from support.exported import exported
 from support.gguf_file import write_gguf
 from support.served import Server, free_port, killed_and_resumed
@@ -33,10 +33,10 @@ from support.served import Server, free_port, killed_and_resumed
 pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
-PLACE = Path.home() / ".cache" / "ramify" / "peers" / "llama-cpp-python-0.3.36"
+PLACE = Path.home() / ".cache" / "refork" / "peers" / "llama-cpp-python-0.3.36"
 HOW = (
     f"the server of llama-cpp-python is not installed: python -m venv {PLACE} && "
-    f"{PLACE}/bin/pip install 'llama-cpp-python[server]==0.3.36', or name another Python in RAMIFY_LLAMA"
+    f"{PLACE}/bin/pip install 'llama-cpp-python[server]==0.3.36', or name another Python in REFORK_LLAMA"
 )
 ASK = ({"role": "user", "content": "one two"},)
 HOT = Sampling(max_tokens=6, temperature=3.0)
@@ -46,7 +46,7 @@ CONTEXT = 256
 @pytest.fixture(scope="module")
 def python() -> str:
     """A Python that has the server."""
-    found = os.environ.get("RAMIFY_LLAMA") or str(PLACE / "bin" / "python")
+    found = os.environ.get("REFORK_LLAMA") or str(PLACE / "bin" / "python")
     check = [found, "-c", "import llama_cpp.server.app"]
     if not Path(found).exists() or subprocess.run(check, capture_output=True, check=False).returncode:
         pytest.skip(HOW)
@@ -86,7 +86,7 @@ def requests(count: int, content: str = "one two", stream: int = 1) -> list[Requ
 
 def told(*arguments: str) -> str:
     return subprocess.run(
-        [str(BIN / "ramify"), *arguments], capture_output=True, text=True, check=True, timeout=200
+        [str(BIN / "refork"), *arguments], capture_output=True, text=True, check=True, timeout=200
     ).stdout
 
 

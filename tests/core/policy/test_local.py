@@ -7,15 +7,15 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from ramify.core.policy import law
-from ramify.core.policy.base import Policy, Request, Sampling, sample_all
-from ramify.core.policy.inside import Capture, Edit
-from ramify.core.policy.load import cache_only
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.weights import require_weights, weights_digest
-from ramify.core.types import token_array
+from refork.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from refork.core.policy import law
+from refork.core.policy.base import Policy, Request, Sampling, sample_all
+from refork.core.policy.inside import Capture, Edit
+from refork.core.policy.load import cache_only
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.weights import require_weights, weights_digest
+from refork.core.types import token_array
 from support.models import CONTEXT, make_model, make_tokenizer
 
 

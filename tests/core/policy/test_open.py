@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.policy import app
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Policy, Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.open import open_policy, parse_spec, scripted, spell, walker_law
-from ramify.core.policy.probe import probe_policy
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import token_array
+from refork.app.cli.policy import app
+from refork.core.errors import BadInput
+from refork.core.policy.base import Policy, Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.open import open_policy, parse_spec, scripted, spell, walker_law
+from refork.core.policy.probe import probe_policy
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import token_array
 from support.openai_server import CODEC, Script
 
 
@@ -46,7 +46,7 @@ def test_a_package_can_add_names(monkeypatch):
         asked.append(wanted)
         return [point] if wanted["name"] == "mine" else []
 
-    monkeypatch.setattr("ramify.core.policy.open.entry_points", points)
+    monkeypatch.setattr("refork.core.policy.open.entry_points", points)
     assert open_policy("mine:coin").card.name == "scripted:coin"
     assert [spell(spec) for spec in ("other:x", "hf:x", "x", "mine:", ":x")] == [
         "other:x",
@@ -55,7 +55,7 @@ def test_a_package_can_add_names(monkeypatch):
         "mine:",
         ":x",
     ]
-    assert asked == [{"group": "ramify.policy_names", "name": name} for name in ("mine", "other")]
+    assert asked == [{"group": "refork.policy_names", "name": name} for name in ("mine", "other")]
 
 
 @pytest.mark.parametrize("spec", ["", "coin", "hf:", "gpt:4", ":x", "HF:dir"])
@@ -186,7 +186,7 @@ def test_probe():
 
 
 def test_probe_says_what_is_wrong(monkeypatch):
-    monkeypatch.setattr("ramify.core.policy.open.scripted", lambda name: Broken(text="!"))
+    monkeypatch.setattr("refork.core.policy.open.scripted", lambda name: Broken(text="!"))
     found = run("probe", "scripted:coin")
     assert found.exit_code == 1
     assert "WRONG        tokens decode to the text" in found.stdout
@@ -194,13 +194,13 @@ def test_probe_says_what_is_wrong(monkeypatch):
 
 def test_show_and_probe_a_server(remote, monkeypatch):
     policy = remote(Script(dialect=None))
-    monkeypatch.setattr("ramify.core.policy.open.open_policy", lambda spec, **options: policy)
+    monkeypatch.setattr("refork.core.policy.open.open_policy", lambda spec, **options: policy)
     shown = run("show", f"openai:{policy.url}#tiny")
     assert "why_not_tokens it refused a prompt of token ids" in shown.stdout
     assert "tokens         no" in shown.stdout
     assert run("probe", f"openai:{policy.url}#tiny").exit_code == 0
     exact = remote(tokenizer=CODEC)
-    monkeypatch.setattr("ramify.core.policy.open.open_policy", lambda spec, **options: exact)
+    monkeypatch.setattr("refork.core.policy.open.open_policy", lambda spec, **options: exact)
     assert run("probe", "openai:x#tiny").exit_code == 0
 
 

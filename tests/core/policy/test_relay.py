@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.relay import Relay, Turn, Voice, by_chance, by_schedule
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import token_array
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.relay import Relay, Turn, Voice, by_chance, by_schedule
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import token_array
 
 LAW = Sampling(max_tokens=8)
 

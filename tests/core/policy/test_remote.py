@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.policy.base import Policy, Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.remote_call import Caller, Patience, retry_after
-from ramify.core.policy.remote_endpoint import server_name
-from ramify.core.types import token_array
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.policy.base import Policy, Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.remote_call import Caller, Patience, retry_after
+from refork.core.policy.remote_endpoint import server_name
+from refork.core.types import token_array
 from support.openai_server import CODEC, LETTERS, Refusal, Script, law
 
 PREFIX = CODEC.encode("once upon")
@@ -508,7 +508,7 @@ def test_the_key_is_sent_and_shown_nowhere(remote, monkeypatch):
     sample_all(policy, requests(1), Sampling(max_tokens=1))
     shown = [repr(policy), repr(policy._endpoint), repr(policy.card), str(policy.card.to_json())]
     assert not any(SECRET in text for text in shown)
-    monkeypatch.setenv("RAMIFY_API_KEY", SECRET)
+    monkeypatch.setenv("REFORK_API_KEY", SECRET)
     assert remote(Script(key=SECRET)).card.can("tokens")
 
 
@@ -516,7 +516,7 @@ def test_a_refused_key_is_an_error_without_the_key(remote):
     with pytest.raises(ServerError, match="refuses this key") as caught:
         _ = remote(Script(key="another"), api_key=SECRET).card
     assert SECRET not in str(caught.value)
-    assert "RAMIFY_API_KEY" in caught.value.hint
+    assert "REFORK_API_KEY" in caught.value.hint
 
 
 def test_openais_key_goes_to_openai_only(remote, monkeypatch):

@@ -9,13 +9,13 @@ import time
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy import remote_endpoint
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.remote_call import CallFailed, Patience, TooLong, Unreadable, parsed
-from ramify.core.policy.remote_endpoint import Endpoint
-from ramify.core.policy.remote_wire import Expected, read_completion, read_echo, read_message
+from refork.core.errors import BadInput, ServerError
+from refork.core.policy import remote_endpoint
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.remote_call import CallFailed, Patience, TooLong, Unreadable, parsed
+from refork.core.policy.remote_endpoint import Endpoint
+from refork.core.policy.remote_wire import Expected, read_completion, read_echo, read_message
 from support.openai_server import CODEC, Refusal, Script
 
 PREFIX = CODEC.encode("once upon")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.policy import remote_ask
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.grammar import Grammar
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.remote_ask import Asker
-from ramify.core.policy.remote_probe import Abilities, _seeds, honours
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.policy import remote_ask
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.grammar import Grammar
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.remote_ask import Asker
+from refork.core.policy.remote_probe import Abilities, _seeds, honours
 from support.openai_server import CODEC, LETTERS, Script, complete, filtered, normal, penalised
 
 A, B, C = LETTERS[:3]
@@ -194,7 +194,7 @@ def test_the_excluded_token_that_is_all_there_is(remote, monkeypatch):
         ("somebody", Sampling(frequency_penalty=1), "not known how this server defines frequency_penalty"),
         (None, Sampling(min_p=0.1), "not known how this server defines min_p"),
         ("vllm", Sampling(presence_penalty=1, repetition_penalty=1.2, forced=(A,)), "inside a turn"),
-        ("ramify", Sampling(presence_penalty=1, forced=(A,)), "inside a turn"),
+        ("refork", Sampling(presence_penalty=1, forced=(A,)), "inside a turn"),
     ],
 )
 def test_penalties_that_a_server_defines_otherwise_are_refused_before_anything_is_sent(

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.tree import Tree
-from ramify.learn.organism import build
+from refork.core.tree import Tree
+from refork.learn.organism import build
 from support.exported import exported
 
 BIN = Path(sys.executable).parent
@@ -58,7 +58,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def told(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(BIN / "ramify"), *arguments], capture_output=True, text=True, check=True, timeout=200
+        [str(BIN / "refork"), *arguments], capture_output=True, text=True, check=True, timeout=200
     )
 
 

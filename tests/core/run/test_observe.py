@@ -8,21 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.run.logs import JsonLog, log, parse_log, start_log, stop_log
-from ramify.core.run.observe import current, observed
-from ramify.core.run.record import new_record, records
-from ramify.core.run.running import Run, error_kind
-from ramify.core.tree.tree import Tree
+from refork.core.errors import BadInput
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.run.logs import JsonLog, log, parse_log, start_log, stop_log
+from refork.core.run.observe import current, observed
+from refork.core.run.record import new_record, records
+from refork.core.run.running import Run, error_kind
+from refork.core.tree.tree import Tree
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     yield tmp_path
     stop_log()
 
@@ -115,7 +115,7 @@ def test_a_run_inside_a_run_is_part_of_it():
 
 def test_a_home_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "file"))
     with observed("x") as run:
         run("s", 1, 1)
     assert run.complaint.startswith("no record is kept")
@@ -126,13 +126,13 @@ def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
     with observed("fork", profile=tmp_path / "deep" / "p.json") as run, Tree.memory() as tree:
         fork(plant_prompt(tree, policy, "Toss."), policy, 5, settings=Sampling(max_tokens=3))
     trace = json.loads((tmp_path / "deep" / "p.json").read_text())
-    assert {"sampling", "store", "ramify fork"} <= {e["name"] for e in trace["traceEvents"]}
+    assert {"sampling", "store", "refork fork"} <= {e["name"] for e in trace["traceEvents"]}
     assert run.record.profile == str(tmp_path / "deep" / "p.json")
     assert abs(sum(row.share for row in run.rows) - 1) < 1e-9
 
 
 def test_workers_profiles_come_back(tmp_path):
-    from ramify.core.fork.backend import open_backend
+    from refork.core.fork.backend import open_backend
 
     with open_backend("processes:1?unit=4") as backend, observed("fork", profile=True) as run:
         policy = backend.open("scripted:coin")
@@ -193,7 +193,7 @@ def test_what_may_be_asked_of_a_log(monkeypatch, tmp_path):
     for wrong in ("xml", "json:", "text:x", ""):
         with pytest.raises(BadInput):
             parse_log(wrong)
-    monkeypatch.setenv("RAMIFY_LOG", "json")
+    monkeypatch.setenv("REFORK_LOG", "json")
     assert start_log(None).on_screen
     assert start_log("text") is None
     assert log() is None

@@ -19,25 +19,25 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ramify.core.errors import CannotDo
-from ramify.core.fork import fork
-from ramify.core.fork.backend import open_backend
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.run import observe
-from ramify.core.run.observe import observed
-from ramify.core.run.otel import Telemetry, exporters, open_telemetry, wants_content
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
+from refork.core.errors import CannotDo
+from refork.core.fork import fork
+from refork.core.fork.backend import open_backend
+from refork.core.grow.plant import plant_prompt
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.run import observe
+from refork.core.run.observe import observed
+from refork.core.run.otel import Telemetry, exporters, open_telemetry, wants_content
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
 
 LAW = Sampling(max_tokens=40, top_k=5)
 
 
 @pytest.fixture(autouse=True)
 def quiet(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     for name in list(__import__("os").environ):
         if name.startswith("OTEL_"):
             monkeypatch.delenv(name)
@@ -82,7 +82,7 @@ def test_a_run_its_stage_groups_calls_steps_and_commits(monkeypatch):
     memory = Memory(monkeypatch, least=0)
     work()
     spans = memory.spans
-    (run,) = memory.named("ramify grow")
+    (run,) = memory.named("refork grow")
     (stage,) = memory.named("stage rollouts")
     (call,) = memory.named("text_completion scripted:lock")
     groups, steps, commits = (memory.named(n) for n in ("group", "execute_tool lock", "store commit"))
@@ -90,15 +90,15 @@ def test_a_run_its_stage_groups_calls_steps_and_commits(monkeypatch):
     assert {spans[s.parent.span_id].name for s in (call, *steps)} == {"stage rollouts"}
     assert len(steps) == 8
     assert len(commits) >= 3
-    assert [g.attributes["ramify.draws"] for g in groups] == [4, 4]
+    assert [g.attributes["refork.draws"] for g in groups] == [4, 4]
     assert all(g.start_time <= g.end_time for g in (*groups, stage))
     assert {s.context.trace_id for s in spans.values()} == {run.context.trace_id}
     assert call.kind == SpanKind.INTERNAL
     facts = dict(call.attributes)
-    assert facts.pop("ramify.busy_seconds") > 0
+    assert facts.pop("refork.busy_seconds") > 0
     assert facts == {
         "gen_ai.operation.name": "text_completion",
-        "gen_ai.provider.name": "ramify",
+        "gen_ai.provider.name": "refork",
         "gen_ai.request.model": "scripted:lock",
         "gen_ai.request.temperature": 1.0,
         "gen_ai.request.max_tokens": 40,
@@ -107,9 +107,9 @@ def test_a_run_its_stage_groups_calls_steps_and_commits(monkeypatch):
         "gen_ai.usage.input_tokens": facts["gen_ai.usage.input_tokens"],
         "gen_ai.usage.output_tokens": 8 * 33,
         "gen_ai.response.finish_reasons": ("stop",),
-        "ramify.requests": 8,
+        "refork.requests": 8,
     }
-    assert run.attributes["ramify.rollouts"] == 8
+    assert run.attributes["refork.rollouts"] == 8
 
 
 def test_metrics_count_what_the_spans_tell(monkeypatch):
@@ -120,13 +120,13 @@ def test_metrics_count_what_the_spans_tell(monkeypatch):
     assert usage["output"] == 8 * 33
     assert usage["input"] > 0
     assert points["gen_ai.client.operation.duration"][0].count == 1
-    assert points["ramify.world.step.duration"][0].count == 8
-    assert {p.attributes["ramify.end"]: p.value for p in points["ramify.rollouts"]} == {"done": 8}
+    assert points["refork.world.step.duration"][0].count == 8
+    assert {p.attributes["refork.end"]: p.value for p in points["refork.rollouts"]} == {"done": 8}
     assert {"sampling", "store", "world"} <= {
-        p.attributes["ramify.section"] for p in points["ramify.section.time"]
+        p.attributes["refork.section"] for p in points["refork.section.time"]
     }
-    assert points["ramify.progress.done"][0].value == points["ramify.progress.total"][0].value == 8
-    assert "ramify.errors" not in points
+    assert points["refork.progress.done"][0].value == points["refork.progress.total"][0].value == 8
+    assert "refork.errors" not in points
     memory.close()
 
 
@@ -134,7 +134,7 @@ def test_short_steps_are_counted_and_no_spans(monkeypatch):
     memory = Memory(monkeypatch, least=10**12)
     work()
     assert memory.named("execute_tool") == []
-    assert memory.points()["ramify.world.step.duration"][0].count == 8
+    assert memory.points()["refork.world.step.duration"][0].count == 8
     memory.close()
 
 
@@ -173,7 +173,7 @@ def test_what_fails_is_an_error_and_its_message_may_be_private(monkeypatch, cont
 
     with pytest.raises(ValueError, match="secret"):
         broken()
-    (run,) = memory.named("ramify grow")
+    (run,) = memory.named("refork grow")
     assert run.status.status_code == StatusCode.ERROR
     assert run.attributes["error.type"] == "ValueError"
     assert run.status.description == ("the secret" if content else None)
@@ -212,7 +212,7 @@ def test_the_console_is_standard_error(monkeypatch, capsys):
         run("s", 1, 1)
     out, err = capsys.readouterr()
     assert out == ""
-    assert '"ramify x"' in err
+    assert '"refork x"' in err
 
 
 class Receiver:
@@ -273,7 +273,7 @@ def test_a_collector_gets_the_run_and_its_workers_as_one_trace(monkeypatch):
             with Tree.memory() as tree:
                 start = plant_prompt(tree, policy, "Toss.")
                 fork(start, policy, 8, settings=Sampling(max_tokens=3), backend=backend)
-    (whole,) = [(pid, span) for pid, span in collector.spans if span.name == "ramify fork"]
+    (whole,) = [(pid, span) for pid, span in collector.spans if span.name == "refork fork"]
     units = [(pid, span) for pid, span in collector.spans if span.name == "unit"]
     calls = [(pid, span) for pid, span in collector.spans if span.name == "text_completion scripted:coin"]
     assert collector.services == {"mine"}
@@ -283,9 +283,9 @@ def test_a_collector_gets_the_run_and_its_workers_as_one_trace(monkeypatch):
     assert {span.parent_span_id for _, span in units} == {whole[1].span_id}
     assert {span.parent_span_id for _, span in calls} == {span.span_id for _, span in units}
     assert {
-        "ramify.rollouts",
+        "refork.rollouts",
         "gen_ai.client.token.usage",
-        "ramify.store.commit.duration",
+        "refork.store.commit.duration",
     } <= collector.metrics
 
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput, Mismatch
-from ramify.core.policy.grammar import Grammar
-from ramify.core.run.grow import plan_grow, run_grow
-from ramify.core.run.recipe import GrowRecipe, Law, digest, open_folder, resolve
+from refork.core.errors import BadInput, Mismatch
+from refork.core.policy.grammar import Grammar
+from refork.core.run.grow import plan_grow, run_grow
+from refork.core.run.recipe import GrowRecipe, Law, digest, open_folder, resolve
 
 TEXT = """
 world = "household:1"
@@ -37,7 +37,7 @@ def test_a_file_is_read(file):
 
 
 def test_later_sources_win(file):
-    environment = {"RAMIFY_TASKS__COUNT": "4", "RAMIFY_DRAWS": "5", "RAMIFY_HOME": "/somewhere"}
+    environment = {"REFORK_TASKS__COUNT": "4", "REFORK_DRAWS": "5", "REFORK_HOME": "/somewhere"}
     assert read(file, environment=environment).tasks.count == 4
     assert read(file, "tasks.count=6", environment=environment).tasks.count == 6
     assert read(file, "draws=6", environment=environment, draws=7).draws == 7

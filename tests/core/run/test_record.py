@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.run import record as module
-from ramify.core.run.record import (
+from refork.core.errors import BadInput
+from refork.core.run import record as module
+from refork.core.run.record import (
     GONE,
     find_record,
     new_record,
@@ -26,7 +26,7 @@ from ramify.core.run.record import (
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     return tmp_path
 
 
@@ -133,7 +133,7 @@ def test_the_oldest_and_the_old_are_removed_and_what_runs_never():
 
 WORKER = """
 import sys, time
-from ramify.core.run.observe import observed
+from refork.core.run.observe import observed
 with observed("grow", ["grow"], out=sys.argv[1]) as run:
     run("rollouts", 2, 10, tokens=5)
     print("up", flush=True)

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.run import seams, sections
-from ramify.core.run.attach import Attachment, Shape
-from ramify.core.run.profile import Profile
-from ramify.core.run.sections import Recorder
-from ramify.core.tree.sqlite import SQLiteDatabase
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.run import seams, sections
+from refork.core.run.attach import Attachment, Shape
+from refork.core.run.profile import Profile
+from refork.core.run.sections import Recorder
+from refork.core.tree.sqlite import SQLiteDatabase
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
 
 LAW = Sampling(max_tokens=40)
 
@@ -70,12 +70,12 @@ def test_what_grows_is_seen_call_by_call(watched):
     of = {kind: [s for s in watched.closed_ if s.kind == kind] for kind in ("model", "world", "store")}
     (call,) = of["model"]
     assert call.name == seams.SAMPLING
-    assert call.attributes["ramify.requests"] == 8
+    assert call.attributes["refork.requests"] == 8
     assert call.attributes["gen_ai.request.model"] == "scripted:lock"
     assert call.attributes["gen_ai.usage.output_tokens"] == 8 * 33
     assert call.attributes["gen_ai.response.finish_reasons"] == ["stop"]
     assert [s.attributes["gen_ai.tool.name"] for s in of["world"]] == ["lock"] * 8
-    assert all(s.attributes["ramify.world.done"] for s in of["world"])
+    assert all(s.attributes["refork.world.done"] for s in of["world"])
     assert of["store"]
     assert len(call.marks["texts"]) == 8
 
@@ -112,7 +112,7 @@ def test_a_local_model_has_passes_and_a_prefix_cache(watched):
 
 
 def test_a_model_on_a_server_is_waited_for_and_says_what_it_had_cached(watched):
-    from ramify.core.policy.remote import RemotePolicy
+    from refork.core.policy.remote import RemotePolicy
     from support.openai_server import CODEC, Script, serving
 
     with serving(Script()) as url, Tree.memory() as tree:
@@ -121,7 +121,7 @@ def test_a_model_on_a_server_is_waited_for_and_says_what_it_had_cached(watched):
         policy.close()
     whole = [s for s in watched.closed_ if s.name == seams.SERVER]
     calls = [s for s in watched.closed_ if s.name == "server call"]
-    assert [s.attributes["ramify.requests"] for s in whole] == [3]
+    assert [s.attributes["refork.requests"] for s in whole] == [3]
     assert len(calls) == 3
     assert {s.attributes["gen_ai.provider.name"] for s in calls} == {"openai"}
     counted = [sum(s.attributes["gen_ai.usage.output_tokens"] for s in some) for some in (whole, calls)]
@@ -183,7 +183,7 @@ def test_modules_that_are_loaded_later_are_watched_too(tmp_path, monkeypatch):
 def test_nothing_of_opentelemetry_is_read_while_it_is_off(tmp_path):
     code = (
         "import sys\n"
-        "from ramify.core.run.observe import observed\n"
+        "from refork.core.run.observe import observed\n"
         "with observed('x', record=False) as run:\n"
         "    run('stage', 1, 2)\n"
         "assert run.recorder is None\n"
@@ -193,8 +193,8 @@ def test_nothing_of_opentelemetry_is_read_while_it_is_off(tmp_path):
 
 
 def test_the_shapes_fit_what_the_package_ships():
-    from ramify.core.policy.remote import RemotePolicy
-    from ramify.core.world.game import GameEpisode, GameWorld
+    from refork.core.policy.remote import RemotePolicy
+    from refork.core.world.game import GameEpisode, GameWorld
 
     assert seams._POLICY.fits(RemotePolicy)
     assert seams._POLICY.fits(ScriptedPolicy)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.run import sections
-from ramify.core.run.profile import OTHER, Profile, together, trace_of
-from ramify.core.run.sections import Recorder
+from refork.core.run import sections
+from refork.core.run.profile import OTHER, Profile, together, trace_of
+from refork.core.run.sections import Recorder
 
 
 class Clock:
@@ -172,11 +172,11 @@ def test_the_trace_is_of_all_processes_and_begins_at_nought():
         clock.now = 2_000_000
     own = profile.to_json()
     worker = own | {"pid": 7, "events": [event | {"pid": 7} for event in own["events"]]}
-    trace = trace_of("ramify x", own, [worker])
+    trace = trace_of("refork x", own, [worker])
     complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert [(e["name"], e["ts"], e["dur"]) for e in complete] == [("call", 0.0, 2000.0)] * 2
     assert complete[0]["args"] == {"tokens": 3}
     assert [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"] == [
-        "ramify x", "worker 1",
+        "refork x", "worker 1",
     ]  # fmt: skip
     assert [(r.name, r.calls) for r in together([own, worker])] == [("call", 2)]

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from ramify.core.errors import BadInput, MissingExtra, install_command
-from ramify.core.run import track
-from ramify.core.run.observe import observed
-from ramify.core.run.record import records
-from ramify.core.run.track import Follower, Tracker, parse_track, plain_metrics
+from refork.core.errors import BadInput, MissingExtra, install_command
+from refork.core.run import track
+from refork.core.run.observe import observed
+from refork.core.run.record import records
+from refork.core.run.track import Follower, Tracker, parse_track, plain_metrics
 
 
 class Told:
@@ -81,7 +81,7 @@ def test_another_place_is_another_curve(tmp_path, told, monkeypatch):
 
 
 def test_a_run_without_a_curve_shows_its_progress(tmp_path, told, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     with observed("grow") as run, run.following("told", tmp_path / "out"):
         run("rollouts", 4, 8, tokens=12)
     assert told[0].steps[0][0] == 4
@@ -89,7 +89,7 @@ def test_a_run_without_a_curve_shows_its_progress(tmp_path, told, monkeypatch):
 
 
 def test_a_tracker_that_breaks_ends_no_work(tmp_path, told, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     write(tmp_path, [1])
     with observed("grow") as run, run.following("told", tmp_path):
         told[0].log = None
@@ -100,7 +100,7 @@ def test_a_tracker_that_breaks_ends_no_work(tmp_path, told, monkeypatch):
 
 
 def test_after_a_tracker_broke_the_record_still_says_how_the_run_ended(tmp_path, told, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     write(tmp_path, [1])
     with observed("grow") as run, run.following("told", tmp_path):
         told[0].log = None
@@ -125,7 +125,7 @@ def test_after_a_tracker_broke_the_record_still_says_how_the_run_ended(tmp_path,
 def test_a_damaged_marker_is_said_and_kept_and_the_curve_is_told_again(
     tmp_path, told, monkeypatch, marker, why
 ):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     write(tmp_path, [1, 2])
     file = tmp_path / ".track-told.json"
     file.write_bytes(marker if isinstance(marker, bytes) else marker.encode())
@@ -208,7 +208,7 @@ def test_mlflow_keeps_one_run_in_a_folder(tmp_path):
     write(tmp_path, [1, 2])
     Follower("mlflow", tmp_path).close()
     client = MlflowClient(tracking_uri=(tmp_path / "mlflow").as_uri())
-    (run,) = client.search_runs([client.get_experiment_by_name("ramify").experiment_id])
+    (run,) = client.search_runs([client.get_experiment_by_name("refork").experiment_id])
     history = client.get_metric_history(run.info.run_id, "loss")
     assert [(m.step, m.value) for m in history] == [(1, 1.0), (2, 0.5)]
     assert (run.info.status, run.info.run_name) == ("FINISHED", tmp_path.name)

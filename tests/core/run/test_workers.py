@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.run.observe import observed
-from ramify.core.run.record import GONE, new_record, read_record, records, write_record
-from ramify.core.run.workers import Roster, Sign, seen_json, together
+from refork.core.run.observe import observed
+from refork.core.run.record import GONE, new_record, read_record, records, write_record
+from refork.core.run.workers import Roster, Sign, seen_json, together
 
 
 class Clock:
@@ -96,7 +96,7 @@ def test_nothing_that_was_done_is_forgotten(ends):
 
 
 def test_the_record_of_a_run_shows_workers_and_their_sums(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     with observed("grow") as run:
         made = roster()
         made.open()
@@ -115,7 +115,7 @@ def test_the_record_of_a_run_shows_workers_and_their_sums(tmp_path, monkeypatch)
 
 
 def test_without_a_run_on_record_a_roster_only_keeps(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     made = roster()
     made.open()
     assert len(made.to_json()) == 3
@@ -123,7 +123,7 @@ def test_without_a_run_on_record_a_roster_only_keeps(tmp_path, monkeypatch):
 
 
 def test_workers_of_a_killed_run_are_gone_with_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     made = roster()
     for number in range(3, 60):  # more than are listed
         made.takes(number, "x", 1)
@@ -142,7 +142,7 @@ def test_workers_of_a_killed_run_are_gone_with_it(tmp_path, monkeypatch):
 
 
 def test_records_of_before_are_read(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     record = new_record("grow", [], None)
     write_record(record)
     (file,) = (tmp_path / "runs").glob("*.json")

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from ramify.core.sandbox import Limits, Sandbox, UnconfinedWarning, refusal
-from ramify.core.sandbox.arena import Arena
-from ramify.core.sandbox.escapes import ESCAPES, attempt, try_all
-from ramify.core.world.repair.runner import STANDARD
+from refork.core.sandbox import Limits, Sandbox, UnconfinedWarning, refusal
+from refork.core.sandbox.arena import Arena
+from refork.core.sandbox.escapes import ESCAPES, attempt, try_all
+from refork.core.world.repair.runner import STANDARD
 
 LIMITS = Limits(seconds=0.5)
 #: What seccomp alone contains, it contains with more layers over it: these three bound all ways between.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.sandbox.inside import jail
+from refork.core.sandbox.inside import jail
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ramify.core.sandbox import refusal
-from ramify.core.sandbox.inside.names import BUILTINS, MODULES
-from ramify.core.sandbox.screen import FORBIDDEN, LONGEST
+from refork.core.sandbox import refusal
+from refork.core.sandbox.inside.names import BUILTINS, MODULES
+from refork.core.sandbox.screen import FORBIDDEN, LONGEST
 
 GOOD = '''
 """A module."""

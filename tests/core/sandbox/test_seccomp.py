@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from ramify.core.sandbox.inside import filtered, landlock, limits
-from ramify.core.sandbox.inside.seccomp import (
+from refork.core.sandbox.inside import filtered, landlock, limits
+from refork.core.sandbox.inside.seccomp import (
     ALLOW,
     ANY_BIT,
     ARCHITECTURE,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core import stats
-from ramify.core.errors import BadInput
+from refork.core import stats
+from refork.core.errors import BadInput
 
 # Newcombe, Two-sided confidence intervals for the single proportion (1998), table I.
 SINGLE = [

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from ramify.core.errors import BadInput
-from ramify.core.stats.mixture import binomial_likelihood, mixture_laws
+from refork.core.errors import BadInput
+from refork.core.stats.mixture import binomial_likelihood, mixture_laws
 
 GRID = np.linspace(-4, 4, 9)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ramify.core import stats
-from ramify.core.errors import BadInput
-from ramify.core.stats.power import detectable_difference
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.stats.power import detectable_difference
 
 
 @pytest.mark.parametrize("level", [None, 0.8, 0.95])

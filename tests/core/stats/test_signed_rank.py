@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ramify.core.errors import BadInput
-from ramify.core.stats import wilcoxon
+from refork.core.errors import BadInput
+from refork.core.stats import wilcoxon
 
 
 def test_exact_p_by_enumeration() -> None:

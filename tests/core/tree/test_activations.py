@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput, CannotDo, WrongWeights
-from ramify.core.fork import SwapPolicy, fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.inside import Capture, Edit, white_box
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.activations import Activations, ActivationStore, activations_folder
-from ramify.core.tree.capture import Capturing, record_activations
-from ramify.core.tree.tree import Tree
+from refork.core.errors import BadInput, CannotDo, WrongWeights
+from refork.core.fork import SwapPolicy, fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.inside import Capture, Edit, white_box
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.activations import Activations, ActivationStore, activations_folder
+from refork.core.tree.capture import Capturing, record_activations
+from refork.core.tree.tree import Tree
 from support.chain import TABLE
 from support.models import tiny_policy
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from core.tree.tree_builders import small
-from ramify.core.errors import NotATree
-from ramify.core.tree import Draft, Tree
+from refork.core.errors import NotATree
+from refork.core.tree import Draft, Tree
 
 _RETURNS = "CREATE FUNCTION public.tidy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$"
 
@@ -23,7 +23,7 @@ def psycopg(server):
 @pytest.fixture
 def run(server, address, psycopg):
     """A function that runs statements in a tree's schema as its owner, who may do anything."""
-    schema = f"ramify_{address.rpartition('=')[2]}"
+    schema = f"refork_{address.rpartition('=')[2]}"
 
     def run(*statements):
         with psycopg.connect(server.conninfo(), autocommit=True) as connection:
@@ -139,7 +139,7 @@ def test_a_schema_that_holds_more_than_a_tree_is_refused_by_name(name, run, addr
 
 
 def test_a_schema_that_was_prepared_for_a_tree_is_refused_before_anything_is_written(run, address, server):
-    schema = f"ramify_{address.rpartition('=')[2]}"
+    schema = f"refork_{address.rpartition('=')[2]}"
     run(
         f'CREATE SCHEMA "{schema}"',
         f"CREATE FUNCTION \"{schema}\".length(json) RETURNS int LANGUAGE sql AS 'SELECT 1'",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Draft, Producer, Score, Tree
-from ramify.core.tree.view import TreeView
+from refork.core.errors import BadInput
+from refork.core.tree import Draft, Producer, Score, Tree
+from refork.core.tree.view import TreeView
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from core.tree.tree_builders import small
-from ramify.app.cli import fork, grow, tree
-from ramify.app.cli.common import absolute, existing, shown
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
+from refork.app.cli import fork, grow, tree
+from refork.app.cli.common import absolute, existing, shown
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "shared-store.md"
 SHOWN = "postgresql://me@db.example.org/rollouts?tree=lock"
@@ -38,7 +38,7 @@ def test_the_page_is_true(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Tree.open("home.db") as store:
         small(store)
-    lines = [line[2:] for line in PAGE.read_text().splitlines() if line.startswith("$ ramify")]
+    lines = [line[2:] for line in PAGE.read_text().splitlines() if line.startswith("$ refork")]
     assert len(lines) == 5
     said = [run(*shlex.split(line.replace(SHOWN, address))[1:]) for line in lines]
     assert "32 rollouts of 4 tasks in postgresql://" in said[0]
@@ -61,7 +61,7 @@ def test_the_rights_that_the_page_lists(server, address):
     grants = re.search("```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
     with psycopg.connect(server.conninfo(), autocommit=True) as admin:
         admin.execute("CREATE ROLE reader LOGIN; CREATE ROLE writer LOGIN")
-        admin.execute(grants.replace("ramify_lock", f"ramify_{name}"))
+        admin.execute(grants.replace("refork_lock", f"refork_{name}"))
         with Tree.open(server.address(name, user="reader"), "r") as store:
             assert list(store.verify()) == []
             assert sum(1 for _ in store.records()) == 6

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from core.tree.tree_builders import seen, small, step, trees
-from ramify.core.errors import (
+from refork.core.errors import (
     BadInput,
     CannotDo,
     DiskFull,
@@ -19,13 +19,13 @@ from ramify.core.errors import (
     TreeVersion,
     UnknownNode,
 )
-from ramify.core.tree import Draft, Producer, Score, Tree
-from ramify.core.tree.activations import activations_folder
-from ramify.core.tree.address import is_address, parse_address
-from ramify.core.tree.dialect import statement, types
-from ramify.core.tree.formats import Native
-from ramify.core.tree.schema import FIELDS, TABLES, VERSION, columns
-from ramify.core.tree.seal import SEALED
+from refork.core.tree import Draft, Producer, Score, Tree
+from refork.core.tree.activations import activations_folder
+from refork.core.tree.address import is_address, parse_address
+from refork.core.tree.dialect import statement, types
+from refork.core.tree.formats import Native
+from refork.core.tree.schema import FIELDS, TABLES, VERSION, columns
+from refork.core.tree.seal import SEALED
 from support.modes import check_modes
 
 
@@ -51,7 +51,7 @@ def admin(server):
 def test_addresses(place, server, tree):
     found = parse_address(place)
     assert (found.server, found.tree) == (server, tree)
-    assert found.schema == f"ramify_{tree}"
+    assert found.schema == f"refork_{tree}"
     # A path object folds slashes, and says the same.
     assert parse_address(Path(place)) == found
     assert found.shown == place.replace("postgres:", "postgresql:")
@@ -76,7 +76,7 @@ def test_addresses(place, server, tree):
 )
 def test_bad_addresses(place, said):
     pytest.importorskip("psycopg")
-    from ramify.core.tree.server import open_server
+    from refork.core.tree.server import open_server
 
     with pytest.raises(BadInput, match=said):
         open_server(place)
@@ -148,7 +148,7 @@ def test_trees_of_one_database_are_apart(server, address):
 
 def test_other_schemas_are_left_alone(server, admin):
     admin.execute(
-        "CREATE SCHEMA ramify_notes; CREATE TABLE ramify_notes.note (x int); CREATE SCHEMA ramify_empty"
+        "CREATE SCHEMA refork_notes; CREATE TABLE refork_notes.note (x int); CREATE SCHEMA refork_empty"
     )
     for mode in ("a", "r"):
         with pytest.raises(NotATree, match="something else"):
@@ -190,7 +190,7 @@ def test_an_older_tree_is_migrated(address, admin):
 def test_a_failed_migration_changes_nothing(address, admin, monkeypatch):
     older(address, admin)
     steps = {1: ("ALTER TABLE scores ADD COLUMN reason TEXT", "ALTER TABLE nothing ADD COLUMN x TEXT")}
-    monkeypatch.setattr("ramify.core.tree.server.MIGRATIONS", steps)
+    monkeypatch.setattr("refork.core.tree.server.MIGRATIONS", steps)
     with pytest.raises(TreeError, match="nothing"):
         Tree.open(address)
     monkeypatch.undo()
@@ -233,7 +233,7 @@ def test_rights(server, address, admin):
         small(tree)
     with pytest.raises(TreeError, match="may not use the schema"):
         Tree.open(mine, "r")
-    schema = f"ramify_{name}"
+    schema = f"refork_{name}"
     admin.execute(
         f"GRANT USAGE ON SCHEMA {schema} TO guest; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO guest"
     )
@@ -292,7 +292,7 @@ def test_what_cannot_be_stored_is_refused_whole(address):
 
 def test_a_server_that_takes_no_writes(address, admin):
     Tree.open(address).close()
-    admin.execute("ALTER ROLE ramify SET default_transaction_read_only TO on")
+    admin.execute("ALTER ROLE refork SET default_transaction_read_only TO on")
     try:
         with Tree.open(address) as tree:
             tree.append(Draft(kind="task"))  # what a role prefers is no rule
@@ -301,7 +301,7 @@ def test_a_server_that_takes_no_writes(address, admin):
                 tree.append(Draft(kind="task"))
             assert len(tree) == 1
     finally:
-        admin.execute("ALTER ROLE ramify RESET default_transaction_read_only")
+        admin.execute("ALTER ROLE refork RESET default_transaction_read_only")
 
 
 def test_a_tree_that_is_removed_while_it_is_open(address, admin):
@@ -334,7 +334,7 @@ def test_what_another_program_spoilt_is_found(address, admin):
 )  # fmt: skip
 def test_errors_of_the_server(error, ours):
     psycopg = pytest.importorskip("psycopg")
-    from ramify.core.tree.server_errors import translated
+    from refork.core.tree.server_errors import translated
 
     with pytest.raises(ours, match="something"), translated("here"):
         raise getattr(psycopg.errors, error)("\nsomething\nDETAIL: more")
@@ -375,4 +375,4 @@ def test_what_one_store_exports_the_other_imports(server, tree):
         import psycopg
 
         with psycopg.connect(server.conninfo(), autocommit=True) as connection:
-            connection.execute("DROP SCHEMA IF EXISTS ramify_copy CASCADE")
+            connection.execute("DROP SCHEMA IF EXISTS refork_copy CASCADE")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from core.tree.tree_builders import seen, small, step, trees
-from ramify.core.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
-from ramify.core.tree.formats import Native, OpenAIChat, reader_for
+from refork.core.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.core.tree.formats import Native, OpenAIChat, reader_for
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -156,7 +156,7 @@ def test_bad_exports(tmp_path):
     refused("\n".join(lines)[:-20], BadInput, r"jsonl:7")
     refused("\n".join([lines[0], '{"record": "cloud"}']), BadInput, r"jsonl:2")
     refused("\n".join([lines[0], *lines[2:]]), UnknownNode, "parent")
-    refused('{"ramify": "tree", "version": 99}', TreeVersion, "version 99")
+    refused('{"refork": "tree", "version": 99}', TreeVersion, "version 99")
     refused("\n".join([lines[0], lines[1].replace('"#0"', '"#7"')]), BadInput, "digest of its place")
     missing = json.loads(lines[1]) | {"snapshot": "00" * 32}
     refused("\n".join([lines[0], json.dumps(missing)]), BadInput, "no blob")

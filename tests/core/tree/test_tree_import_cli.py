@@ -1,4 +1,4 @@
-"""``ramify tree import`` and ``export`` with other tools' formats: what they print, keep and refuse."""
+"""``refork tree import`` and ``export`` with other tools' formats: what they print, keep and refuse."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.tree import app
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
+from refork.app.cli.tree import app
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
 
 SECRET = "ghp_" + "aB3" * 12
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ramify.core.policy.base import Cost
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree import Draft, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
+from refork.core.policy.base import Cost
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree import Draft, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
 
 
 def step(kind: str, said: str, parent: str | None = None, /, **fields: Any) -> Draft:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.core.world import Episode, World, open_world, resume
-from ramify.core.world.game import GameWorld
-from ramify.core.world.open import task_from_json, task_to_json
+from refork.core.errors import BadInput
+from refork.core.world import Episode, World, open_world, resume
+from refork.core.world.game import GameWorld
+from refork.core.world.open import task_from_json, task_to_json
 
 RECORDED = ("terminal", "tools", "search", "phone", "desktop")
 SPECS = [

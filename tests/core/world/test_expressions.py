@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.types import Message
-from ramify.core.world.coins import Coins, every_outcome
-from ramify.core.world.expressions import (
+from refork.core.errors import BadInput
+from refork.core.types import Message
+from refork.core.world.coins import Coins, every_outcome
+from refork.core.world.expressions import (
     SKILLS,
     UNKNOWN,
     Expression,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput, ReplayDiverged
-from ramify.core.world import open_world, resume
+from refork.core.errors import BadInput, ReplayDiverged
+from refork.core.world import open_world, resume
 
 
 @pytest.fixture

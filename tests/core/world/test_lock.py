@@ -5,13 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import token_array
-from ramify.core.world.base import Task
-from ramify.core.world.lock import (
+from refork.core.errors import BadInput
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import token_array
+from refork.core.world.base import Task
+from refork.core.world.lock import (
     CHOICES,
     LENGTH,
     PIVOTS,

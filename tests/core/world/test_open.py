@@ -4,10 +4,10 @@ import builtins
 
 import pytest
 
-from ramify.core.errors import BadInput, MissingExtra
-from ramify.core.world import open_world
-from ramify.core.world.open import KNOWN
-from ramify.core.world.spec import Spec
+from refork.core.errors import BadInput, MissingExtra
+from refork.core.world import open_world
+from refork.core.world.open import KNOWN
+from refork.core.world.spec import Spec
 
 
 def test_a_specification_is_taken_apart():
@@ -57,7 +57,7 @@ def test_defaults(spec):
     ],
 )
 def test_what_cannot_be_opened_says_why(spec, words):
-    from ramify.core.errors import UserError
+    from refork.core.errors import UserError
 
     with pytest.raises(UserError) as caught:
         open_world(spec)

@@ -12,25 +12,25 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.fork.context import live_episode, need_tokens
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.thoughts import without_thoughts
-from ramify.core.tree.formats.openai_chat import OpenAIChat
-from ramify.core.tree.node import Draft
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
-from ramify.core.world.base import Observation, Split, Task
-from ramify.core.world.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
-from ramify.core.world.lock import LockWorld
-from ramify.core.world.recorder import (
+from refork.core.errors import BadInput, CannotDo
+from refork.core.fork.context import live_episode, need_tokens
+from refork.core.policy.local import LocalPolicy
+from refork.core.thoughts import without_thoughts
+from refork.core.tree.formats.openai_chat import OpenAIChat
+from refork.core.tree.node import Draft
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
+from refork.core.world.lock import LockWorld
+from refork.core.world.recorder import (
     read_trajectories,
     record,
     trajectories,
     trajectory_of,
     write_trajectories,
 )
-from ramify.learn.organism import build
+from refork.learn.organism import build
 
 
 @dataclass

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from ramify.core.errors import BadInput
-from ramify.core.grow import grow
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.open import open_policy
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
-from ramify.core.world import open_world
-from ramify.core.world.refusal import (
+from refork.core.errors import BadInput
+from refork.core.grow import grow
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.open import open_policy
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
+from refork.core.world import open_world
+from refork.core.world.refusal import (
     RefusalJudge,
     RefusalLaw,
     RefusalPrompt,
@@ -21,9 +21,9 @@ from ramify.core.world.refusal import (
     stances,
     thinking,
 )
-from ramify.core.world.refusal.calibrate import calibration
-from ramify.core.world.refusal.law import turn
-from ramify.core.world.refusal.prompts import LEVELS, draw_prompt
+from refork.core.world.refusal.calibrate import calibration
+from refork.core.world.refusal.law import turn
+from refork.core.world.refusal.prompts import LEVELS, draw_prompt
 
 
 def asked(policy, task):

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.refusal.law import CLOSE, OPEN, REFUSE, RefusalLaw
-from ramify.core.world.refusal.prompts import LEVELS, refusal_chances
-from ramify.core.world.refusal.truth import (
+from refork.core.errors import BadInput
+from refork.core.world.refusal.law import CLOSE, OPEN, REFUSE, RefusalLaw
+from refork.core.world.refusal.prompts import LEVELS, refusal_chances
+from refork.core.world.refusal.truth import (
     free_refusal,
     lengths,
     level_weights,

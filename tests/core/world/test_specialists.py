@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork.context import conversation
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.policy.relay import Relay, Turn, Voice
-from ramify.core.tree import Tree
-from ramify.core.world import open_world
-from ramify.core.world.specialists import (
+from refork.core.errors import BadInput
+from refork.core.fork.context import conversation
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.policy.relay import Relay, Turn, Voice
+from refork.core.tree import Tree
+from refork.core.world import open_world
+from refork.core.world.specialists import (
     ALONE,
     DOMAINS,
     HARNESS,

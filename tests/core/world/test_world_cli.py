@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.world import app
-from ramify.core.errors import BadInput
-from ramify.core.world.open import KNOWN
+from refork.app.cli.world import app
+from refork.core.errors import BadInput
+from refork.core.world.open import KNOWN
 
 
 def run(*arguments: str) -> str:
@@ -54,4 +54,4 @@ def test_a_wrong_split_is_refused():
 
 @pytest.mark.parametrize("verb", ["list", "show", "play"])
 def test_help_has_an_example(verb):
-    assert "Example: ramify world" in " ".join(run(verb, "--help").split())
+    assert "Example: refork world" in " ".join(run(verb, "--help").split())

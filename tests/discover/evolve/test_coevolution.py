@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from ramify.core.errors import BadInput
-from ramify.core.journal import Journal
-from ramify.core.plain import canonical
-from ramify.discover.evolve.promote import Gate
-from ramify.discover.evolve.replay import replay
-from ramify.discover.evolve.scripted.coevolution import World, coevolve, runtime
-from ramify.discover.evolve.scripted.outcome import measure, measure_judge
-from ramify.discover.evolve.scripted.papers import (
+from refork.core.errors import BadInput
+from refork.core.journal import Journal
+from refork.core.plain import canonical
+from refork.discover.evolve.promote import Gate
+from refork.discover.evolve.replay import replay
+from refork.discover.evolve.scripted.coevolution import World, coevolve, runtime
+from refork.discover.evolve.scripted.outcome import measure, measure_judge
+from refork.discover.evolve.scripted.papers import (
     GOOD,
     JudgeRule,
     Papers,
@@ -20,7 +20,7 @@ from ramify.discover.evolve.scripted.papers import (
     human_papers,
     machine_papers,
 )
-from ramify.discover.evolve.search import Settings
+from refork.discover.evolve.search import Settings
 
 
 def test_human_work_has_the_sheets_margins_and_machine_work_its_quality():

@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.sandbox.inside import seccomp
-from ramify.core.tree import Tree
-from ramify.discover.evolve.audit import audit
-from ramify.discover.evolve.folder import evolve, go_on
-from ramify.discover.evolve.worlds import Plan, open_plan
+from refork.core.errors import BadInput
+from refork.core.sandbox.inside import seccomp
+from refork.core.tree import Tree
+from refork.discover.evolve.audit import audit
+from refork.discover.evolve.folder import evolve, go_on
+from refork.discover.evolve.worlds import Plan, open_plan
 
 SECRET = "the private work number"
 
@@ -39,7 +39,7 @@ def options(tmp_path):
         "challengers": 1,
         "agent": "command:sh agent.sh",
         "judge": "command:sh judge.sh",
-        "editor": f'command:echo "echo good $RAMIFY_STEP" > agent.sh; echo "{strict}" > judge.sh',
+        "editor": f'command:echo "echo good $REFORK_STEP" > agent.sh; echo "{strict}" > judge.sh',
     }
 
 

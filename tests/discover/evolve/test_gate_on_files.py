@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Draft, Producer, Score, Tree
-from ramify.discover.evolve.compare import compare_judges
-from ramify.discover.evolve.on_files import (
+from refork.core.errors import BadInput
+from refork.core.tree import Draft, Producer, Score, Tree
+from refork.discover.evolve.compare import compare_judges
+from refork.discover.evolve.on_files import (
     SwapTerms,
     compare_files,
     gate_files,
@@ -13,7 +13,7 @@ from ramify.discover.evolve.on_files import (
     stale_files,
     write_stale,
 )
-from ramify.discover.evolve.swap import Verdict
+from refork.discover.evolve.swap import Verdict
 
 TRUTH = [int(i % 4 < 2) for i in range(80)]
 

@@ -2,12 +2,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.plain import to_json
-from ramify.discover.evolve.history import JudgeHistory, judge_history, panel_ratio
-from ramify.discover.evolve.pictures import judges_picture, stringency_picture
-from ramify.discover.evolve.promote import Gate, Tally, promote
-from ramify.discover.evolve.records import Cell, EvaluatorSlot
+from refork.core.errors import BadInput
+from refork.core.plain import to_json
+from refork.discover.evolve.history import JudgeHistory, judge_history, panel_ratio
+from refork.discover.evolve.pictures import judges_picture, stringency_picture
+from refork.discover.evolve.promote import Gate, Tally, promote
+from refork.discover.evolve.records import Cell, EvaluatorSlot
 
 SLOT = EvaluatorSlot("review", "first")
 RIVAL = Tally("second", (70, 30), 15, 10, (9, 3), (4, 2))

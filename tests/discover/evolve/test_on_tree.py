@@ -1,10 +1,10 @@
 import pytest
 
 from discover.evolve.toy_search import SETTINGS, SLOTS, START, runtime
-from ramify.core.errors import BadInput
-from ramify.core.tree import Draft, Producer, Score, Tree
-from ramify.discover.evolve.erase import selective_erasure
-from ramify.discover.evolve.on_tree import (
+from refork.core.errors import BadInput
+from refork.core.tree import Draft, Producer, Score, Tree
+from refork.discover.evolve.erase import selective_erasure
+from refork.discover.evolve.on_tree import (
     erase_on_tree,
     live_outcomes,
     record_producer,
@@ -13,8 +13,8 @@ from ramify.discover.evolve.on_tree import (
     would_erase,
     write_records,
 )
-from ramify.discover.evolve.records import Cell
-from ramify.discover.evolve.search import Settings, run
+from refork.discover.evolve.records import Cell
+from refork.discover.evolve.search import Settings, run
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from discover.evolve.toy_search import SECRETS, SETTINGS, SLOTS, START, runtime
-from ramify.core.errors import BadInput, Mismatch, ReplayDiverged
-from ramify.core.journal import Journal
-from ramify.core.plain import canonical
-from ramify.discover.evolve.archive import fold
-from ramify.discover.evolve.erase import selective_erasure
-from ramify.discover.evolve.records import Cell, check_once, own_counts
-from ramify.discover.evolve.replay import replay, resume
-from ramify.discover.evolve.schedule import checkpoints
-from ramify.discover.evolve.search import Settings, run
+from refork.core.errors import BadInput, Mismatch, ReplayDiverged
+from refork.core.journal import Journal
+from refork.core.plain import canonical
+from refork.discover.evolve.archive import fold
+from refork.discover.evolve.erase import selective_erasure
+from refork.discover.evolve.records import Cell, check_once, own_counts
+from refork.discover.evolve.replay import replay, resume
+from refork.discover.evolve.schedule import checkpoints
+from refork.discover.evolve.search import Settings, run
 
 
 def ticking():

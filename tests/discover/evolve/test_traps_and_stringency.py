@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.discover.evolve.stringency import stringency_ratio
-from ramify.discover.evolve.traps import trap_set
+from refork.core.errors import BadInput, CannotDo
+from refork.discover.evolve.stringency import stringency_ratio
+from refork.discover.evolve.traps import trap_set
 
 
 def work(count):

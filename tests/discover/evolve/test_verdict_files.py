@@ -7,9 +7,9 @@ import zlib
 import pytest
 import zstandard
 
-from ramify.core.errors import BadInput, Mismatch, MissingExtra
-from ramify.discover.evolve.inspect_log import read_log
-from ramify.discover.evolve.verdict_files import (
+from refork.core.errors import BadInput, Mismatch, MissingExtra
+from refork.discover.evolve.inspect_log import read_log
+from refork.discover.evolve.verdict_files import (
     read_anchor,
     read_items,
     read_sources,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.discover.kernel import tool as tools
-from ramify.discover.kernel.finding import Finding, by_severity
-from ramify.discover.kernel.reward import reward
-from ramify.discover.kernel.roofline import (
+from refork.core.errors import BadInput
+from refork.discover.kernel import tool as tools
+from refork.discover.kernel.finding import Finding, by_severity
+from refork.discover.kernel.reward import reward
+from refork.discover.kernel.roofline import (
     Ceilings,
     Work,
     by_measurement,
@@ -20,8 +20,8 @@ from ramify.discover.kernel.roofline import (
     classify,
     roof,
 )  # fmt: skip
-from ramify.discover.kernel.signals import Signals
-from ramify.discover.kernel.tool import micro_tool, registered, run_tools
+from refork.discover.kernel.signals import Signals
+from refork.discover.kernel.tool import micro_tool, registered, run_tools
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 

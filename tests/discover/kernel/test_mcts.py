@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.mcts import SearchSettings, SearchTree
-from ramify.discover.kernel.reward import reward
+from refork.core.errors import BadInput
+from refork.discover.kernel.mcts import SearchSettings, SearchTree
+from refork.discover.kernel.reward import reward
 
 
 def grown(rewards: list[float], settings: SearchSettings | None = None) -> SearchTree:

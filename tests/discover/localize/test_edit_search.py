@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.world.repair.projects import project_names, shared_runner
-from ramify.core.world.repair.tasks import repair_tasks
-from ramify.discover.localize.edit_search import OWN, EditSearch
-from ramify.discover.localize.inject import finding_right, refuse_gold
-from ramify.discover.localize.on_repair import (
+from refork.core.errors import BadInput, CannotDo
+from refork.core.world.repair.projects import project_names, shared_runner
+from refork.core.world.repair.tasks import repair_tasks
+from refork.discover.localize.edit_search import OWN, EditSearch
+from refork.discover.localize.inject import finding_right, refuse_gold
+from refork.discover.localize.on_repair import (
     Investigated,
     agent_effects,
     first_place,
@@ -21,7 +21,7 @@ from ramify.discover.localize.on_repair import (
     task_spectrum,
     wrong_case,
 )
-from ramify.discover.localize.transfer import transfer_report
+from refork.discover.localize.transfer import transfer_report
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ramify.discover.localize.connected import reached
-from ramify.discover.localize.facts import Import
-from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.tools import RepoTools
+from refork.discover.localize.connected import reached
+from refork.discover.localize.facts import Import
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.tools import RepoTools
 
 
 class Oracle:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.discover.localize import index as module
-from ramify.discover.localize import reader
-from ramify.discover.localize.index import FIELDS, RepoIndex
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.terms import words
+from refork.core.errors import BadInput
+from refork.discover.localize import index as module
+from refork.discover.localize import reader
+from refork.discover.localize.index import FIELDS, RepoIndex
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.terms import words
 
 FOLDER = Path(module.__file__).parent
 

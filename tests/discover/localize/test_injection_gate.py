@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.discover.localize.casefile import CaseFile, Location
-from ramify.discover.localize.inject import (
+from refork.core.errors import BadInput, CannotDo
+from refork.discover.localize.casefile import CaseFile, Location
+from refork.discover.localize.inject import (
     GOLD,
     AgentEffect,
     GateRun,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 import discover.localize.language_fixtures as fixtures
-from ramify.core.errors import install_command
-from ramify.discover.localize.facts import Span
-from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.languages import grammar
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.tools import RepoTools
+from refork.core.errors import install_command
+from refork.discover.localize.facts import Span
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.languages import grammar
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.tools import RepoTools
 
 pytest.importorskip("tree_sitter")
 

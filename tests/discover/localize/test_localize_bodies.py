@@ -7,14 +7,14 @@ import ast
 import numpy as np
 import pytest
 
-from ramify.discover.localize.behaviour import behaviours
-from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.investigate import investigate
-from ramify.discover.localize.ranking import rank_symbols
-from ramify.discover.localize.reported import ENDLESS, reported
-from ramify.discover.localize.settings import InvestigateSettings
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.terms import issue_terms, query_words
+from refork.discover.localize.behaviour import behaviours
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.investigate import investigate
+from refork.discover.localize.ranking import rank_symbols
+from refork.discover.localize.reported import ENDLESS, reported
+from refork.discover.localize.settings import InvestigateSettings
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.terms import issue_terms, query_words
 
 SOURCE = '''"""Tools."""
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.discover.localize.casefile import VERSION, CaseFile, Dependency, Location
-from ramify.discover.localize.casefile_markdown import case_markdown
-from ramify.discover.localize.facts import Span
-from ramify.discover.localize.sarif import case_sarif
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.validate import case_problems, sound
+from refork.core.errors import BadInput
+from refork.discover.localize.casefile import VERSION, CaseFile, Dependency, Location
+from refork.discover.localize.casefile_markdown import case_markdown
+from refork.discover.localize.facts import Span
+from refork.discover.localize.sarif import case_sarif
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.validate import case_problems, sound
 
 SNAPSHOT = Snapshot.from_files(
     {"a.py": "".join(f"line {n}\n" for n in range(1, 401)), "b/c.py": "x = 1\n```\n# end"}
@@ -42,7 +42,7 @@ def faults(*places: Location, seen: dict[int, list[Span]] | None = None) -> list
 def test_json_both_ways() -> None:
     assert CaseFile.loads(CASE.dumps()) == CASE
     told = CASE.to_json()
-    assert (told["format"], told["version"]) == ("ramify case file", VERSION)
+    assert (told["format"], told["version"]) == ("refork case file", VERSION)
     assert set(told["locations"][0]) >= {
         "path",
         "start",
@@ -192,8 +192,8 @@ def test_sarif_has_what_the_standard_requires() -> None:
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     driver = run["tool"]["driver"]
-    assert driver["name"] == "Ramify"
-    assert [rule["id"] for rule in driver["rules"]] == ["ramify/suspected-fault"]
+    assert driver["name"] == "Refork"
+    assert [rule["id"] for rule in driver["rules"]] == ["refork/suspected-fault"]
     assert all(isinstance(one["executionSuccessful"], bool) for one in run["invocations"])
     assert len(run["results"]) == 2
     for result, place in zip(run["results"], CASE.locations, strict=True):

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from ramify.core.decide import fit_calibration
-from ramify.core.errors import BadInput
-from ramify.discover.localize.baseline import FileBm25, random_acc
-from ramify.discover.localize.bm25f import Bm25f, grouped, term_scores
-from ramify.discover.localize.commits import fix_commits, score_commits
-from ramify.discover.localize.confidence import fit_confidence
-from ramify.discover.localize.history import Commit, History, read_history
-from ramify.discover.localize.index import RepoIndex
-from ramify.discover.localize.investigate import investigate
-from ramify.discover.localize.on_repository import localize_path, read_issue
-from ramify.discover.localize.ranking import is_test, pass_on, rank_symbols
-from ramify.discover.localize.settings import InvestigateSettings, Weights
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.spans import choose_lines, mechanics, own_lines, parsed
-from ramify.discover.localize.spectrum import Spectrum, read_coverage, spectrum
-from ramify.discover.localize.terms import issue_terms
-from ramify.discover.localize.validate import case_problems
+from refork.core.decide import fit_calibration
+from refork.core.errors import BadInput
+from refork.discover.localize.baseline import FileBm25, random_acc
+from refork.discover.localize.bm25f import Bm25f, grouped, term_scores
+from refork.discover.localize.commits import fix_commits, score_commits
+from refork.discover.localize.confidence import fit_confidence
+from refork.discover.localize.history import Commit, History, read_history
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.investigate import investigate
+from refork.discover.localize.on_repository import localize_path, read_issue
+from refork.discover.localize.ranking import is_test, pass_on, rank_symbols
+from refork.discover.localize.settings import InvestigateSettings, Weights
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.spans import choose_lines, mechanics, own_lines, parsed
+from refork.discover.localize.spectrum import Spectrum, read_coverage, spectrum
+from refork.discover.localize.terms import issue_terms
+from refork.discover.localize.validate import case_problems
 
 FILES = {
     "shop/__init__.py": "",

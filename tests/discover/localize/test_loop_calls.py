@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from discover.localize.malformed_calls import REFUSED, REPAIRED
-from ramify.core.errors import BadInput
-from ramify.core.world.house_rules.calls import ToolCall
-from ramify.discover.localize.arguments import canonical, fit, tool_named
-from ramify.discover.localize.calls import Answered, Asked, NotRead, cut_case, read_reply, spoken
-from ramify.discover.localize.recovery import LoopWatch, salvaged
+from refork.core.errors import BadInput
+from refork.core.world.house_rules.calls import ToolCall
+from refork.discover.localize.arguments import canonical, fit, tool_named
+from refork.discover.localize.calls import Answered, Asked, NotRead, cut_case, read_reply, spoken
+from refork.discover.localize.recovery import LoopWatch, salvaged
 
 CALL = '{"tool": "search", "arguments": {"text": "parse"}}'
 

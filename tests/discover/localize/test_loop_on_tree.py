@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramify import Tree
-from ramify.core.chat import PolicyChat, Reply
-from ramify.core.errors import BadInput, ReplayDiverged
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import Json, Message
-from ramify.discover.localize.agreement import agreement, cause_similarity, place_agreement
-from ramify.discover.localize.casefile import CaseFile, Location
-from ramify.discover.localize.loop import Localizer
-from ramify.discover.localize.loop_on_tree import agree_on_tree, fork_runs, record_runs, trace_of
-from ramify.discover.localize.loop_settings import LoopSettings
-from ramify.discover.localize.planted import PlantedReader
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.tools import RepoTools
+from refork import Tree
+from refork.core.chat import PolicyChat, Reply
+from refork.core.errors import BadInput, ReplayDiverged
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import Json, Message
+from refork.discover.localize.agreement import agreement, cause_similarity, place_agreement
+from refork.discover.localize.casefile import CaseFile, Location
+from refork.discover.localize.loop import Localizer
+from refork.discover.localize.loop_on_tree import agree_on_tree, fork_runs, record_runs, trace_of
+from refork.discover.localize.loop_settings import LoopSettings
+from refork.discover.localize.planted import PlantedReader
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.tools import RepoTools
 
 ISSUE = "Coupons give a wrong rebate: the discount of a member is taken twice from the price of the basket."
 FILES = {
@@ -153,7 +153,7 @@ def test_another_snapshot_or_a_foreign_walk_is_refused() -> None:
         fork_runs(tree, localizer(), made.leaf, 50)
     with pytest.raises(BadInput, match="at least 1"):
         record_runs(tree, localizer(), ISSUE, draws=0)
-    from ramify.core.tree.node import Draft
+    from refork.core.tree.node import Draft
 
     (task,) = tree.append([Draft(kind="task", text="other")])
     with pytest.raises(BadInput, match="no recorded run"):

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from discover.localize.malformed_calls import REFUSED, REPAIRED
-from ramify.core.chat import Reply, ScriptedChat
-from ramify.core.errors import BadInput, CannotDo, ReplayDiverged, ServerError
-from ramify.core.policy.base import Cost
-from ramify.core.stats import mcnemar
-from ramify.core.types import Json, Message
-from ramify.core.world.repair.tasks import repair_tasks
-from ramify.discover.localize.casefile import CaseFile, Location
-from ramify.discover.localize.loop import Localizer
-from ramify.discover.localize.loop_settings import LoopSettings
-from ramify.discover.localize.metrics import score_locations
-from ramify.discover.localize.planted import PlantedReader
-from ramify.discover.localize.prompts import FINAL
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.tools import RepoTools
-from ramify.discover.localize.trace import Trace
-from ramify.discover.localize.validate import case_problems
+from refork.core.chat import Reply, ScriptedChat
+from refork.core.errors import BadInput, CannotDo, ReplayDiverged, ServerError
+from refork.core.policy.base import Cost
+from refork.core.stats import mcnemar
+from refork.core.types import Json, Message
+from refork.core.world.repair.tasks import repair_tasks
+from refork.discover.localize.casefile import CaseFile, Location
+from refork.discover.localize.loop import Localizer
+from refork.discover.localize.loop_settings import LoopSettings
+from refork.discover.localize.metrics import score_locations
+from refork.discover.localize.planted import PlantedReader
+from refork.discover.localize.prompts import FINAL
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.tools import RepoTools
+from refork.discover.localize.trace import Trace
+from refork.discover.localize.validate import case_problems
 
 ISSUE = "The rebate of a coupon is off by one cent."
 FILES = {

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from ramify.discover.localize.facts import Span
-from ramify.discover.localize.search import hits, matching
-from ramify.discover.localize.snapshot import Snapshot
-from ramify.discover.localize.tools import RepoTools
-from ramify.discover.localize.view import viewed
+from refork.discover.localize.facts import Span
+from refork.discover.localize.search import hits, matching
+from refork.discover.localize.snapshot import Snapshot
+from refork.discover.localize.tools import RepoTools
+from refork.discover.localize.view import viewed
 
 FILES: dict[str, str | bytes] = {
     "pkg/__init__.py": "from pkg.core import Engine\n",

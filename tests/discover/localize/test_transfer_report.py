@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, wilcoxon
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.stats import holm
-from ramify.discover.localize.transfer import Findings, RepairRun, read_runs, transfer_report
+from refork.core.errors import BadInput, CannotDo
+from refork.core.stats import holm
+from refork.discover.localize.transfer import Findings, RepairRun, read_runs, transfer_report
 
 
 def arm(

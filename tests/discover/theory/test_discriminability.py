@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.discover.theory.cues import rules
-from ramify.discover.theory.cues.designs import random_design
-from ramify.discover.theory.discriminability import discriminability, jsd, sequence_jsd
+from refork.core.errors import BadInput
+from refork.discover.theory.cues import rules
+from refork.discover.theory.cues.designs import random_design
+from refork.discover.theory.discriminability import discriminability, jsd, sequence_jsd
 
 weights = st.lists(st.floats(0, 1), min_size=4, max_size=4).filter(lambda w: sum(w) > 0.01)
 

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.discover.theory.cues import rules as cue_rules
-from ramify.discover.theory.cues.designs import every_binary_pair
-from ramify.discover.theory.fit import fit
-from ramify.discover.theory.gambles import rules
-from ramify.discover.theory.gambles.experiment import GambleExperiment, random_gambles
-from ramify.discover.theory.gambles.rules import decision_weights, priority, value, weighting
-from ramify.discover.theory.gate import Proposal, first_admitted
-from ramify.discover.theory.metrics import agreement
-from ramify.discover.theory.predictive import score_theories
-from ramify.discover.theory.simulate import simulate
-from ramify.discover.theory.trials import Observation
+from refork.core.errors import BadInput, CannotDo
+from refork.discover.theory.cues import rules as cue_rules
+from refork.discover.theory.cues.designs import every_binary_pair
+from refork.discover.theory.fit import fit
+from refork.discover.theory.gambles import rules
+from refork.discover.theory.gambles.experiment import GambleExperiment, random_gambles
+from refork.discover.theory.gambles.rules import decision_weights, priority, value, weighting
+from refork.discover.theory.gate import Proposal, first_admitted
+from refork.discover.theory.metrics import agreement
+from refork.discover.theory.predictive import score_theories
+from refork.discover.theory.simulate import simulate
+from refork.discover.theory.trials import Observation
 
 E = random_gambles(np.random.default_rng(4), 60)
 PLAIN = {"alpha": 1.0, "loss": 1.0, "gamma": 1.0, "delta": 1.0}
@@ -147,7 +147,7 @@ def test_prospect_theory_s_parameters_are_recovered():
 
 
 def test_a_fit_is_at_least_as_likely_as_the_truth_and_repeats():
-    from ramify.discover.theory.fit import log_likelihoods
+    from refork.discover.theory.fit import log_likelihoods
 
     rule = rules.prospect_theory()
     person = {

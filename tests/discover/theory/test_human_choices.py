@@ -1,4 +1,4 @@
-"""Real people's choices, where they lie beside the repository or in the folder RAMIFY_HUMAN_CHOICES."""
+"""Real people's choices, where they lie beside the repository or in the folder REFORK_HUMAN_CHOICES."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ramify.discover.theory.cues import rules
-from ramify.discover.theory.predictive import score_theories
-from ramify.discover.theory.read import read_human_choices
+from refork.discover.theory.cues import rules
+from refork.discover.theory.predictive import score_theories
+from refork.discover.theory.read import read_human_choices
 
-HERE = Path(os.environ.get("RAMIFY_HUMAN_CHOICES") or Path(__file__).parents[4] / "shared/data/human-choices")
+HERE = Path(os.environ.get("REFORK_HUMAN_CHOICES") or Path(__file__).parents[4] / "shared/data/human-choices")
 pytestmark = pytest.mark.skipif(
-    not (HERE / "binary.jsonl.gz").exists(), reason="the human choices are not here: set RAMIFY_HUMAN_CHOICES"
+    not (HERE / "binary.jsonl.gz").exists(), reason="the human choices are not here: set REFORK_HUMAN_CHOICES"
 )
 
 

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.sandbox import Sandbox
-from ramify.discover.theory.domains import DOMAINS, domain_named
-from ramify.discover.theory.open import open_theory, rule_named
-from ramify.discover.theory.sandboxed import LIMITS, SandboxedTheory
-from ramify.discover.theory.simulate import simulate
-from ramify.discover.theory.theory_file import Theory
+from refork.core.errors import BadInput
+from refork.core.sandbox import Sandbox
+from refork.discover.theory.domains import DOMAINS, domain_named
+from refork.discover.theory.open import open_theory, rule_named
+from refork.discover.theory.sandboxed import LIMITS, SandboxedTheory
+from refork.discover.theory.simulate import simulate
+from refork.discover.theory.theory_file import Theory
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox import Limits, Sandbox
-from ramify.discover.theory.cues import rules
-from ramify.discover.theory.cues.designs import random_design
-from ramify.discover.theory.experiment import generator
-from ramify.discover.theory.gambles import rules as gamble_rules
-from ramify.discover.theory.gambles.experiment import random_gambles
-from ramify.discover.theory.priors import Uniform
-from ramify.discover.theory.sandboxed import LIMITS, SandboxedTheory, check_theory
-from ramify.discover.theory.seeds import seed_names, seed_theory
-from ramify.discover.theory.simulate import predicted_rates, simulate
-from ramify.discover.theory.theory_file import Theory
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox import Limits, Sandbox
+from refork.discover.theory.cues import rules
+from refork.discover.theory.cues.designs import random_design
+from refork.discover.theory.experiment import generator
+from refork.discover.theory.gambles import rules as gamble_rules
+from refork.discover.theory.gambles.experiment import random_gambles
+from refork.discover.theory.priors import Uniform
+from refork.discover.theory.sandboxed import LIMITS, SandboxedTheory, check_theory
+from refork.discover.theory.seeds import seed_names, seed_theory
+from refork.discover.theory.simulate import predicted_rates, simulate
+from refork.discover.theory.theory_file import Theory
 
 E = random_design(np.random.default_rng(3), top=10)
 TEXT = """
@@ -68,7 +68,7 @@ def test_a_theory_is_read_and_written():
         (("return [0.5, 0.5]", "import time"), "may not run"),
         (("return [0.5, 0.5]", "import socket"), "may not run"),
         (("return [0.5, 0.5]", "return [hash('a'), 1]"), "hash"),
-        (("return [0.5, 0.5]", "return ramify_law(1, 2, 3)"), "are taken"),
+        (("return [0.5, 0.5]", "return refork_law(1, 2, 3)"), "are taken"),
         (("return [0.5, 0.5]", "return ["), "does not parse"),
         (("kind:", "a kind:"), "plain name"),
         (("name: half", "name: [half"), "not YAML"),

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput
-from ramify.examine.crosscoder.model import CrossCoder
-from ramify.examine.crosscoder.normalizer import Normalizer, fit_normalizer
-from ramify.examine.crosscoder.partition import Partition
-from ramify.examine.crosscoder.select import batch_top_k, top_k
+from refork.core.errors import BadInput
+from refork.examine.crosscoder.model import CrossCoder
+from refork.examine.crosscoder.normalizer import Normalizer, fit_normalizer
+from refork.examine.crosscoder.partition import Partition
+from refork.examine.crosscoder.select import batch_top_k, top_k
 
 HALF = Partition(a=0.25, b=0.25)
 

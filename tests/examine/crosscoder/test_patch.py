@@ -5,11 +5,11 @@ import pytest
 import torch
 from tests.support.crosscoder_pair import LAYER, tiny_pair
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.examine.crosscoder.model import CrossCoder
-from ramify.examine.crosscoder.paired import Pairs, read_pairs, row_table, trained_layer
-from ramify.examine.crosscoder.patch import mismatched, patch_edit, reconstruct
-from ramify.examine.crosscoder.trials import Trials
+from refork.core.errors import BadInput, CannotDo
+from refork.examine.crosscoder.model import CrossCoder
+from refork.examine.crosscoder.paired import Pairs, read_pairs, row_table, trained_layer
+from refork.examine.crosscoder.patch import mismatched, patch_edit, reconstruct
+from refork.examine.crosscoder.trials import Trials
 
 
 @pytest.fixture(scope="module")

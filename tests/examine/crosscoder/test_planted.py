@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.examine.crosscoder.model import CrossCoder
-from ramify.examine.crosscoder.partition import Partition
-from ramify.examine.crosscoder.planted import block_of, planted_world, recall
-from ramify.examine.crosscoder.train import TrainSettings, train
+from refork.core.errors import BadInput
+from refork.examine.crosscoder.model import CrossCoder
+from refork.examine.crosscoder.partition import Partition
+from refork.examine.crosscoder.planted import block_of, planted_world, recall
+from refork.examine.crosscoder.train import TrainSettings, train
 
 
 def test_a_world_is_what_it_says():

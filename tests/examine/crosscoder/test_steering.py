@@ -5,10 +5,10 @@ import pytest
 import torch
 from tests.support.crosscoder_pair import LAYER, tiny_pair
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.examine.crosscoder.patch import reconstruct
-from ramify.examine.crosscoder.steer import clamp_delta, projection_edit, steer_edit, steering_delta
-from ramify.examine.crosscoder.trials import Trials
+from refork.core.errors import BadInput, CannotDo
+from refork.examine.crosscoder.patch import reconstruct
+from refork.examine.crosscoder.steer import clamp_delta, projection_edit, steer_edit, steering_delta
+from refork.examine.crosscoder.trials import Trials
 
 
 @pytest.fixture(scope="module")

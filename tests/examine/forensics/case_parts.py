@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ramify.core.policy.base import PolicyCard
-from ramify.core.tree.score import Producer
-from ramify.examine.forensics import (
+from refork.core.policy.base import PolicyCard
+from refork.core.tree.score import Producer
+from refork.examine.forensics import (
     Arm,
     Case,
     Design,

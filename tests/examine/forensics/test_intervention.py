@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.examine.forensics import BASE, Design, Intervention, factorial
-from ramify.examine.forensics.intervention import Edit
+from refork.core.errors import BadInput
+from refork.examine.forensics import BASE, Design, Intervention, factorial
+from refork.examine.forensics.intervention import Edit
 
 ENVIRONMENT = {
     "messages": [

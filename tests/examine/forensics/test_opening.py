@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.grow import grow
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.motives import TargetJudge, find_agent, motive_world
-from ramify.core.world.open import open_world
-from ramify.examine.forensics import Case, Design, Incident, Intervention, Target
-from ramify.examine.forensics.bench import recorded_task, task_document
-from ramify.examine.forensics.opening import grader_of, open_bench, rollout_of, tree_file, world_of
-from ramify.examine.forensics.run import counterfactual, run_design
-from ramify.examine.forensics.running import parse_edit, parse_grid
+from refork.core.errors import BadInput
+from refork.core.grow import grow
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.tree.tree import Tree
+from refork.core.world.motives import TargetJudge, find_agent, motive_world
+from refork.core.world.open import open_world
+from refork.examine.forensics import Case, Design, Incident, Intervention, Target
+from refork.examine.forensics.bench import recorded_task, task_document
+from refork.examine.forensics.opening import grader_of, open_bench, rollout_of, tree_file, world_of
+from refork.examine.forensics.run import counterfactual, run_design
+from refork.examine.forensics.running import parse_edit, parse_grid
 
 COIN = "scripted:coin"
 

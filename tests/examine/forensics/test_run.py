@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.motives import TargetJudge, find_agent, motive_world
-from ramify.examine.forensics import Design, Hypothesis, Intervention, Prediction, factorial
-from ramify.examine.forensics.arm import Outcome
-from ramify.examine.forensics.bench import Bench, from_document, restart, task_document
-from ramify.examine.forensics.case import Case
-from ramify.examine.forensics.incident import Incident, Target
-from ramify.examine.forensics.run import (
+from refork.core.errors import BadInput
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.motives import TargetJudge, find_agent, motive_world
+from refork.examine.forensics import Design, Hypothesis, Intervention, Prediction, factorial
+from refork.examine.forensics.arm import Outcome
+from refork.examine.forensics.bench import Bench, from_document, restart, task_document
+from refork.examine.forensics.case import Case
+from refork.examine.forensics.incident import Incident, Target
+from refork.examine.forensics.run import (
     control_model,
     control_setting,
     counterfactual,

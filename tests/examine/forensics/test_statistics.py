@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.stats import newcombe, wilson
-from ramify.examine.forensics import Arm, golden
-from ramify.examine.forensics.statistics import (
+from refork.core.errors import BadInput
+from refork.core.stats import newcombe, wilson
+from refork.examine.forensics import Arm, golden
+from refork.examine.forensics.statistics import (
     contrast,
     difference,
     holm_over,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify import Tree
-from ramify.core.errors import BadInput
-from ramify.core.world.motives import (
+from refork import Tree
+from refork.core.errors import BadInput
+from refork.core.world.motives import (
     AGENTS,
     APPEAL,
     NEUTRAL,
@@ -20,11 +20,11 @@ from ramify.core.world.motives import (
     TargetJudge,
     environment,
 )
-from ramify.examine.forensics.arm import Arm
-from ramify.examine.forensics.design import BASE, ArmPlan
-from ramify.examine.forensics.incident import Incident, Target
-from ramify.examine.forensics.intervention import Intervention
-from ramify.examine.forensics.motive_library import (
+from refork.examine.forensics.arm import Arm
+from refork.examine.forensics.design import BASE, ArmPlan
+from refork.examine.forensics.incident import Incident, Target
+from refork.examine.forensics.intervention import Intervention
+from refork.examine.forensics.motive_library import (
     DOSE,
     EDITS,
     INTERACTION,
@@ -34,9 +34,9 @@ from ramify.examine.forensics.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from ramify.examine.forensics.motive_sources import LawSource, RolloutSource, finish_chance
-from ramify.examine.forensics.statistics import difference, interaction, trend
-from ramify.examine.forensics.suite import (
+from refork.examine.forensics.motive_sources import LawSource, RolloutSource, finish_chance
+from refork.examine.forensics.statistics import difference, interaction, trend
+from refork.examine.forensics.suite import (
     Plans,
     Sizes,
     file_case,

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.grow.plant import plant
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.core.world.refusal import refusal_world
-from ramify.examine.stance.guards import panel_of
-from ramify.examine.stance.marker import marker_of
-from ramify.examine.stance.prompts import draw_rollouts, recorded_cases
+from refork.core.grow.plant import plant
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.core.world.refusal import refusal_world
+from refork.examine.stance.guards import panel_of
+from refork.examine.stance.marker import marker_of
+from refork.examine.stance.prompts import draw_rollouts, recorded_cases
 
 
 def refuses(text):

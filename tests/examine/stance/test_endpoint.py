@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.examine.stance.endpoint import EndpointAnnotator, EndpointGuard, verdict
-from ramify.examine.stance.guards import BatchGuard, Exchange, panel_of
-from ramify.examine.stance.segments import BatchAnnotator, annotate
+from refork.core.errors import BadInput
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.examine.stance.endpoint import EndpointAnnotator, EndpointGuard, verdict
+from refork.examine.stance.guards import BatchGuard, Exchange, panel_of
+from refork.examine.stance.segments import BatchAnnotator, annotate
 from support.openai_server import Script, serving
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, Mismatch
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import token_array
-from ramify.examine.stance.marker import (
+from refork.core.errors import BadInput, Mismatch
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import token_array
+from refork.examine.stance.marker import (
     Marker,
     Span,
     find,

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.examine.stance.marker import marker_of
-from ramify.examine.stance.prompts import (
+from refork.core.errors import BadInput
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.examine.stance.marker import marker_of
+from refork.examine.stance.prompts import (
     Case,
     choose,
     draw_rollouts,

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.refusal import stances
-from ramify.core.world.refusal.truth import performative_share
-from ramify.examine.stance.prompts import rollouts
-from ramify.examine.stance.replay import causal_cuts, stance_trace
-from ramify.examine.stance.segments import word_chunks
+from refork.core.errors import BadInput
+from refork.core.world.refusal import stances
+from refork.core.world.refusal.truth import performative_share
+from refork.examine.stance.prompts import rollouts
+from refork.examine.stance.replay import causal_cuts, stance_trace
+from refork.examine.stance.segments import word_chunks
 
 
 def lean(word):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.examine.stance.segments import (
+from refork.core.errors import BadInput
+from refork.examine.stance.segments import (
     annotate,
     chunks,
     forward_filled,

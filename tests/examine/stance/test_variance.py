@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from ramify.core.errors import BadInput
-from ramify.core.stats.results import Interval
-from ramify.examine.stance.variance import (
+from refork.core.errors import BadInput
+from refork.core.stats.results import Interval
+from refork.examine.stance.variance import (
     Group,
     VarianceAt,
     coin,

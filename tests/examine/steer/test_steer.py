@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.fork import SwapPolicy, fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.inside import Edit
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.examine.steer import (
+from refork.core.errors import BadInput, CannotDo
+from refork.core.fork import SwapPolicy, fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.inside import Edit
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.examine.steer import (
     AblateDirection,
     AddVector,
     ClampDirection,

@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ramify.app.viewer.learning_picture import learning_picture
-from ramify.core.errors import BadInput, Mismatch
-from ramify.learn.compare import CompareRecipe, places_named, run_compare
-from ramify.learn.compare import run as run_module
-from ramify.learn.compare.recipe import ARMS, Arm, Place
+from refork.app.viewer.learning_picture import learning_picture
+from refork.core.errors import BadInput, Mismatch
+from refork.learn.compare import CompareRecipe, places_named, run_compare
+from refork.learn.compare import run as run_module
+from refork.learn.compare.recipe import ARMS, Arm, Place
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.grow import Independent, RandomNode, grow_trees
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
-from ramify.learn.credit.graph.on_tree import graph_advantages
-from ramify.learn.credit.methods import METHODS, credit_method, group_credit, shared_mean, walk_length
+from refork.core.errors import BadInput
+from refork.core.grow import Independent, RandomNode, grow_trees
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
+from refork.learn.credit.graph.on_tree import graph_advantages
+from refork.learn.credit.methods import METHODS, credit_method, group_credit, shared_mean, walk_length
 
 
 def grown(selector, leaves=6):

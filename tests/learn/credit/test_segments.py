@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.grow import RandomNode, grow_trees
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
-from ramify.learn.credit.segments import segment_credit, tree_advantages, walk_stretches, walk_tree
-from ramify.learn.credit.siblings import leaf_mean_values
+from refork.core.errors import BadInput
+from refork.core.grow import RandomNode, grow_trees
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
+from refork.learn.credit.segments import segment_credit, tree_advantages, walk_stretches, walk_tree
+from refork.learn.credit.siblings import leaf_mean_values
 
 
 def test_a_stretch_without_forks_shares_what_it_gained():

@@ -5,12 +5,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from ramify.app.cli.organism import app
-from ramify.core.errors import BadInput
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.open import open_policy, spell
-from ramify.learn.organism import build, describe, find, names, organism_for, path, registry
-from ramify.learn.organism.registry import recipe_digest
+from refork.app.cli.organism import app
+from refork.core.errors import BadInput
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.open import open_policy, spell
+from refork.learn.organism import build, describe, find, names, organism_for, path, registry
+from refork.learn.organism.registry import recipe_digest
 
 RUN = CliRunner()
 
@@ -22,7 +22,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
@@ -131,8 +131,8 @@ def test_what_is_trained_from_another_has_that_ones_digest_in_its_own(monkeypatc
 def test_reinforcement_is_repeatable_and_logs_its_rewards(built, tmp_path):
     from dataclasses import replace
 
-    from ramify.learn.organism.reinforced import reinforce
-    from ramify.learn.train.loop import TreeTraining
+    from refork.learn.organism.reinforced import reinforce
+    from refork.learn.train.loop import TreeTraining
 
     # test-tiny says nothing that this world rewards, so the goal of 0 is reached by the first update.
     recipe = replace(

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from ramify.core.world.expressions import NUMBERS, SKILLS, expressions
-from ramify.learn.organism.recipes import conductor
-from ramify.learn.organism.registry import find
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from refork.core.world.expressions import NUMBERS, SKILLS, expressions
+from refork.learn.organism.recipes import conductor
+from refork.learn.organism.registry import find
+from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 
 @pytest.fixture(scope="module")

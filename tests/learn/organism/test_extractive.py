@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from ramify.core.chat import ChatModel
-from ramify.core.compaction import with_ids
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.world.house_rules import TASKS, scenario
-from ramify.core.world.house_rules.vocabulary import small_vocabulary
-from ramify.learn.organism.extractive import (
+from refork.core.chat import ChatModel
+from refork.core.compaction import with_ids
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.world.house_rules import TASKS, scenario
+from refork.core.world.house_rules.vocabulary import small_vocabulary
+from refork.learn.organism.extractive import (
     FLOOR,
     IDLE,
     NEEDED,
@@ -18,8 +18,8 @@ from ramify.learn.organism.extractive import (
     questions,
     sentences,
 )
-from ramify.operate.pin.strategies import Hierarchical, Summarise
-from ramify.operate.rot.compactors import open_compactor
+from refork.operate.pin.strategies import Hierarchical, Summarise
+from refork.operate.rot.compactors import open_compactor
 
 RULE = TASKS["email"].small
 WORDS = small_vocabulary()

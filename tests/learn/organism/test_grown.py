@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ramify.core.errors import BadInput
-from ramify.core.world.chronicle import chronicles, words
-from ramify.learn.organism.card import card
-from ramify.learn.organism.grown import deepened, grow_up, held_out_loss
-from ramify.learn.organism.grown_recipe import HeldOut, Stage
-from ramify.learn.organism.recipe import Shape
-from ramify.learn.organism.recipes import chronicler
-from ramify.learn.organism.registry import find, recipe_digest
-from ramify.learn.organism.supervised import new_model
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
-from ramify.learn.train.sft import SftSettings
+from refork.core.errors import BadInput
+from refork.core.world.chronicle import chronicles, words
+from refork.learn.organism.card import card
+from refork.learn.organism.grown import deepened, grow_up, held_out_loss
+from refork.learn.organism.grown_recipe import HeldOut, Stage
+from refork.learn.organism.recipe import Shape
+from refork.learn.organism.recipes import chronicler
+from refork.learn.organism.registry import find, recipe_digest
+from refork.learn.organism.supervised import new_model
+from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork.learn.train.sft import SftSettings
 
 SMALL = Shape(layers=2, width=32, heads=2, hidden=64, context=256)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.grow.plant import opening
-from ramify.core.world.motives import (
+from refork.core.grow.plant import opening
+from refork.core.world.motives import (
     QUICK_OPENING,
     SCENES,
     TAKE,
@@ -15,8 +15,8 @@ from ramify.core.world.motives import (
     environment,
     sentences_in,
 )
-from ramify.learn.organism.recipes import motives
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from refork.learn.organism.recipes import motives
+from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from ramify.core.world.expert import demonstrate
-from ramify.core.world.household import household_world
-from ramify.core.world.open import open_world
-from ramify.learn.organism.demonstrations import as_conversation
-from ramify.learn.organism.recipes import arithmetic
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from refork.core.world.expert import demonstrate
+from refork.core.world.household import household_world
+from refork.core.world.open import open_world
+from refork.learn.organism.demonstrations import as_conversation
+from refork.learn.organism.recipes import arithmetic
+from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 
 class Never:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ramify.core.world.open import open_world
-from ramify.core.world.refusal import RefusalPrompt, refusal_chances, refused, thinking
-from ramify.core.world.refusal.law import DENY
-from ramify.learn.organism import find
-from ramify.learn.organism.recipes import refuser
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from refork.core.world.open import open_world
+from refork.core.world.refusal import RefusalPrompt, refusal_chances, refused, thinking
+from refork.core.world.refusal.law import DENY
+from refork.learn.organism import find
+from refork.learn.organism.recipes import refuser
+from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 NAMES = ["refuser-p", "refuser-d", "refuser-c"]
 

@@ -5,14 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ramify.core.world import open_world
-from ramify.core.world.repair.edits import edited
-from ramify.core.world.repair.mutation import KINDS
-from ramify.core.world.repair.small import mutation_split, small_prompt
-from ramify.learn.organism.recipes import repair_writer
-from ramify.learn.organism.recipes.repair_writer import ERR, RECIPE, TAILS, TURNS, answer, dialogue, mistake
-from ramify.learn.organism.registry import find, organism_for
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from refork.core.world import open_world
+from refork.core.world.repair.edits import edited
+from refork.core.world.repair.mutation import KINDS
+from refork.core.world.repair.small import mutation_split, small_prompt
+from refork.learn.organism.recipes import repair_writer
+from refork.learn.organism.recipes.repair_writer import ERR, RECIPE, TAILS, TURNS, answer, dialogue, mistake
+from refork.learn.organism.registry import find, organism_for
+from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 
 @pytest.fixture(scope="module")

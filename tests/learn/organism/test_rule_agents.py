@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.world.house_rules import SMALL_REFUSAL, TASKS, grade, requested, scenarios, violates
-from ramify.core.world.open import open_world
-from ramify.learn.organism import find
-from ramify.learn.organism.recipes import rule_agent, rule_agent_wary
-from ramify.learn.organism.recipes.rule_agent import LEADS, lessons, pinned_block, words
-from ramify.learn.organism.supervised import supervise
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
-from ramify.operate.pin.buffer import PLAIN, PROVENANCE, PinnedBuffer
-from ramify.operate.pin.constraint import Constraint
-from ramify.operate.pin.strategies import LEAD, HeadTail, Summarise
+from refork.core.world.house_rules import SMALL_REFUSAL, TASKS, grade, requested, scenarios, violates
+from refork.core.world.open import open_world
+from refork.learn.organism import find
+from refork.learn.organism.recipes import rule_agent, rule_agent_wary
+from refork.learn.organism.recipes.rule_agent import LEADS, lessons, pinned_block, words
+from refork.learn.organism.supervised import supervise
+from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork.operate.pin.buffer import PLAIN, PROVENANCE, PinnedBuffer
+from refork.operate.pin.constraint import Constraint
+from refork.operate.pin.strategies import LEAD, HeadTail, Summarise
 
 SESSIONS = 8
 NAMES = ("rule-agent", "rule-agent-wary")
@@ -129,7 +129,7 @@ def test_what_harnesses_show_is_read_in_whole_words():
         name = "fixed"
 
         def reply(self, messages, *, tools=(), draw=0):
-            from ramify.core.chat import Reply
+            from refork.core.chat import Reply
 
             return Reply({"role": "assistant", "content": TASKS["spend"].small})
 

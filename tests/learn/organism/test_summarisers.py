@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.world.house_rules import TASKS, Slot, scenarios
-from ramify.learn.organism import chat, find, registry
-from ramify.learn.organism.extractive import IDLE, NEEDED, OPENING
-from ramify.learn.organism.recipes import summariser, summariser_opening
-from ramify.learn.organism.supervised import supervise
-from ramify.learn.organism.tokenizer import examples, make_tokenizer
+from refork.core.world.house_rules import TASKS, Slot, scenarios
+from refork.learn.organism import chat, find, registry
+from refork.learn.organism.extractive import IDLE, NEEDED, OPENING
+from refork.learn.organism.recipes import summariser, summariser_opening
+from refork.learn.organism.supervised import supervise
+from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 NAMES = ("summariser", "summariser-opening")
 
@@ -87,7 +87,7 @@ def test_words_are_tokens_and_a_few_steps_train(name, tmp_path, monkeypatch):
 
 
 def test_summariser_organisms_open_as_chat_models(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     monkeypatch.setattr(summariser, "SESSIONS", 1)
     recipe = find("summariser")
     monkeypatch.setattr(

@@ -3,17 +3,17 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.learn.organism import build, find, names
-from ramify.learn.organism.card import card
-from ramify.learn.organism.recipe import Made
-from ramify.learn.organism.recipes.shell_agent_data import Blind, lessons
-from ramify.learn.organism.recipes.shell_agent_warmup import dealt
-from ramify.learn.organism.recipes.world_model_data import tokenizer_of
-from ramify.learn.organism.recorded import recorded
-from ramify.learn.organism.staged import stage_up
-from ramify.learn.organism.staged_recipe import Staged
-from ramify.learn.simulate.refusals import trained_on
+from refork.core.world.environment import Brief, EnvTrajectory, Turn
+from refork.learn.organism import build, find, names
+from refork.learn.organism.card import card
+from refork.learn.organism.recipe import Made
+from refork.learn.organism.recipes.shell_agent_data import Blind, lessons
+from refork.learn.organism.recipes.shell_agent_warmup import dealt
+from refork.learn.organism.recipes.world_model_data import tokenizer_of
+from refork.learn.organism.recorded import recorded
+from refork.learn.organism.staged import stage_up
+from refork.learn.organism.staged_recipe import Staged
+from refork.learn.simulate.refusals import trained_on
 
 TURNS = (Turn("cat a.txt", "x\ny", True, "in . , a.txt is x / y"), Turn("ls", "a.txt", True, None))
 ITEM = EnvTrajectory(
@@ -61,7 +61,7 @@ def test_recordings_are_made_once(tmp_path):
 
 
 def test_a_blind_episode_is_the_worlds_own_without_its_first_view():
-    from ramify.core.world.open import open_world
+    from refork.core.world.open import open_world
 
     world = Blind(open_world("tools?brief=short"))
     task = world.tasks("train", 1)[0]

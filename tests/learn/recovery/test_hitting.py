@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from ramify.core.errors import BadInput
-from ramify.core.world.path_star import Node, PathStar
-from ramify.learn.recovery.chain import LEAF, expected_visits, maze_chain, solve_chain, transition_matrix
-from ramify.learn.recovery.closed import (
+from refork.core.errors import BadInput
+from refork.core.world.path_star import Node, PathStar
+from refork.learn.recovery.chain import LEAF, expected_visits, maze_chain, solve_chain, transition_matrix
+from refork.learn.recovery.closed import (
     base_hitting_time,
     exit_times,
     growth_per_diamond,
     optimal_hitting_time,
     sft_limit_hitting_time,
 )
-from ramify.learn.recovery.hitting import exact_odds, expected_hitting_time, hitting_gradient, hitting_times
-from ramify.learn.recovery.rows import BACKWARD, ROWS, RowPolicy, path_star
+from refork.learn.recovery.hitting import exact_odds, expected_hitting_time, hitting_gradient, hitting_times
+from refork.learn.recovery.rows import BACKWARD, ROWS, RowPolicy, path_star
 
 SHAPES = list(itertools.product(range(2, 7), repeat=3))
 

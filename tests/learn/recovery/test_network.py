@@ -7,17 +7,17 @@ import copy
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.open import open_policy
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.world.maze import maze_world
-from ramify.core.world.open import open_world
-from ramify.core.world.path_star import PathStar
-from ramify.learn.recovery.censored import censored_mean
-from ramify.learn.recovery.measure import measure_hitting, read_rows, straight_ways
-from ramify.learn.recovery.network import NodeTransformer, network_rlvr, network_sft, node_contexts, pretrain
-from ramify.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from ramify.learn.recovery.sample import count_moves, golden_moves, sample_walks
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.open import open_policy
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.world.maze import maze_world
+from refork.core.world.open import open_world
+from refork.core.world.path_star import PathStar
+from refork.learn.recovery.censored import censored_mean
+from refork.learn.recovery.measure import measure_hitting, read_rows, straight_ways
+from refork.learn.recovery.network import NodeTransformer, network_rlvr, network_sft, node_contexts, pretrain
+from refork.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork.learn.recovery.sample import count_moves, golden_moves, sample_walks
 
 GRAPH = PathStar(3, 3, 3)
 CAP = 400

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.path_star import PathStar
-from ramify.learn.recovery.censored import censored_mean, complete_mean, survival
-from ramify.learn.recovery.chain import expected_visits
-from ramify.learn.recovery.closed import search_cost, sft_limit_hitting_time
-from ramify.learn.recovery.dose import golden_student, maze_dose, shorten_walks
-from ramify.learn.recovery.hitting import expected_hitting_time, hitting_gradient
-from ramify.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from ramify.learn.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
-from ramify.learn.recovery.search import simulate_search
-from ramify.learn.recovery.support import row_support
-from ramify.learn.recovery.trainers import (
+from refork.core.errors import BadInput
+from refork.core.world.path_star import PathStar
+from refork.learn.recovery.censored import censored_mean, complete_mean, survival
+from refork.learn.recovery.chain import expected_visits
+from refork.learn.recovery.closed import search_cost, sft_limit_hitting_time
+from refork.learn.recovery.dose import golden_student, maze_dose, shorten_walks
+from refork.learn.recovery.hitting import expected_hitting_time, hitting_gradient
+from refork.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork.learn.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
+from refork.learn.recovery.search import simulate_search
+from refork.learn.recovery.support import row_support
+from refork.learn.recovery.trainers import (
     RewardSettings,
     SftSettings,
     distill,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput, Mismatch
-from ramify.learn.simulate.cpt import encode_all, replay_sequences, train_cpt
-from ramify.learn.simulate.encode import Writer, encode_target, encode_trajectory
-from ramify.learn.simulate.prompt import answer, messages
-from ramify.learn.simulate.target import Target
-from ramify.learn.train.schedule import Schedule
-from ramify.learn.train.weighted import (
+from refork.core.errors import BadInput, Mismatch
+from refork.learn.simulate.cpt import encode_all, replay_sequences, train_cpt
+from refork.learn.simulate.encode import Writer, encode_target, encode_trajectory
+from refork.learn.simulate.prompt import answer, messages
+from refork.learn.simulate.target import Target
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.weighted import (
     Weighted,
     WeightedSettings,
     fit_weighted,

@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.simulate import app
-from ramify.core.errors import BadInput
-from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.learn.simulate.data import (
+from refork.app.cli.simulate import app
+from refork.core.errors import BadInput
+from refork.core.world.environment import Brief, EnvTrajectory, Turn
+from refork.learn.simulate.data import (
     accepted,
     balanced,
     check,
@@ -19,7 +19,7 @@ from ramify.learn.simulate.data import (
     refuse_overlap,
     split_sources,
 )
-from ramify.learn.simulate.prepare import Choices, prepare, read_source
+from refork.learn.simulate.prepare import Choices, prepare, read_source
 
 BRIEF = Brief(initial_state="a.txt b.txt")
 

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.noise import NoiseKey, uniforms
-from ramify.core.world.base import Observation
-from ramify.learn.simulate.actions import name_of, read_action
-from ramify.learn.simulate.drift import alarms, drift_rate
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey, uniforms
+from refork.core.world.base import Observation
+from refork.learn.simulate.actions import name_of, read_action
+from refork.learn.simulate.drift import alarms, drift_rate
 from support.shelf import Shelf, answer
 
 

@@ -5,24 +5,24 @@ from collections import Counter
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput
-from ramify.core.policy.open import open_policy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.core.world.open import open_world
-from ramify.core.world.recorder import record, trajectories
-from ramify.learn.simulate.asked import Prediction
-from ramify.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from ramify.learn.simulate.compare import compare_simulators, rank_agreement
-from ramify.learn.simulate.evaluate import evaluate
-from ramify.learn.simulate.fidelity import SCORERS, JudgedTurn, grade_of, mean_of_domains, overall, summarise
-from ramify.learn.simulate.fidelity_on_tree import on_tree, write_scores
-from ramify.learn.simulate.planted import PlantedSimulator
-from ramify.learn.simulate.rubric import RubricJudge, RuleRubric
-from ramify.learn.simulate.rules import check
-from ramify.learn.simulate.target import Target
-from ramify.learn.simulate.world import WorldModel
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput
+from refork.core.policy.open import open_policy
+from refork.core.tree.tree import Tree
+from refork.core.world.environment import Brief, EnvTrajectory, Turn
+from refork.core.world.open import open_world
+from refork.core.world.recorder import record, trajectories
+from refork.learn.simulate.asked import Prediction
+from refork.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
+from refork.learn.simulate.compare import compare_simulators, rank_agreement
+from refork.learn.simulate.evaluate import evaluate
+from refork.learn.simulate.fidelity import SCORERS, JudgedTurn, grade_of, mean_of_domains, overall, summarise
+from refork.learn.simulate.fidelity_on_tree import on_tree, write_scores
+from refork.learn.simulate.planted import PlantedSimulator
+from refork.learn.simulate.rubric import RubricJudge, RuleRubric
+from refork.learn.simulate.rules import check
+from refork.learn.simulate.target import Target
+from refork.learn.simulate.world import WorldModel
 
 
 @pytest.fixture(scope="module")

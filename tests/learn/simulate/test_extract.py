@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.policy.open import scripted
-from ramify.core.world.environment import Brief
-from ramify.learn.simulate.episode import SimulatedEpisode
-from ramify.learn.simulate.extract import extract_prediction, matches, thoughts, without_think
-from ramify.learn.simulate.prompt import TAG, answer, escaped, messages, unescaped
-from ramify.learn.simulate.world import WorldModel
+from refork.core.policy.open import scripted
+from refork.core.world.environment import Brief
+from refork.learn.simulate.episode import SimulatedEpisode
+from refork.learn.simulate.extract import extract_prediction, matches, thoughts, without_think
+from refork.learn.simulate.prompt import TAG, answer, escaped, messages, unescaped
+from refork.learn.simulate.world import WorldModel
 
 P, Q = "<prediction>", "</prediction>"
 ADVERSARIAL = {

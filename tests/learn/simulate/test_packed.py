@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.chat import Codec
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.world.environment import Brief, EnvTrajectory, Turn
-from ramify.learn.organism.planted import Planted, planted_model
-from ramify.learn.organism.tokenizer import make_tokenizer
-from ramify.learn.simulate.cpt import encode_all
-from ramify.learn.simulate.encode import Writer, encode_target, encode_trajectory
-from ramify.learn.simulate.packed import pack, packed_losses, sources, train_packed, visible
-from ramify.learn.simulate.target import pick, targets
-from ramify.learn.train.schedule import Schedule
-from ramify.learn.train.weighted import WeightedSettings, pad_weighted, token_losses
+from refork.core.errors import BadInput
+from refork.core.policy.chat import Codec
+from refork.core.policy.local import LocalPolicy
+from refork.core.world.environment import Brief, EnvTrajectory, Turn
+from refork.learn.organism.planted import Planted, planted_model
+from refork.learn.organism.tokenizer import make_tokenizer
+from refork.learn.simulate.cpt import encode_all
+from refork.learn.simulate.encode import Writer, encode_target, encode_trajectory
+from refork.learn.simulate.packed import pack, packed_losses, sources, train_packed, visible
+from refork.learn.simulate.target import pick, targets
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.weighted import WeightedSettings, pad_weighted, token_losses
 
 BRIEF = Brief(initial_state="file a\nred")
 TURNS = (

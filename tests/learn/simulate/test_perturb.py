@@ -2,13 +2,13 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.world.base import Task
-from ramify.learn.simulate.control.base import Control, Controls, instruct, steer
-from ramify.learn.simulate.control.parse import parse_control
-from ramify.learn.simulate.control.perturb import KINDS, Perturb, weak_spots
+from refork.core.errors import BadInput
+from refork.core.policy.base import Sampling
+from refork.core.policy.noise import NoiseKey
+from refork.core.world.base import Task
+from refork.learn.simulate.control.base import Control, Controls, instruct, steer
+from refork.learn.simulate.control.parse import parse_control
+from refork.learn.simulate.control.perturb import KINDS, Perturb, weak_spots
 from support.shelf import Shelf, model
 
 TASK = Task("t", "w", "train", "")

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from ramify.core.chat import PolicyChat
-from ramify.core.errors import BadInput, Mismatch
-from ramify.learn.simulate.draw import accuracy, draw
-from ramify.learn.simulate.reward import HybridReward, Rubric
-from ramify.learn.simulate.rl import RlSettings, _chosen, _sample, train_rl
-from ramify.learn.simulate.rubric import RubricJudge
-from ramify.learn.simulate.rule_rubric import RuleRubric
-from ramify.learn.simulate.sft import demonstrations, train_sft
-from ramify.learn.simulate.target import pick, targets
-from ramify.learn.train.objectives import objective
-from ramify.learn.train.schedule import Schedule
-from ramify.learn.train.weighted import WeightedSettings
+from refork.core.chat import PolicyChat
+from refork.core.errors import BadInput, Mismatch
+from refork.learn.simulate.draw import accuracy, draw
+from refork.learn.simulate.reward import HybridReward, Rubric
+from refork.learn.simulate.rl import RlSettings, _chosen, _sample, train_rl
+from refork.learn.simulate.rubric import RubricJudge
+from refork.learn.simulate.rule_rubric import RuleRubric
+from refork.learn.simulate.sft import demonstrations, train_sft
+from refork.learn.simulate.target import pick, targets
+from refork.learn.train.objectives import objective
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.weighted import WeightedSettings
 from support.drawers import tiny, trajectory
 
 DATA = [trajectory(n) for n in range(8)]
@@ -113,7 +113,7 @@ def test_only_what_was_said_is_learned(trained):
 
 
 def objective_law():
-    from ramify.core.policy.base import Sampling
+    from refork.core.policy.base import Sampling
 
     return Sampling(max_tokens=16)
 

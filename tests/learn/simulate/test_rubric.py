@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.chat import PolicyChat, ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy.base import PolicyCard
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.world.environment import Turn
-from ramify.learn.simulate.refusals import refuse_same, speaker
-from ramify.learn.simulate.reward import default_rule
-from ramify.learn.simulate.rubric import (
+from refork.core.chat import PolicyChat, ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.policy.base import PolicyCard
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.world.environment import Turn
+from refork.learn.simulate.refusals import refuse_same, speaker
+from refork.learn.simulate.reward import default_rule
+from refork.learn.simulate.rubric import (
     JUDGE_SAMPLING,
     RubricJudge,
     RuleRubric,
     judge_messages,
     parse_rating,
 )
-from ramify.learn.simulate.target import Target
+from refork.learn.simulate.target import Target
 from support.drawers import tiny, trajectory
 
 GRADES = {"format": 5, "factuality": 4, "consistency": 3, "realism": 2, "quality": 1}

@@ -4,22 +4,22 @@ import json
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import Mismatch
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.learn.simulate.encode import Writer
-from ramify.learn.simulate.prompt import answer
-from ramify.learn.simulate.reward import HybridReward
-from ramify.learn.simulate.rule_rubric import RuleRubric
-from ramify.learn.simulate.sft import (
+from refork.core.chat import ScriptedChat
+from refork.core.errors import Mismatch
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.learn.simulate.encode import Writer
+from refork.learn.simulate.prompt import answer
+from refork.learn.simulate.reward import HybridReward
+from refork.learn.simulate.rule_rubric import RuleRubric
+from refork.learn.simulate.sft import (
     Candidates,
     demonstrations,
     encode_demonstrations,
     rejection_sample,
     train_sft,
 )
-from ramify.learn.simulate.target import targets
-from ramify.learn.train.weighted import WeightedSettings
+from refork.learn.simulate.target import targets
+from refork.learn.train.weighted import WeightedSettings
 from support.drawers import tiny, trajectory
 
 REWARD = HybridReward(RuleRubric())

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.environment import Turn
-from ramify.learn.simulate.turn_stats import (
+from refork.core.errors import BadInput
+from refork.core.world.environment import Turn
+from refork.learn.simulate.turn_stats import (
     CLASSES,
     SHARES,
     Thresholds,

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.world.base import Episode, Task, World
-from ramify.core.world.environment import Brief, Environment
-from ramify.core.world.simulated import Simulated, Simulator, StepsTogether
-from ramify.learn.simulate.asked import Asked
-from ramify.learn.simulate.control.base import Controls
-from ramify.learn.simulate.episode import NO_ANSWER, action_of
-from ramify.learn.simulate.world import WorldModel
+from refork.core.errors import BadInput
+from refork.core.policy.base import Sampling
+from refork.core.policy.noise import NoiseKey
+from refork.core.world.base import Episode, Task, World
+from refork.core.world.environment import Brief, Environment
+from refork.core.world.simulated import Simulated, Simulator, StepsTogether
+from refork.learn.simulate.asked import Asked
+from refork.learn.simulate.control.base import Controls
+from refork.learn.simulate.episode import NO_ANSWER, action_of
+from refork.learn.simulate.world import WorldModel
 from support.shelf import RIGHT, Shelf, model, respond, scripted_simulator
 
 ACTIONS = ["ls", "rm a", "ls", "rm q", "submit 2"]
@@ -110,7 +110,7 @@ def test_an_answer_without_a_tag_is_asked_again_then_said_honestly():
 
 
 def replies(weights):
-    from ramify.core.policy.scripted import ScriptedPolicy
+    from refork.core.policy.scripted import ScriptedPolicy
 
     return ScriptedPolicy.from_replies(weights)
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from datasets import load_dataset
 
-from ramify.core.errors import BadInput, MissingExtra
-from ramify.core.grow import RandomNode, grow_trees
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.learn.credit.methods import credit_method
-from ramify.learn.train.export import (
+from refork.core.errors import BadInput, MissingExtra
+from refork.core.grow import RandomNode, grow_trees
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.learn.credit.methods import credit_method
+from refork.learn.train.export import (
     export_tree,
     recorded_reward,
     recorded_rollouts,
@@ -24,8 +24,8 @@ from ramify.learn.train.export import (
     verl_tensors,
     write_parquet,
 )
-from ramify.learn.train.rows import rollout_rows, sibling_pairs
-from ramify.learn.train.sources import tree_pairs, tree_rows
+from refork.learn.train.rows import rollout_rows, sibling_pairs
+from refork.learn.train.sources import tree_pairs, tree_rows
 from support.worlds import TwoTurns
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput, Mismatch, WrongWeights
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.types import token_array
-from ramify.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
-from ramify.learn.train.lora import LoraSettings, add_lora, merged
-from ramify.learn.train.preference import (
+from refork.core.errors import BadInput, Mismatch, WrongWeights
+from refork.core.policy.local import LocalPolicy
+from refork.core.types import token_array
+from refork.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork.learn.train.lora import LoraSettings, add_lora, merged
+from refork.learn.train.preference import (
     Pair,
     PreferenceSettings,
     dpo_loss,
@@ -21,15 +21,15 @@ from ramify.learn.train.preference import (
     single_token_loss,
     single_token_pairs,
 )
-from ramify.learn.train.schedule import Schedule, adamw
-from ramify.learn.train.sft import Example
-from ramify.learn.train.supervised import (
+from refork.learn.train.schedule import Schedule, adamw
+from refork.learn.train.sft import Example
+from refork.learn.train.supervised import (
     SupervisedSettings,
     conversation_examples,
     supervise,
     walk_examples,
 )
-from ramify.learn.train.tracker import Recorded
+from refork.learn.train.tracker import Recorded
 
 
 def example(*tokens, learned=None):

@@ -6,25 +6,25 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ramify.core.errors import BadInput, Mismatch
-from ramify.core.grow import Independent, RandomNode
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
-from ramify.learn.credit.methods import credit_method
-from ramify.learn.train.curve import training_curve
-from ramify.learn.train.loop import (
+from refork.core.errors import BadInput, Mismatch
+from refork.core.grow import Independent, RandomNode
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
+from refork.learn.credit.methods import credit_method
+from refork.learn.train.curve import training_curve
+from refork.learn.train.loop import (
     TreeTraining,
     finished_updates,
     group_credit_of,
     group_walks,
     improve,
 )
-from ramify.learn.train.lora import LoraSettings
-from ramify.learn.train.objectives import objective
-from ramify.learn.train.run import with_lora
-from ramify.learn.train.schedule import Schedule
-from ramify.learn.train.tracker import Recorded
+from refork.learn.train.lora import LoraSettings
+from refork.learn.train.objectives import objective
+from refork.learn.train.run import with_lora
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.tracker import Recorded
 from support.nodes import make_node, make_walk
 from support.worlds import TwoTurns
 

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from ramify.core.errors import BadInput, MissingExtra
-from ramify.learn.train.tracker import (
+from refork.core.errors import BadInput, MissingExtra
+from refork.learn.train.tracker import (
     JsonLines,
     Recorded,
     Several,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, beliefs, chances, signals
-from ramify.core.decide import BetaRate
-from ramify.core.errors import BadInput
-from ramify.operate.gate.belief import (
+from refork.core.decide import BetaRate
+from refork.core.errors import BadInput
+from refork.operate.gate.belief import (
     State,
     after,
     observed,
@@ -20,7 +20,7 @@ from ramify.operate.gate.belief import (
     rejected,
     transition,
 )
-from ramify.operate.gate.model import Critic, Kernel
+from refork.operate.gate.model import Critic, Kernel
 
 
 @given(beliefs, chances, chances)

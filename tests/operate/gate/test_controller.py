@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, model, problems
-from ramify.core.errors import BadInput
-from ramify.operate.gate.belief import State
-from ramify.operate.gate.controller import BayesController
-from ramify.operate.gate.evaluate import worth
-from ramify.operate.gate.exact import solve_exact
-from ramify.operate.gate.greedy import greedy_q
-from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from ramify.operate.gate.problem import in_floats
-from ramify.operate.gate.rules import every_rule
+from refork.core.errors import BadInput
+from refork.operate.gate.belief import State
+from refork.operate.gate.controller import BayesController
+from refork.operate.gate.evaluate import worth
+from refork.operate.gate.exact import solve_exact
+from refork.operate.gate.greedy import greedy_q
+from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
+from refork.operate.gate.problem import in_floats
+from refork.operate.gate.rules import every_rule
 
 
 @given(problems(most_critics=3))

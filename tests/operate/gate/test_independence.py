@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.operate.gate.independence import g_squared, independence
-from ramify.operate.gate.model import Critic, CriticModel, Kernel
-from ramify.operate.gate.planted import planted_records
-from ramify.operate.gate.records import Record
+from refork.core.errors import BadInput, CannotDo
+from refork.operate.gate.independence import g_squared, independence
+from refork.operate.gate.model import Critic, CriticModel, Kernel
+from refork.operate.gate.planted import planted_records
+from refork.operate.gate.records import Record
 
 NAMES = ("syntax", "lint", "test", "review")
 FOUR = CriticModel(

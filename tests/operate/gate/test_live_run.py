@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.base import Task
-from ramify.core.world.open import open_world
-from ramify.operate.gate.collect import collect_file, collected_json
-from ramify.operate.gate.live import Verdict
-from ramify.operate.gate.live_run import Setting, policy_named, run_live, setting_from
-from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
-from ramify.operate.gate.on_repair import live_repairs, repair_only
-from ramify.operate.gate.on_tree import TreeWriter, critic_producer
-from ramify.operate.gate.readers import read_jsonl
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.base import Task
+from refork.core.world.open import open_world
+from refork.operate.gate.collect import collect_file, collected_json
+from refork.operate.gate.live import Verdict
+from refork.operate.gate.live_run import Setting, policy_named, run_live, setting_from
+from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
+from refork.operate.gate.on_repair import live_repairs, repair_only
+from refork.operate.gate.on_tree import TreeWriter, critic_producer
+from refork.operate.gate.readers import read_jsonl
 
 MODEL = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2.0), Critic("llm", 0.8, 0.35, 5.0)), Kernel(0.25, 0.1))
 PRICES = Prices()
@@ -25,7 +25,7 @@ class PlantedBench:
     """Turns that are R or W, on a tree; counts what is really asked."""
 
     def __init__(self, tree):
-        from ramify.core.policy.base import Sampling
+        from refork.core.policy.base import Sampling
 
         self.tree, self.settings, self.calls = tree, Sampling(max_tokens=3), 0
         self.policy = ScriptedPolicy.from_text(
@@ -37,7 +37,7 @@ class PlantedBench:
         return {name: critic_producer(name) for name in MODEL.names}
 
     def root(self, task):
-        from ramify.core.grow.plant import plant_prompt
+        from refork.core.grow.plant import plant_prompt
 
         return plant_prompt(self.tree, self.policy, task.prompt)
 

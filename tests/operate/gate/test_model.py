@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, model
-from ramify.core.decide import BetaRate
-from ramify.core.errors import BadInput
-from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices, exact, read_policy, write_policy
+from refork.core.decide import BetaRate
+from refork.core.errors import BadInput
+from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices, exact, read_policy, write_policy
 
 
 def test_a_policy_file_keeps_counts_numbers_and_prices(tmp_path):

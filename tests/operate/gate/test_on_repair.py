@@ -1,8 +1,8 @@
 """What the repair bench tells a writer before it tries again."""
 
-from ramify.core.world.repair.world import repair_world
-from ramify.operate.gate.live import Told, Verdict
-from ramify.operate.gate.on_repair import RepairBench
+from refork.core.world.repair.world import repair_world
+from refork.operate.gate.live import Told, Verdict
+from refork.operate.gate.on_repair import RepairBench
 
 
 class Asked:
@@ -14,8 +14,8 @@ class Asked:
         def writer(root, policy, settings, *, feedback, **more):
             self.feedback = feedback
 
-        monkeypatch.setattr("ramify.operate.gate.on_repair.TreeWriter", writer)
-        monkeypatch.setattr("ramify.operate.gate.on_repair.plant", lambda *given: [None])
+        monkeypatch.setattr("refork.operate.gate.on_repair.TreeWriter", writer)
+        monkeypatch.setattr("refork.operate.gate.on_repair.plant", lambda *given: [None])
         world = repair_world(origin="generated", wording=wording)
         task = world.tasks("train", 1)[0]
         RepairBench(None, world, None).open(task)(0)

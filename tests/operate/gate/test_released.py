@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
-from ramify.core.errors import BadInput
-from ramify.operate.gate.belief import State
-from ramify.operate.gate.controller import BayesController
-from ramify.operate.gate.evaluate import worth
-from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from ramify.operate.gate.problem import in_floats
-from ramify.operate.gate.released import ReleasedController, released_policies
-from ramify.operate.gate.rules import gate
+from refork.core.errors import BadInput
+from refork.operate.gate.belief import State
+from refork.operate.gate.controller import BayesController
+from refork.operate.gate.evaluate import worth
+from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
+from refork.operate.gate.problem import in_floats
+from refork.operate.gate.released import ReleasedController, released_policies
+from refork.operate.gate.rules import gate
 
 PRICES = Prices()
 

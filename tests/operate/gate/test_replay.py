@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from ramify.core.decide import brier
-from ramify.core.errors import BadInput
-from ramify.operate.gate.belief import after, refined
-from ramify.operate.gate.calibration_report import replay_json, scores_json
-from ramify.operate.gate.compare import adjust, check_calibration, check_prediction, compare, drawn
-from ramify.operate.gate.controller import BayesController
-from ramify.operate.gate.crossfit import cross_replay, merged
-from ramify.operate.gate.fit import fit_critics
-from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from ramify.operate.gate.planted import planted_records
-from ramify.operate.gate.policy import Choice
-from ramify.operate.gate.records import Record
-from ramify.operate.gate.replay import episodes, replay
-from ramify.operate.gate.rules import always_verify, best_of_n, gate, reflexion, simple_rules, stop
-from ramify.operate.gate.score import score
+from refork.core.decide import brier
+from refork.core.errors import BadInput
+from refork.operate.gate.belief import after, refined
+from refork.operate.gate.calibration_report import replay_json, scores_json
+from refork.operate.gate.compare import adjust, check_calibration, check_prediction, compare, drawn
+from refork.operate.gate.controller import BayesController
+from refork.operate.gate.crossfit import cross_replay, merged
+from refork.operate.gate.fit import fit_critics
+from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
+from refork.operate.gate.planted import planted_records
+from refork.operate.gate.policy import Choice
+from refork.operate.gate.records import Record
+from refork.operate.gate.replay import episodes, replay
+from refork.operate.gate.rules import always_verify, best_of_n, gate, reflexion, simple_rules, stop
+from refork.operate.gate.score import score
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
 PRICES = Prices(100, 60, 5)
@@ -44,12 +44,12 @@ class Fixed:
         return Choice(next(self.actions), {}, None, "")
 
     def update(self, state, critic, passed):
-        from ramify.operate.gate.belief import observed
+        from refork.operate.gate.belief import observed
 
         return observed(state, TRUE.critic(critic), passed)
 
     def refine(self, state):
-        from ramify.operate.gate.belief import regenerated
+        from refork.operate.gate.belief import regenerated
 
         return regenerated(state, TRUE.kernel)
 

@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
-from ramify.core.errors import BadInput
-from ramify.operate.gate import rules
-from ramify.operate.gate.belief import State
-from ramify.operate.gate.controller import BayesController
-from ramify.operate.gate.evaluate import worth
-from ramify.operate.gate.exact import solve_exact
-from ramify.operate.gate.model import Prices
-from ramify.operate.gate.problem import in_rationals
+from refork.core.errors import BadInput
+from refork.operate.gate import rules
+from refork.operate.gate.belief import State
+from refork.operate.gate.controller import BayesController
+from refork.operate.gate.evaluate import worth
+from refork.operate.gate.exact import solve_exact
+from refork.operate.gate.model import Prices
+from refork.operate.gate.problem import in_rationals
 
 # critics, prior, verifier's price; planned value; best rule that judges each candidate alone, and its value;
 # always verifying. Stopping is the best of those rules in the last two rows, the pipeline is next.

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, model
-from ramify.core.errors import BadInput
-from ramify.operate.gate import rules
-from ramify.operate.gate.controller import BayesController
-from ramify.operate.gate.evaluate import worth
-from ramify.operate.gate.model import Prices
-from ramify.operate.gate.problem import in_floats
-from ramify.operate.gate.released import released_policies
-from ramify.operate.gate.simulate import draw_trajectories, simulate
+from refork.core.errors import BadInput
+from refork.operate.gate import rules
+from refork.operate.gate.controller import BayesController
+from refork.operate.gate.evaluate import worth
+from refork.operate.gate.model import Prices
+from refork.operate.gate.problem import in_floats
+from refork.operate.gate.released import released_policies
+from refork.operate.gate.simulate import draw_trajectories, simulate
 
 PRICES = Prices(verify=45, ship_loss=60)
 EPISODES = 4000

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, NEAR_ORACLE, model, problems
-from ramify.core.errors import BadInput, CannotDo
-from ramify.operate.gate.belief import posterior, transition
-from ramify.operate.gate.exact import solve_exact
-from ramify.operate.gate.lines import envelope, values
-from ramify.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from ramify.operate.gate.solve import solve_grid
+from refork.core.errors import BadInput, CannotDo
+from refork.operate.gate.belief import posterior, transition
+from refork.operate.gate.exact import solve_exact
+from refork.operate.gate.lines import envelope, values
+from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
+from refork.operate.gate.solve import solve_grid
 
 NONE = frozenset()
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.miniapps.world import MiniAppsWorld
-from ramify.operate.memory.agent import Help, StreamAgent, StreamTask
-from ramify.operate.memory.arms import compare_arms, tool_world
-from ramify.operate.memory.induce import skeleton_of
-from ramify.operate.memory.on_miniapps import MiniAppsAgent, schemas, stream_tasks
+from refork.core.errors import BadInput
+from refork.core.world.miniapps.world import MiniAppsWorld
+from refork.operate.memory.agent import Help, StreamAgent, StreamTask
+from refork.operate.memory.arms import compare_arms, tool_world
+from refork.operate.memory.induce import skeleton_of
+from refork.operate.memory.on_miniapps import MiniAppsAgent, schemas, stream_tasks
 
 
 @pytest.fixture(scope="module")

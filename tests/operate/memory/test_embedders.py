@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.operate.memory.embedders import SentenceEmbedder
-from ramify.operate.memory.memory import ExperienceMemory
-from ramify.operate.memory.retrieve import Document, Retriever
-from ramify.operate.memory.roles.lesson import Lesson
+from refork.operate.memory.embedders import SentenceEmbedder
+from refork.operate.memory.memory import ExperienceMemory
+from refork.operate.memory.retrieve import Document, Retriever
+from refork.operate.memory.roles.lesson import Lesson
 
 WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] pages start at zero read every page names are similar amounts in cents"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.operate.memory.gate import rent_or_buy_theta
-from ramify.operate.memory.recurrence import (
+from refork.core.errors import BadInput
+from refork.operate.memory.gate import rent_or_buy_theta
+from refork.operate.memory.recurrence import (
     expected_invocations,
     expected_never_invoked,
     expected_tools,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.core.sandbox import Limits, Sandbox
-from ramify.operate.memory.registry import DEEPEST, ToolRegistry, invoke
-from ramify.operate.memory.tool import Tool
+from refork.core.errors import BadInput
+from refork.core.sandbox import Limits, Sandbox
+from refork.operate.memory.registry import DEEPEST, ToolRegistry, invoke
+from refork.operate.memory.tool import Tool
 
 LETTERS = "abcdef"
 

@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, MissingExtra, ServerError
-from ramify.core.policy.remote_endpoint import Endpoint
-from ramify.operate.memory.embedders import EndpointEmbedder, SentenceEmbedder
-from ramify.operate.memory.retrieve import (
+from refork.core.errors import BadInput, MissingExtra, ServerError
+from refork.core.policy.remote_endpoint import Endpoint
+from refork.operate.memory.embedders import EndpointEmbedder, SentenceEmbedder
+from refork.operate.memory.retrieve import (
     Document,
     Retriever,
     bm25_scores,

@@ -4,12 +4,12 @@ import pytest
 
 from operate.memory.memory_parts import CATALOGUE, Everybody, asks, pay_run
 from operate.memory.test_memory import lived, quiet, runs
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Cost
-from ramify.operate.memory.accounts import Account, Accounts, break_even
-from ramify.operate.memory.report import gate_rows, overview
-from ramify.operate.memory.roles.lesson import Lesson
-from ramify.operate.memory.usage import audit, changed, demote_changed, demote_failing, failing, ledger
+from refork.core.errors import BadInput
+from refork.core.policy.base import Cost
+from refork.operate.memory.accounts import Account, Accounts, break_even
+from refork.operate.memory.report import gate_rows, overview
+from refork.operate.memory.roles.lesson import Lesson
+from refork.operate.memory.usage import audit, changed, demote_changed, demote_failing, failing, ledger
 
 
 def with_tool():

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from ramify.core.errors import BadInput, NotSigned
-from ramify.operate.pin import Constraint, OperatorChannel, PinnedBuffer, SignedChange, changed, next_version
+from refork.core.errors import BadInput, NotSigned
+from refork.operate.pin import Constraint, OperatorChannel, PinnedBuffer, SignedChange, changed, next_version
 
 KEY = b"k" * 32
 CHANNEL = OperatorChannel(KEY)

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import Compactor, fate, holds
-from ramify.core.errors import BadInput
-from ramify.operate.pin import (
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import Compactor, fate, holds
+from refork.core.errors import BadInput
+from refork.operate.pin import (
     Constraint,
     HeadTail,
     Hierarchical,

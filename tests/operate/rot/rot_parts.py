@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ramify.core.compaction import CompactionResult, Compactor
-from ramify.core.world.house_rules import TASKS, scenario
-from ramify.core.world.house_rules.agents import RuleAgent
-from ramify.operate.pin.constraint import Constraint
-from ramify.operate.rot.session import ModelCall, SessionLog
+from refork.core.compaction import CompactionResult, Compactor
+from refork.core.world.house_rules import TASKS, scenario
+from refork.core.world.house_rules.agents import RuleAgent
+from refork.operate.pin.constraint import Constraint
+from refork.operate.rot.session import ModelCall, SessionLog
 
 SPEND = scenario("spend", 3, turns=8)
 RULE = Constraint("spend", SPEND.rule, "soft", "purchase", TASKS["spend"].checker)

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from operate.rot.rot_parts import RULE, SPEND, recorded
-from ramify.core.compaction import SummaryCall, account
-from ramify.core.errors import BadInput
-from ramify.core.world.house_rules.summarisers import SUMMARISERS
-from ramify.operate.pin import PinnedBuffer, PinnedCompactor
-from ramify.operate.pin.constraint import Constraint
-from ramify.operate.pin.strategies import HeadTail, Summarise, Truncate
-from ramify.operate.rot.audit import audit, audit_file
-from ramify.operate.rot.context_diff import context_diffs
-from ramify.operate.rot.readers import write_session
-from ramify.operate.rot.session import ModelCall, SessionLog, session_of
+from refork.core.compaction import SummaryCall, account
+from refork.core.errors import BadInput
+from refork.core.world.house_rules.summarisers import SUMMARISERS
+from refork.operate.pin import PinnedBuffer, PinnedCompactor
+from refork.operate.pin.constraint import Constraint
+from refork.operate.pin.strategies import HeadTail, Summarise, Truncate
+from refork.operate.rot.audit import audit, audit_file
+from refork.operate.rot.context_diff import context_diffs
+from refork.operate.rot.readers import write_session
+from refork.operate.rot.session import ModelCall, SessionLog, session_of
 
 BUDGET = 300
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import holds
-from ramify.core.errors import BadInput
-from ramify.core.tree.formats.openai_chat import text_of
-from ramify.core.world.house_rules import TASKS, scenario
-from ramify.core.world.house_rules.attacks import FRAMINGS
-from ramify.core.world.house_rules.summarisers import SUMMARISERS
-from ramify.operate.pin.strategies import HeadTail, Summarise, Truncate
-from ramify.operate.rot.conditions import (
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import holds
+from refork.core.errors import BadInput
+from refork.core.tree.formats.openai_chat import text_of
+from refork.core.world.house_rules import TASKS, scenario
+from refork.core.world.house_rules.attacks import FRAMINGS
+from refork.core.world.house_rules.summarisers import SUMMARISERS
+from refork.operate.pin.strategies import HeadTail, Summarise, Truncate
+from refork.operate.rot.conditions import (
     CONDITIONS,
     PINNED,
     STRESS,
@@ -24,8 +24,8 @@ from ramify.operate.rot.conditions import (
     shares,
     stage,
 )
-from ramify.operate.rot.scenes import Scene, setup_for
-from ramify.operate.rot.stage import Stage
+from refork.operate.rot.scenes import Scene, setup_for
+from refork.operate.rot.stage import Stage
 
 COMPACTORS = {
     "truncate": Truncate(200),

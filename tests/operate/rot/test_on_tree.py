@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadChange, BadInput
-from ramify.core.policy.base import PolicyCard, Sampling
-from ramify.core.tree.tree import Tree
-from ramify.core.world.house_rules import TASKS, scenario
-from ramify.core.world.house_rules.agents import RuleAgent
-from ramify.core.world.house_rules.summarisers import SUMMARISERS
-from ramify.operate.pin import PinnedBuffer, PinnedCompactor
-from ramify.operate.pin.constraint import Constraint
-from ramify.operate.pin.strategies import HeadTail, Summarise, Truncate
-from ramify.operate.rot.on_tree import SURVIVAL, GovernanceProbe, rule_producer
+from refork.core.errors import BadChange, BadInput
+from refork.core.policy.base import PolicyCard, Sampling
+from refork.core.tree.tree import Tree
+from refork.core.world.house_rules import TASKS, scenario
+from refork.core.world.house_rules.agents import RuleAgent
+from refork.core.world.house_rules.summarisers import SUMMARISERS
+from refork.operate.pin import PinnedBuffer, PinnedCompactor
+from refork.operate.pin.constraint import Constraint
+from refork.operate.pin.strategies import HeadTail, Summarise, Truncate
+from refork.operate.rot.on_tree import SURVIVAL, GovernanceProbe, rule_producer
 
 TASK = TASKS["spend"]
 SESSION = scenario("spend", 3, turns=8, wording="small")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.compaction import SummaryCall, account
-from ramify.core.errors import BadInput
-from ramify.operate.rot.session import (
+from refork.core.compaction import SummaryCall, account
+from refork.core.errors import BadInput
+from refork.operate.rot.session import (
     ModelCall,
     SessionLog,
     compaction_from_json,

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.fork.context import conversation
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import PolicyCard, Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.tree import Draft, Tree
-from ramify.core.world.specialists import (
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.fork.context import conversation
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import PolicyCard, Sampling
+from refork.core.policy.open import open_policy
+from refork.core.tree import Draft, Tree
+from refork.core.world.specialists import (
     ALONE,
     DOMAINS,
     HARNESS,
@@ -20,15 +20,15 @@ from ramify.core.world.specialists import (
     success_of,
     turn_right,
 )
-from ramify.operate.route.collect import (
+from refork.operate.route.collect import (
     SwapPoint,
     label_by_fork,
     recorded_runs,
     swap_effects,
     swap_points,
 )
-from ramify.operate.route.pool import Price, Worker, WorkerPool
-from ramify.operate.route.runs import label_alone, record_runs, speaker, turns_of
+from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.operate.route.runs import label_alone, record_runs, speaker, turns_of
 
 LAW = Sampling(max_tokens=4)
 WORLD, SINGLE = SpecialistsWorld(), SpecialistsWorld(alone=True)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from cmaes import SepCMA
 
-from ramify.core.errors import BadInput, CannotDo, Mismatch, ServerError
-from ramify.operate.route.acting import Drawn, Episode, Episodes, Greedy, OneByOne
-from ramify.operate.route.evolve import EvolveSettings, evolve, fitness, recombination
-from ramify.operate.route.head import SelectionHead
-from ramify.operate.route.reinforce import ReinforceSettings, leave_one_out, reinforce
-from ramify.operate.route.scaffold import WORKERS, Scaffold
+from refork.core.errors import BadInput, CannotDo, Mismatch, ServerError
+from refork.operate.route.acting import Drawn, Episode, Episodes, Greedy, OneByOne
+from refork.operate.route.evolve import EvolveSettings, evolve, fitness, recombination
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.reinforce import ReinforceSettings, leave_one_out, reinforce
+from refork.operate.route.scaffold import WORKERS, Scaffold
 
 SMALL = EvolveSettings(iterations=6, repeats=8, seed=3)
 ZERO = SelectionHead.zero(WORKERS, 4)

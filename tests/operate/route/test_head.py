@@ -3,14 +3,14 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, Mismatch, WrongWeights
-from ramify.core.policy.open import open_policy
-from ramify.operate.route import Outcome, OutcomeTable, WorkerPool
-from ramify.operate.route.backbone import RouterBackbone, StateFormat
-from ramify.operate.route.card import HeadCard, load_head, measured, query_digest, save_head
-from ramify.operate.route.head import SelectionHead
-from ramify.operate.route.routed import head_chooser
-from ramify.operate.route.transcript import as_lines, raw_lines
+from refork.core.errors import BadInput, CannotDo, Mismatch, WrongWeights
+from refork.core.policy.open import open_policy
+from refork.operate.route import Outcome, OutcomeTable, WorkerPool
+from refork.operate.route.backbone import RouterBackbone, StateFormat
+from refork.operate.route.card import HeadCard, load_head, measured, query_digest, save_head
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.routed import head_chooser
+from refork.operate.route.transcript import as_lines, raw_lines
 from support.models import tiny_policy
 
 NAMES = ("a", "b", "c")

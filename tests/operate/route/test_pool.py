@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Cost, Sampling
-from ramify.core.policy.open import open_policy
-from ramify.operate.route.pool import Bill, Price, Worker, WorkerPool
-from ramify.operate.route.pool_io import read_pool
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.base import Cost, Sampling
+from refork.core.policy.open import open_policy
+from refork.operate.route.pool import Bill, Price, Worker, WorkerPool
+from refork.operate.route.pool_io import read_pool
 
 ABC = WorkerPool.of("a", "b", "c")
 ASKED = [{"role": "user", "content": "well"}]

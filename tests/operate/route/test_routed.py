@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.chat import ChatModel, ScriptedChat
-from ramify.core.errors import BadInput, Mismatch, ServerError
-from ramify.core.grow.rollouts import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.tree import Tree
-from ramify.core.world.specialists import SpecialistsWorld, domain_of, specialist
-from ramify.operate.route.backbone import StateFormat
-from ramify.operate.route.decision import decisions_on
-from ramify.operate.route.head import SelectionHead
-from ramify.operate.route.pool import Price, Worker, WorkerPool
-from ramify.operate.route.routed import RoutedChat, always, head_chooser, query_of, routed_policy
+from refork.core.chat import ChatModel, ScriptedChat
+from refork.core.errors import BadInput, Mismatch, ServerError
+from refork.core.grow.rollouts import grow
+from refork.core.policy.base import Sampling
+from refork.core.tree import Tree
+from refork.core.world.specialists import SpecialistsWorld, domain_of, specialist
+from refork.operate.route.backbone import StateFormat
+from refork.operate.route.decision import decisions_on
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.operate.route.routed import RoutedChat, always, head_chooser, query_of, routed_policy
 
 ASKED = [{"role": "user", "content": "well"}]
 

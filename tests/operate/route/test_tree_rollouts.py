@@ -1,19 +1,19 @@
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Continuation
-from ramify.core.tree import Tree
-from ramify.core.types import token_array
-from ramify.core.world.specialists import SpecialistsWorld, features, specialist, success_of
-from ramify.operate.route import Price, Worker, WorkerPool
-from ramify.operate.route.acting import Greedy
-from ramify.operate.route.backbone import RouterBackbone
-from ramify.operate.route.evolve import EvolveSettings, evolve
-from ramify.operate.route.head import SelectionHead
-from ramify.operate.route.reinforce import ReinforceSettings, reinforce
-from ramify.operate.route.training import Always, trial
-from ramify.operate.route.tree_rollouts import TreeRollouts
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.base import Continuation
+from refork.core.tree import Tree
+from refork.core.types import token_array
+from refork.core.world.specialists import SpecialistsWorld, features, specialist, success_of
+from refork.operate.route import Price, Worker, WorkerPool
+from refork.operate.route.acting import Greedy
+from refork.operate.route.backbone import RouterBackbone
+from refork.operate.route.evolve import EvolveSettings, evolve
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.reinforce import ReinforceSettings, reinforce
+from refork.operate.route.training import Always, trial
+from refork.operate.route.tree_rollouts import TreeRollouts
 from support.models import tiny_policy
 
 WIDTH = 8

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ramify.core.chat import ChatModel, ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.operate.route.backbone import StateFormat
-from ramify.operate.route.head import SelectionHead
-from ramify.operate.route.pool import Price, Worker, WorkerPool
-from ramify.operate.route.turns import PROMPTS, ROLES, TurnsChat, accepts, head_caster, named_role, run_turns
+from refork.core.chat import ChatModel, ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.operate.route.backbone import StateFormat
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.operate.route.turns import PROMPTS, ROLES, TurnsChat, accepts, head_caster, named_role, run_turns
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]
 FREE = Price(0, 0, 0.5)

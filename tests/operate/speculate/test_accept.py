@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput
-from ramify.operate.speculate.accept import acceptance, couple, expected_tokens, keep_chance, reject, residual
-from ramify.operate.speculate.laws import check_law, draw_from
+from refork.core.errors import BadInput
+from refork.operate.speculate.accept import acceptance, couple, expected_tokens, keep_chance, reject, residual
+from refork.operate.speculate.laws import check_law, draw_from
 
 EXACT = 1e-12
 LAWS = {

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Sampling
-from ramify.operate.speculate.bench import BatchResult, bench, prompt_tokens
-from ramify.operate.speculate.data import Prompt
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.tally import Tally
+from refork.core.errors import BadInput
+from refork.core.policy.base import Sampling
+from refork.operate.speculate.bench import BatchResult, bench, prompt_tokens
+from refork.operate.speculate.data import Prompt
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.tally import Tally
 from support.drafters import gqa, knowing
 
 

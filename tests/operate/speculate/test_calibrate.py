@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from ramify.core.decide import calibration_error, reliability
-from ramify.core.errors import BadInput
-from ramify.operate.speculate.calibrate import (
+from refork.core.decide import calibration_error, reliability
+from refork.core.errors import BadInput
+from refork.operate.speculate.calibrate import (
     BINS,
     GRID,
     SequentialTemperatureScaling,
@@ -18,7 +18,7 @@ from ramify.operate.speculate.calibrate import (
     report,
     report_json,
 )
-from ramify.operate.speculate.rounds import Round, Rounds
+from refork.operate.speculate.rounds import Round, Rounds
 
 BLOCK = 4
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ramify.core.policy.noise import NoiseKey, gumbels, uniforms
-from ramify.operate.speculate.chances import PlainChances, plain_gumbels, round_chances
+from refork.core.policy.noise import NoiseKey, gumbels, uniforms
+from refork.operate.speculate.chances import PlainChances, plain_gumbels, round_chances
 
 KEYS = [NoiseKey(3, 8, draw) for draw in range(4)]
 

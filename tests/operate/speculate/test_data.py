@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, DiskFull, Mismatch
-from ramify.core.policy.base import Sampling
-from ramify.operate.speculate import data as module
-from ramify.operate.speculate import features as cache_module
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.data import (
+from refork.core.errors import BadInput, DiskFull, Mismatch
+from refork.core.policy.base import Sampling
+from refork.operate.speculate import data as module
+from refork.operate.speculate import features as cache_module
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.data import (
     Example,
     Prompt,
     answers,
@@ -17,7 +17,7 @@ from ramify.operate.speculate.data import (
     parse_prompt,
     read_prompts,
 )
-from ramify.operate.speculate.features import Recomputed, cache_bytes, cache_features
+from refork.operate.speculate.features import Recomputed, cache_bytes, cache_features
 from support.models import CONTEXT, tiny_policy
 
 SHORT = Sampling(max_tokens=6)

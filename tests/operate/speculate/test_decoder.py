@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.decoder.live import LiveDecoder
-from ramify.core.policy.decoder.speculator import Branches
-from ramify.core.policy.noise import NoiseKey
-from ramify.operate.speculate.calibrate import SequentialTemperatureScaling
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.model import build_draft
-from ramify.operate.speculate.policy import SpeculativePolicy
-from ramify.operate.speculate.schedule import PrefixScheduler
-from ramify.operate.speculate.speculator import ModelSpeculator
-from ramify.operate.speculate.step_cost import StepCost
+from refork.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.decoder.live import LiveDecoder
+from refork.core.policy.decoder.speculator import Branches
+from refork.core.policy.noise import NoiseKey
+from refork.operate.speculate.calibrate import SequentialTemperatureScaling
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.model import build_draft
+from refork.operate.speculate.policy import SpeculativePolicy
+from refork.operate.speculate.schedule import PrefixScheduler
+from refork.operate.speculate.speculator import ModelSpeculator
+from refork.operate.speculate.step_cost import StepCost
 from support.drafters import adversarial, gqa, knowing, untrained
 
 CLOSE = 2e-5
@@ -53,7 +53,7 @@ def requests():
 
 def test_turns_held_to_a_grammar_are_the_target_s(target, drafters, requests):
     pytest.importorskip("llguidance")
-    from ramify.core.policy.grammar import Grammar
+    from refork.core.policy.grammar import Grammar
 
     law = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
     asked = [

@@ -1,7 +1,7 @@
 """Our drafters beside DeepSpec's own class, on a CPU, where it takes seconds.
 
 DeepSpec is on no package index, so the class is read from a clone of github.com/deepseek-ai/DeepSpec that
-``RAMIFY_DEEPSPEC`` names (commit afdfa7c was used); without one these tests are skipped.
+``REFORK_DEEPSPEC`` names (commit afdfa7c was used); without one these tests are skipped.
 """
 
 import os
@@ -12,15 +12,15 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ramify.core.policy.local import LocalPolicy
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.layouts import export_draft, import_draft
-from ramify.operate.speculate.model import build_draft
+from refork.core.policy.local import LocalPolicy
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.layouts import export_draft, import_draft
+from refork.operate.speculate.model import build_draft
 from support.models import make_tokenizer
 
-PLACE = os.environ.get("RAMIFY_DEEPSPEC")
+PLACE = os.environ.get("REFORK_DEEPSPEC")
 pytestmark = pytest.mark.skipif(
-    PLACE is None, reason="RAMIFY_DEEPSPEC names no clone of github.com/deepseek-ai/DeepSpec"
+    PLACE is None, reason="REFORK_DEEPSPEC names no clone of github.com/deepseek-ai/DeepSpec"
 )
 #: Largest difference of float32 hidden states, logits and confidence logits, which are of order 1 to 10.
 NEAR = 1e-5

@@ -3,18 +3,18 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MuseGlimmerAssistantModel
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.load import quiet
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.types import token_array
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.data import Prompt, answers
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.dflash_hf import as_assistant, save_assistant
-from ramify.operate.speculate.loss import LossWeights
-from ramify.operate.speculate.model import build_draft
-from ramify.operate.speculate.train import DraftTraining, train_draft
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.base import Sampling
+from refork.core.policy.load import quiet
+from refork.core.policy.local import LocalPolicy
+from refork.core.types import token_array
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.data import Prompt, answers
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.dflash_hf import as_assistant, save_assistant
+from refork.operate.speculate.loss import LossWeights
+from refork.operate.speculate.model import build_draft
+from refork.operate.speculate.train import DraftTraining, train_draft
 from support.models import make_tokenizer
 
 MASK, TOKENS = 257, 40

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.on_tree import pruned, record_rejected
-from ramify.operate.speculate.policy import SpeculativePolicy
+from refork.core.errors import BadInput
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.on_tree import pruned, record_rejected
+from refork.operate.speculate.policy import SpeculativePolicy
 from support.drafters import gqa, knowing
 
 

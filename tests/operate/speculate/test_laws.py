@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from ramify.core.errors import BadInput
-from ramify.core.policy import law
-from ramify.core.policy.base import Sampling
-from ramify.operate.speculate.accept import keep_chance, residual
-from ramify.operate.speculate.laws import chance_of, law_of, law_scores
+from refork.core.errors import BadInput
+from refork.core.policy import law
+from refork.core.policy.base import Sampling
+from refork.operate.speculate.accept import keep_chance, residual
+from refork.operate.speculate.laws import chance_of, law_of, law_scores
 
 SETTINGS = [
     Sampling(),
@@ -46,7 +46,7 @@ def test_chances_of_tokens_are_those_of_the_whole_law(logits, monkeypatch):
     tokens = scores.argmax(dim=-1)
     wanted = law_of(scores).gather(1, tokens[:, None])[:, 0]
     assert torch.allclose(chance_of(scores, tokens), wanted, atol=1e-15)
-    monkeypatch.setattr("ramify.operate.speculate.laws._AT_ONCE", 1)
+    monkeypatch.setattr("refork.operate.speculate.laws._AT_ONCE", 1)
     assert torch.allclose(chance_of(scores, tokens), wanted, atol=1e-15)
 
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.operate.speculate.loss import (
+from refork.core.errors import BadInput
+from refork.operate.speculate.loss import (
     CODE_DECAY,
     LossWeights,
     acceptance,

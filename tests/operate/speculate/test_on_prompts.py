@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import Mismatch
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.data import parse_prompt
-from ramify.operate.speculate.on_prompts import ANSWERS, GREEDY, plan_on_prompts, train_on_prompts
-from ramify.operate.speculate.train import DraftTraining
+from refork.core.errors import Mismatch
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.data import parse_prompt
+from refork.operate.speculate.on_prompts import ANSWERS, GREEDY, plan_on_prompts, train_on_prompts
+from refork.operate.speculate.train import DraftTraining
 from support.models import tiny_policy
 
 PROMPTS = [parse_prompt({"text": text}, "test") for text in ("once", "upon", "a time")]

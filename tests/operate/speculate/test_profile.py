@@ -3,14 +3,14 @@ import itertools
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.local import LocalPolicy
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.model import as_draft_model, build_draft
-from ramify.operate.speculate.profile import measure, of_rounds, profile, swept
-from ramify.operate.speculate.schedule import PrefixScheduler
-from ramify.operate.speculate.speculator import ModelSpeculator
-from ramify.operate.speculate.step_cost import StepCost, shapes
+from refork.core.errors import BadInput
+from refork.core.policy.local import LocalPolicy
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.model import as_draft_model, build_draft
+from refork.operate.speculate.profile import measure, of_rounds, profile, swept
+from refork.operate.speculate.schedule import PrefixScheduler
+from refork.operate.speculate.speculator import ModelSpeculator
+from refork.operate.speculate.step_cost import StepCost, shapes
 from support.models import tiny_policy
 
 

@@ -3,17 +3,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Continuation, PolicyCard, Sampling
-from ramify.core.policy.noise import uniforms
-from ramify.core.types import token_array
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.decoder import SpeculativeDecoder
-from ramify.operate.speculate.model import as_draft_model, build_draft
-from ramify.operate.speculate.policy import SpeculativePolicy
-from ramify.operate.speculate.sampled import against_law, against_samples, check_decoder, exact_law
-from ramify.operate.speculate.schedule import PrefixScheduler
-from ramify.operate.speculate.step_cost import StepCost
+from refork.core.errors import BadInput
+from refork.core.policy.base import Continuation, PolicyCard, Sampling
+from refork.core.policy.noise import uniforms
+from refork.core.types import token_array
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.decoder import SpeculativeDecoder
+from refork.operate.speculate.model import as_draft_model, build_draft
+from refork.operate.speculate.policy import SpeculativePolicy
+from refork.operate.speculate.sampled import against_law, against_samples, check_decoder, exact_law
+from refork.operate.speculate.schedule import PrefixScheduler
+from refork.operate.speculate.step_cost import StepCost
 from support.models import tiny_policy
 
 PROMPT = token_array([1, 2])

@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.operate.speculate.step_cost import StepCost
+from refork.core.errors import BadInput
+from refork.operate.speculate.step_cost import StepCost
 
 
 def test_between_shapes_it_is_linear_and_nothing_is_guessed_outside():
@@ -39,11 +39,11 @@ def test_a_drafts_token_may_cost_a_share_of_a_requests():
 
 def test_tables_of_the_first_format_have_no_shares(tmp_path):
     file = tmp_path / "cost.json"
-    file.write_text(json.dumps({"format": "ramify step cost 1", "verify": [[1, 1.0]], "draft": [[1, 0.5]]}))
+    file.write_text(json.dumps({"format": "refork step cost 1", "verify": [[1, 1.0]], "draft": [[1, 0.5]]}))
     cost = StepCost.load(file)
     assert cost.shares is None
     assert cost.share(1) == 1.0
-    assert cost.to_json()["format"] == "ramify step cost 2"
+    assert cost.to_json()["format"] == "refork step cost 2"
 
 
 def test_no_profiled_draft_costs_nothing():

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.speculator import Branches, Drafts
-from ramify.core.policy.noise import NoiseKey
-from ramify.operate.speculate.held_out import HeldOut
-from ramify.operate.speculate.outcome import Outcome
-from ramify.operate.speculate.tally import DECAY, Tally
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.speculator import Branches, Drafts
+from refork.core.policy.noise import NoiseKey
+from refork.operate.speculate.held_out import HeldOut
+from refork.operate.speculate.outcome import Outcome
+from refork.operate.speculate.tally import DECAY, Tally
 
 
 def counted(lengths, accepted, ended=None):

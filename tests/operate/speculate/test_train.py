@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from ramify.core.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.weights import weights_digest
-from ramify.core.types import token_array
-from ramify.operate.speculate.checkpoint import load_draft, save_draft
-from ramify.operate.speculate.config import draft_config
-from ramify.operate.speculate.data import Example, Prompt, answers
-from ramify.operate.speculate.features import Recomputed
-from ramify.operate.speculate.lessons import Chosen, make_lesson, parts, study
-from ramify.operate.speculate.loss import LossWeights, position_weights
-from ramify.operate.speculate.model import build_draft
-from ramify.operate.speculate.train import DraftTraining, split, train_draft
+from refork.core.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
+from refork.core.policy.base import Sampling
+from refork.core.policy.weights import weights_digest
+from refork.core.types import token_array
+from refork.operate.speculate.checkpoint import load_draft, save_draft
+from refork.operate.speculate.config import draft_config
+from refork.operate.speculate.data import Example, Prompt, answers
+from refork.operate.speculate.features import Recomputed
+from refork.operate.speculate.lessons import Chosen, make_lesson, parts, study
+from refork.operate.speculate.loss import LossWeights, position_weights
+from refork.operate.speculate.model import build_draft
+from refork.operate.speculate.train import DraftTraining, split, train_draft
 from support.models import tiny_policy
 
 PLAN = DraftTraining(

@@ -1,5 +1,5 @@
 #include <stdint.h>
-void ramify_call(char *base, const uint64_t *row) { (void)base, (void)row; }
+void refork_call(char *base, const uint64_t *row) { (void)base, (void)row; }
 long write(int to, const void *from, unsigned long bytes) { (void)to, (void)from; return (long)bytes; }
 static void work(int n, const float *a, const float *b, float *c) {
     for (int i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-// ramify: n=1500 x=n:inout
+// refork: n=1500 x=n:inout
 void sorted(int n, int *x) {
     for (int i = 1; i < n; i++) {
         int at = i, one = x[i];

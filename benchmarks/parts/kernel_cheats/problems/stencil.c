@@ -1,4 +1,4 @@
-// ramify: n=128 u=n*n v=n*n:inout flops=5*n*n
+// refork: n=128 u=n*n v=n*n:inout flops=5*n*n
 void stencil(int n, const float *u, float *v) {
     for (int i = 1; i < n - 1; i++)
         for (int j = 1; j < n - 1; j++)

@@ -1,5 +1,5 @@
 // Planted: a branch on drawn numbers, taken as often as not.
-// ramify: entry=keep n=16384 x=n y=n:out flops=n bytes=8*n
+// refork: entry=keep n=16384 x=n y=n:out flops=n bytes=8*n
 int keep(int n, const float *restrict x, float *restrict y)
 {
     int kept = 0;

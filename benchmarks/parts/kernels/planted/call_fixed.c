@@ -1,5 +1,5 @@
 // The same function, inlined.
-// ramify: entry=blend n=16384 x=n y=n:out flops=3*n bytes=8*n rtol=1e-3
+// refork: entry=blend n=16384 x=n y=n:out flops=3*n bytes=8*n rtol=1e-3
 static inline float smooth(float x)
 {
     return x * x * (3.0f - 2.0f * x);

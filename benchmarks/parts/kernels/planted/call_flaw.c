@@ -1,5 +1,5 @@
 // Planted: a call for every number, of a function that is kept apart.
-// ramify: entry=blend n=16384 x=n y=n:out flops=3*n bytes=8*n rtol=1e-3
+// refork: entry=blend n=16384 x=n y=n:out flops=3*n bytes=8*n rtol=1e-3
 __attribute__((noinline, noipa)) static float smooth(float x)
 {
     return x * x * (3.0f - 2.0f * x);

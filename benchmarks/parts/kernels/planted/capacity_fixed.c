@@ -1,5 +1,5 @@
 // Blocked: 16 rows of b, 16 KiB, stay in the cache for all rows of a.
-// ramify: entry=matmul n=256 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3
+// refork: entry=matmul n=256 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3
 #define BLOCK 16
 void matmul(int n, const float *restrict a, const float *restrict b, float *restrict c)
 {

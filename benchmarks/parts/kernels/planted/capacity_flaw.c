@@ -1,5 +1,5 @@
 // Planted: all of b passes through the first-level cache once for every row of a.
-// ramify: entry=matmul n=256 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3
+// refork: entry=matmul n=256 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3
 void matmul(int n, const float *restrict a, const float *restrict b, float *restrict c)
 {
     for (int i = 0; i < n; i++) {

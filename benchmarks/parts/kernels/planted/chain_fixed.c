@@ -1,5 +1,5 @@
 // 96 independent chains, each with the 96th power, joined after the loop.
-// ramify: entry=horner n=16384 c=n flops=2*n bytes=4*n rtol=1e-3
+// refork: entry=horner n=16384 c=n flops=2*n bytes=4*n rtol=1e-3
 #define CHAINS 96
 float horner(int n, const float *c)
 {

@@ -1,5 +1,5 @@
 // Planted: each step of Horner's rule waits for the one before.
-// ramify: entry=horner n=16384 c=n flops=2*n bytes=4*n rtol=1e-3
+// refork: entry=horner n=16384 c=n flops=2*n bytes=4*n rtol=1e-3
 float horner(int n, const float *c)
 {
     float sum = 0;

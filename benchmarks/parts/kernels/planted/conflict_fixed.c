@@ -1,5 +1,5 @@
 // The same loops on rows that are one cache line longer.
-// ramify: entry=matmul rows=256 n=256 ld=272 a=rows*ld b=n*ld c=rows*ld:out flops=2*rows*n*n bytes=8*rows*n+4*n*n rtol=1e-3
+// refork: entry=matmul rows=256 n=256 ld=272 a=rows*ld b=n*ld c=rows*ld:out flops=2*rows*n*n bytes=8*rows*n+4*n*n rtol=1e-3
 void matmul(int rows, int n, int ld, const float *restrict a, const float *restrict b, float *restrict c)
 {
     for (int i = 0; i < rows; i++) {

@@ -1,5 +1,5 @@
 // Planted: rows of 1 KiB, so that the numbers of a column fall into a few sets of the cache.
-// ramify: entry=matmul rows=256 n=256 a=rows*n b=n*n c=rows*n:out flops=2*rows*n*n bytes=8*rows*n+4*n*n rtol=1e-3
+// refork: entry=matmul rows=256 n=256 a=rows*n b=n*n c=rows*n:out flops=2*rows*n*n bytes=8*rows*n+4*n*n rtol=1e-3
 void matmul(int rows, int n, const float *restrict a, const float *restrict b, float *restrict c)
 {
     for (int i = 0; i < rows; i++)

@@ -1,5 +1,5 @@
 // A register tile of 4 rows by 16 columns: each load serves 4 rows, or 16 columns.
-// ramify: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3 reference=matmul_reference.c
+// refork: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3 reference=matmul_reference.c
 typedef float vector __attribute__((vector_size(32), aligned(4)));
 void matmul(int n, const float *restrict a, const float *restrict b, float *restrict c)
 {

@@ -1,5 +1,5 @@
 // Planted: two loads and a store for every two vector operations.
-// ramify: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3
+// refork: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3
 void matmul(int n, const float *restrict a, const float *restrict b, float *restrict c)
 {
     for (int i = 0; i < n; i++) {

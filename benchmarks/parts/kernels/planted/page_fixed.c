@@ -1,5 +1,5 @@
 // The products are added up where they arise.
-// ramify: entry=pairs n=2912 x=n:positive y=n:out flops=2*n*n bytes=8*n rtol=1e-3
+// refork: entry=pairs n=2912 x=n:positive y=n:out flops=2*n*n bytes=8*n rtol=1e-3
 void pairs(int n, const float *restrict x, float *restrict y)
 {
     for (int j = 0; j < n; j++)

@@ -1,5 +1,5 @@
 // Planted: a scratch matrix of 32 MiB that the system maps and clears anew at every call.
-// ramify: entry=pairs n=2912 x=n:positive y=n:out flops=2*n*n bytes=8*n rtol=1e-3
+// refork: entry=pairs n=2912 x=n:positive y=n:out flops=2*n*n bytes=8*n rtol=1e-3
 #include <stdlib.h>
 void pairs(int n, const float *restrict x, float *restrict y)
 {

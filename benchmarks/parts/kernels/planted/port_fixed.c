@@ -1,5 +1,5 @@
 // The weights are summed before the loop.
-// ramify: entry=weigh n=16384 x=n y=n:out flops=n bytes=8*n rtol=1e-3
+// refork: entry=weigh n=16384 x=n y=n:out flops=n bytes=8*n rtol=1e-3
 void weigh(int n, const float *restrict x, float *restrict y)
 {
     float weight = 0;

@@ -1,5 +1,5 @@
 // Planted: 31 operations where one would do; the ports that multiply and add are busy in every cycle.
-// ramify: entry=weigh n=16384 x=n y=n:out flops=n bytes=8*n rtol=1e-3
+// refork: entry=weigh n=16384 x=n y=n:out flops=n bytes=8*n rtol=1e-3
 void weigh(int n, const float *restrict x, float *restrict y)
 {
     for (int i = 0; i < n; i++)

@@ -1,5 +1,5 @@
 // The passes fused over blocks of 1024 numbers, which stay in the first-level cache.
-// ramify: entry=horner n=4194304 x=n y=n:out t=n:out flops=64*n bytes=12*n rtol=1e-3
+// refork: entry=horner n=4194304 x=n y=n:out t=n:out flops=64*n bytes=12*n rtol=1e-3
 #define BLOCK 1024
 void horner(int n, const float *restrict x, float *restrict y, float *restrict t)
 {

@@ -1,5 +1,5 @@
 // Planted: Horner's rule as 33 passes over arrays that no cache holds; each pass runs at the memory's speed.
-// ramify: entry=horner n=4194304 x=n y=n:out t=n:out flops=64*n bytes=12*n rtol=1e-3
+// refork: entry=horner n=4194304 x=n y=n:out t=n:out flops=64*n bytes=12*n rtol=1e-3
 void horner(int n, const float *restrict x, float *restrict y, float *restrict t)
 {
     for (int i = 0; i < n; i++)

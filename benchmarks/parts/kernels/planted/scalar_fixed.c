@@ -1,5 +1,5 @@
 // The same sum in 64 lanes, which vectors can hold.
-// ramify: entry=dot n=16384 a=n b=n flops=2*n bytes=8*n rtol=1e-3
+// refork: entry=dot n=16384 a=n b=n flops=2*n bytes=8*n rtol=1e-3
 #define LANES 64
 float dot(int n, const float *a, const float *b)
 {

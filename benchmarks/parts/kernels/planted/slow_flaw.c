@@ -1,5 +1,5 @@
 // Planted: a division by the same number in every step.
-// ramify: entry=scale n=16384 d=1:positive x=n y=n:out flops=n bytes=8*n rtol=1e-3
+// refork: entry=scale n=16384 d=1:positive x=n y=n:out flops=n bytes=8*n rtol=1e-3
 void scale(int n, const float *restrict d, const float *restrict x, float *restrict y)
 {
     float by = d[0];

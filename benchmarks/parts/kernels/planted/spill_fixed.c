@@ -1,5 +1,5 @@
 // Eight sums at once.
-// ramify: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3 reference=matmul_reference.c
+// refork: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3 reference=matmul_reference.c
 #define ROWS 4
 #define WIDE 2
 typedef float vector __attribute__((vector_size(32), aligned(4)));

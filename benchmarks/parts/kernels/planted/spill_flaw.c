@@ -1,5 +1,5 @@
 // Planted: 40 sums at once, more than there are vector registers.
-// ramify: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3 reference=matmul_reference.c
+// refork: entry=matmul n=160 a=n*n b=n*n c=n*n:out flops=2*n*n*n bytes=12*n*n rtol=1e-3 reference=matmul_reference.c
 #define ROWS 10
 #define WIDE 4
 typedef float vector __attribute__((vector_size(32), aligned(4)));

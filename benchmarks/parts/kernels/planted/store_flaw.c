@@ -1,5 +1,5 @@
 // Planted: s may overlap a for all the compiler knows, so every step of a sum goes to memory.
-// ramify: entry=sums n=400 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
+// refork: entry=sums n=400 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
 void sums(int n, const float *a, float *s)
 {
     for (int i = 0; i < n; i++) {

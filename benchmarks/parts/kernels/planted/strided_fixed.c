@@ -1,5 +1,5 @@
 // The loops interchanged: the inner one runs along memory.
-// ramify: entry=columns n=512 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
+// refork: entry=columns n=512 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
 void columns(int n, const float *restrict a, float *restrict s)
 {
     for (int j = 0; j < n; j++)

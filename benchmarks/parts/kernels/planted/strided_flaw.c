@@ -1,5 +1,5 @@
 // Planted: the inner loop runs down the columns of a matrix that is stored by rows.
-// ramify: entry=columns n=512 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
+// refork: entry=columns n=512 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
 void columns(int n, const float *restrict a, float *restrict s)
 {
     for (int j = 0; j < n; j++) {

@@ -11,10 +11,10 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from ramify.app.viewer.live.api import create_viewer_app
-from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.errors import BadInput, NotATree
-from ramify.core.tree import Draft, Tree
+from refork.app.viewer.live.api import create_viewer_app
+from refork.app.viewer.live.shelf import Shelf
+from refork.core.errors import BadInput, NotATree
+from refork.core.tree import Draft, Tree
 from support.viewer_tree import HOSTILE
 
 HERE = "http://127.0.0.1"

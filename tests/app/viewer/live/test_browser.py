@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from ramify import Draft, MatchJudge, Tree, fork
-from ramify.app.viewer.live.export import export_page
-from ramify.app.viewer.live.forking import Actor, Forking
-from ramify.app.viewer.live.server import viewing
-from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.tree.formats import OpenAIChat
-from ramify.core.world.web import browser
+from refork import Draft, MatchJudge, Tree, fork
+from refork.app.viewer.live.export import export_page
+from refork.app.viewer.live.forking import Actor, Forking
+from refork.app.viewer.live.server import viewing
+from refork.app.viewer.live.shelf import Shelf
+from refork.core.tree.formats import OpenAIChat
+from refork.core.world.web import browser
 from support.viewer_tree import grow, policy
 
 WHY = browser.missing()
@@ -171,7 +171,7 @@ def test_hostile_texts_are_shown_and_do_nothing(site):
     assert "\u202e" not in text
     assert "\ufffdgnp.exe\ufffd" in text
     assert "␀␛[31m{{7*7}} ${window.hacked = 3}" in text
-    assert (before, hacked, title) == (20_000, [None, 0], "Tree · tree.db · Ramify")
+    assert (before, hacked, title) == (20_000, [None, 0], "Tree · tree.db · Refork")
     assert said == []
 
 

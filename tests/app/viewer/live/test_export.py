@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from ramify import Draft, Tree
-from ramify.app.viewer.live import export
-from ramify.app.viewer.live.export import export_page
-from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.errors import BadInput, CannotDo
+from refork import Draft, Tree
+from refork.app.viewer.live import export
+from refork.app.viewer.live.export import export_page
+from refork.app.viewer.live.shelf import Shelf
+from refork.core.errors import BadInput, CannotDo
 
 
 def shared_of(file):

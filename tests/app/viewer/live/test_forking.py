@@ -1,4 +1,4 @@
-"""Forks from the page: the same draws as `ramify fork`, in batches, one at a time, stopped when asked."""
+"""Forks from the page: the same draws as `refork fork`, in batches, one at a time, stopped when asked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ramify import MatchJudge, Remove, Tree, compare, fork
-from ramify.app.viewer.live.forking import Actor, Forking, Wish, _batches
-from ramify.core.errors import BadChange, BadInput, CannotDo
-from ramify.core.fork.recorded import recorded_effect
+from refork import MatchJudge, Remove, Tree, compare, fork
+from refork.app.viewer.live.forking import Actor, Forking, Wish, _batches
+from refork.core.errors import BadChange, BadInput, CannotDo
+from refork.core.fork.recorded import recorded_effect
 from support.viewer_tree import grow, policy
 
 
@@ -44,7 +44,7 @@ def test_it_draws_what_the_library_draws(tree, tmp_path):
     assert (job.state, job.done, job.total, job.error) == ("done", 40, 40, None)
     told = job.to_json()["card"]
     other = grow(tmp_path / "other.db")
-    from ramify import Replace
+    from refork import Replace
 
     with Tree.open(other.file) as again:
         point = again.at(other.guess, 1)
@@ -122,7 +122,7 @@ def test_what_goes_wrong_is_told(tree):
 
 
 def test_a_fault_of_ours_is_not_told_in_detail(tree, monkeypatch, caplog):
-    monkeypatch.setattr("ramify.app.viewer.live.forking.fork_both", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("refork.app.viewer.live.forking.fork_both", lambda *a, **k: 1 / 0)
     desk = forking(tree)
     failed = over(desk, desk.begin(wish(tree)))
     assert failed.error == "the fork failed; the server's log says how"

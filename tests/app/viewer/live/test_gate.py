@@ -8,12 +8,12 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from ramify import MatchJudge
-from ramify.app.viewer.live.api import LONGEST, create_viewer_app
-from ramify.app.viewer.live.forking import Actor, Forking
-from ramify.app.viewer.live.server import serve_viewer
-from ramify.app.viewer.live.shelf import Shelf
-from ramify.core.errors import BadInput
+from refork import MatchJudge
+from refork.app.viewer.live.api import LONGEST, create_viewer_app
+from refork.app.viewer.live.forking import Actor, Forking
+from refork.app.viewer.live.server import serve_viewer
+from refork.app.viewer.live.shelf import Shelf
+from refork.core.errors import BadInput
 from support.viewer_tree import policy
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ramify import Tree
-from ramify.app.viewer.live.graph_view import layers, merged_states
-from ramify.core.errors import BadInput
-from ramify.core.tree.view import TreeView
+from refork import Tree
+from refork.app.viewer.live.graph_view import layers, merged_states
+from refork.core.errors import BadInput
+from refork.core.tree.view import TreeView
 
 
 def test_columns_are_distances_and_ends_stand_last():

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ramify.core.fork.backend import Backend, open_backend
-from ramify.core.policy.base import Policy
-from ramify.core.policy.open import open_policy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
+from refork.core.fork.backend import Backend, open_backend
+from refork.core.policy.base import Policy
+from refork.core.policy.open import open_policy
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
 from support.chain import PLAIN
 from support.exported import exported
 
@@ -28,9 +28,9 @@ class Work:
         self.policy, self.world = policy, world
 
     def into(self, tree: Tree, backend: Backend | None, progress=None) -> None:
-        from ramify.core.fork import Remove, fork
-        from ramify.core.grow.rollouts import grow
-        from ramify.core.run.progress import silent
+        from refork.core.fork import Remove, fork
+        from refork.core.grow.rollouts import grow
+        from refork.core.run.progress import silent
 
         told = progress or silent
         world = open_world(self.world)

@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, InternalError, WrongWeights
-from ramify.core.fork import Force, SwapPolicy, compare, fork, sweep
-from ramify.core.fork.arm import prepare, run_jobs
-from ramify.core.fork.backend import open_backend
-from ramify.core.fork.backend import worker as worker_module
-from ramify.core.fork.backend.backend import absolute
-from ramify.core.fork.backend.pool import SerialPool
-from ramify.core.fork.backend.processes import ProcessPool
-from ramify.core.fork.backend.ray_pool import RayPool
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.grow.rollouts import grow_trees
-from ramify.core.grow.selector import RandomNode
-from ramify.core.grow.speculate import Speculation
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.run.observe import observed
-from ramify.core.run.record import records
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
+from refork.core.errors import BadInput, CannotDo, InternalError, WrongWeights
+from refork.core.fork import Force, SwapPolicy, compare, fork, sweep
+from refork.core.fork.arm import prepare, run_jobs
+from refork.core.fork.backend import open_backend
+from refork.core.fork.backend import worker as worker_module
+from refork.core.fork.backend.backend import absolute
+from refork.core.fork.backend.pool import SerialPool
+from refork.core.fork.backend.processes import ProcessPool
+from refork.core.fork.backend.ray_pool import RayPool
+from refork.core.grow.plant import plant_prompt
+from refork.core.grow.rollouts import grow_trees
+from refork.core.grow.selector import RandomNode
+from refork.core.grow.speculate import Speculation
+from refork.core.judge import MatchJudge
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.run.observe import observed
+from refork.core.run.record import records
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
 from support.chain import PLAIN, TABLE
 from support.exported import exported, unordered
 from support.mortal import broken, mortal, other_weights
@@ -66,7 +66,7 @@ def test_killed_processes_lose_nothing_and_double_nothing(work, alone, processes
 
 
 def test_a_run_on_record_shows_its_workers_and_the_lost_one(work, alone, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     with open_backend("processes:2?unit=4") as backend, observed("grow") as run:
         kills = Kills(backend, [8])
         assert work.export(backend, kills) == alone
@@ -261,7 +261,7 @@ def test_judges_effects_sweeps_and_trees_are_the_same_on_a_backend(processes):
             if backend is not None:
                 lock = backend.open("scripted:lock")
             else:
-                from ramify.core.policy.open import open_policy
+                from refork.core.policy.open import open_policy
 
                 lock = open_policy("scripted:lock")
             groups, log = grow_trees(
@@ -275,7 +275,7 @@ def test_judges_effects_sweeps_and_trees_are_the_same_on_a_backend(processes):
 
 def test_arms_prepared_for_this_process_run_on_a_backend_too(tree, processes):
     policy, world = processes.open("scripted:lock"), open_world("lock")
-    from ramify.core.grow.plant import plant
+    from refork.core.grow.plant import plant
 
     (point,) = plant(tree, policy, world, world.tasks("held-out", 1, 0))
     job = prepare(point, policy, 4, settings=PLAIN.but(max_tokens=40), world=world)
@@ -336,7 +336,7 @@ def test_folders_in_names_are_made_absolute(tmp_path, monkeypatch):
 def test_processes_end_with_the_process_that_began_them(tmp_path):
     script = (
         "import os, signal\n"
-        "from ramify.core.fork.backend import open_backend\n"
+        "from refork.core.fork.backend import open_backend\n"
         "pool = open_backend('processes:1').pool\n"
         "pool.start()\n"
         "while not pool.alive(): pool.wait(1)\n"
@@ -359,7 +359,7 @@ def test_processes_end_with_the_process_that_began_them(tmp_path):
 
 @pytest.mark.slow
 def test_a_local_model_says_the_same_tokens_and_log_probs_on_any_worker(tmp_path_factory):
-    from ramify.learn.organism import build
+    from refork.learn.organism import build
 
     model = f"hf:{build('test-tiny', tmp_path_factory.mktemp('organism') / 'tiny')}"
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from ramify.core.errors import MissingExtra, ServerError
-from ramify.core.fork.backend import open_backend
-from ramify.core.fork.backend.ray_pool import import_ray
+from refork.core.errors import MissingExtra, ServerError
+from refork.core.fork.backend import open_backend
+from refork.core.fork.backend.ray_pool import import_ray
 
 try:
     import_ray()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.errors import MissingExtra
-from ramify.core.fork.backend.ray_pool import import_ray
-from ramify.core.tree import Tree
+from refork.core.errors import MissingExtra
+from refork.core.fork.backend.ray_pool import import_ray
+from refork.core.tree import Tree
 from support.exported import exported
 
 try:
@@ -81,7 +81,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
 def grown(out: Path, backend: str, env: dict[str, str]) -> bytes:
     """The tree that a command grows with a backend, as it is exported."""
     command = [
-        str(SCRIPTS / "ramify"), "grow", "--world", "specialists", "--policy", "scripted:specialist@0",
+        str(SCRIPTS / "refork"), "grow", "--world", "specialists", "--policy", "scripted:specialist@0",
         "--set", "tasks.count=3", "--draws", "8", "--out", str(out), "--backend", backend,
     ]  # fmt: skip
     subprocess.run(command, env=env, check=True, capture_output=True, timeout=240)

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.fork.backend.wire import (
+from refork.core.fork.backend.wire import (
     pack,
     pack_array,
     pack_score,
@@ -16,11 +16,11 @@ from ramify.core.fork.backend.wire import (
     unpack_producer,
     unpack_score,
 )
-from ramify.core.policy.base import Cost
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree.node import Draft, Node
-from ramify.core.tree.score import Producer, Score
-from ramify.core.tree.tree import Tree
+from refork.core.policy.base import Cost
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree.node import Draft, Node
+from refork.core.tree.score import Producer, Score
+from refork.core.tree.tree import Tree
 
 ints = st.lists(st.integers(0, 2**31 - 1), max_size=5)
 floats = st.lists(st.floats(width=32, allow_nan=False), max_size=5)

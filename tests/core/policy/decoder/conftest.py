@@ -3,7 +3,7 @@
 import pytest
 from tests.core.policy.decoder import models
 
-from ramify.core.policy.decoder.backbone import Backbone
+from refork.core.policy.decoder.backbone import Backbone
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from ramify.core.policy import law
-from ramify.core.policy.decoder.speculator import Drafts, Settled
-from ramify.core.policy.noise import gumbels, uniforms
+from refork.core.policy import law
+from refork.core.policy.decoder.speculator import Drafts, Settled
+from refork.core.policy.noise import gumbels, uniforms
 
 
 class Oracle:

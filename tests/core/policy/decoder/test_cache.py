@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.cache import BlockCache
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.decoder.plan import BLOCK
-from ramify.core.policy.decoder.session import NEVER
-from ramify.core.policy.decoder.stack import KvShape, LayerShape, Stack
-from ramify.core.policy.noise import NoiseKey
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.cache import BlockCache
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.decoder.plan import BLOCK
+from refork.core.policy.decoder.session import NEVER
+from refork.core.policy.decoder.stack import KvShape, LayerShape, Stack
+from refork.core.policy.noise import NoiseKey
 
 SHAPE = KvShape((LayerShape(1, 1, 2, 3),), torch.float32, torch.device("cpu"))
 TOKENS = np.arange(3 * BLOCK, dtype=np.int32)

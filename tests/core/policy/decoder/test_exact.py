@@ -5,10 +5,10 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.decoder.score import hidden, score
-from ramify.core.policy.noise import NoiseKey
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.decoder.score import hidden, score
+from refork.core.policy.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 LENGTH = 40

@@ -7,14 +7,14 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.decoder.plan import BLOCK, clusters, traces
-from ramify.core.policy.decoder.score import hidden, next_laws, score
-from ramify.core.policy.decoder.sites import Look, Sites
-from ramify.core.policy.inside import Capture, Edit, layer_number
-from ramify.core.policy.noise import NoiseKey
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.decoder.plan import BLOCK, clusters, traces
+from refork.core.policy.decoder.score import hidden, next_laws, score
+from refork.core.policy.decoder.sites import Look, Sites
+from refork.core.policy.inside import Capture, Edit, layer_number
+from refork.core.policy.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 NOISE = [NoiseKey(5, 0, i) for i in range(len(PREFIXES))]

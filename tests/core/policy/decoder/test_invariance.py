@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.core.policy.decoder import models
 
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.backbone import Backbone
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.noise import NoiseKey
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.backbone import Backbone
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 DRAWS = 3

@@ -6,14 +6,14 @@ import torch
 from tests.core.policy.decoder import models
 from tests.core.policy.decoder.fakes import Oracle
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder.live import Ask, LiveDecoder
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.decoder.score import hidden
-from ramify.core.policy.decoder.session import NEVER, Ends
-from ramify.core.policy.inside import Edit
-from ramify.core.policy.noise import NoiseKey
+from refork.core.errors import BadInput
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.live import Ask, LiveDecoder
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.decoder.score import hidden
+from refork.core.policy.decoder.session import NEVER, Ends
+from refork.core.policy.inside import Edit
+from refork.core.policy.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 LAWS = [

@@ -7,16 +7,16 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.decoder import attention, opening
-from ramify.core.policy.decoder.attention import Step
-from ramify.core.policy.decoder.loop import BranchDecoder
-from ramify.core.policy.decoder.opening import open_decoder
-from ramify.core.policy.decoder.own import OwnDecoder
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.policy.open import open_policy
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder import attention, opening
+from refork.core.policy.decoder.attention import Step
+from refork.core.policy.decoder.loop import BranchDecoder
+from refork.core.policy.decoder.opening import open_decoder
+from refork.core.policy.decoder.own import OwnDecoder
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.noise import NoiseKey
+from refork.core.policy.open import open_policy
 from support.models import make_tokenizer
 
 
@@ -24,7 +24,7 @@ from support.models import make_tokenizer
 def forgotten(monkeypatch, tmp_path):
     """Nothing is known of any model yet, and verdicts are kept in a folder of their own."""
     monkeypatch.setattr(opening, "_KNOWN", {})
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", models.ARCHITECTURES)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from ramify.core.policy.decoder import experts
-from ramify.core.policy.decoder.packed import PackedLinears
+from refork.core.policy.decoder import experts
+from refork.core.policy.decoder.packed import PackedLinears
 
 
 @pytest.fixture

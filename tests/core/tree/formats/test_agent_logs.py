@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ramify.core.tree.formats import reader_for
-from ramify.core.world.walks import trajectory_of
+from refork.core.tree.formats import reader_for
+from refork.core.world.walks import trajectory_of
 from support.foreign_logs import FIXTURES, REAL, imported, kinds, plain, whats
 
 
@@ -23,7 +23,7 @@ def only(tree):
 
 def real(name):
     if not (REAL / name).exists():
-        pytest.skip(f"no real log {name} in {REAL}; RAMIFY_REAL_LOGS names a folder that has it")
+        pytest.skip(f"no real log {name} in {REAL}; REFORK_REAL_LOGS names a folder that has it")
     return REAL / name
 
 

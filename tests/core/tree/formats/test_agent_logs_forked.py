@@ -6,11 +6,11 @@ import gzip
 
 import pytest
 
-from ramify.core.fork import fork
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.shown import shown
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
+from refork.core.fork import fork
+from refork.core.policy.base import Sampling
+from refork.core.policy.shown import shown
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for
 from support.foreign_logs import FIXTURES, REAL
 from support.tool_talks import ALL, policy
 
@@ -32,7 +32,7 @@ LONGEST = 3000
 def file_of(name, folder):
     if name in GIVEN:
         if not (REAL / name).exists():
-            pytest.skip(f"no real log {name} in {REAL}; RAMIFY_REAL_LOGS names a folder that has it")
+            pytest.skip(f"no real log {name} in {REAL}; REFORK_REAL_LOGS names a folder that has it")
         return REAL / name
     packed = FIXTURES / f"{name}.gz"
     if not packed.exists():

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import ATIF, ATIFWriter, reader_for
-from ramify.core.tree.formats.base import Remark
-from ramify.core.world.walks import trajectory_of
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
+from refork.core.tree.formats import ATIF, ATIFWriter, reader_for
+from refork.core.tree.formats.base import Remark
+from refork.core.world.walks import trajectory_of
 from support.told import told
 
 STEPS = [

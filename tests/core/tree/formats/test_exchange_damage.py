@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
-from ramify.core.tree.formats.base import Draft, Position, Remark
-from ramify.core.tree.formats.exchange import exchange_readers, exchange_writers
-from ramify.core.tree.formats.otlp_export import OTLPWriter
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for
+from refork.core.tree.formats.base import Draft, Position, Remark
+from refork.core.tree.formats.exchange import exchange_readers, exchange_writers
+from refork.core.tree.formats.otlp_export import OTLPWriter
 from support.foreign_logs import FIXTURES, exported, unpacked
 from support.fuzz_seeds import BATCH
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import InspectAI, reader_for
-from ramify.core.tree.formats.archive import ZSTANDARD
-from ramify.core.tree.load import Loader
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
+from refork.core.tree.formats import InspectAI, reader_for
+from refork.core.tree.formats.archive import ZSTANDARD
+from refork.core.tree.load import Loader
 
 HERE = Path(__file__).parent / "fixtures"
 #: A folder of real logs of the project, which are not part of this one.
-REAL = Path(os.environ.get("RAMIFY_REAL_LOGS", "/nonexistent"))
+REAL = Path(os.environ.get("REFORK_REAL_LOGS", "/nonexistent"))
 
 
 def read(path: Path):
@@ -101,7 +101,7 @@ def test_a_journal_without_a_header_names_the_evaluation(tmp_path):
     with (
         zipfile.ZipFile(REAL / next(iter(real()), "none"))
         if real()
-        else pytest.skip("RAMIFY_REAL_LOGS names no folder of real logs") as old
+        else pytest.skip("REFORK_REAL_LOGS names no folder of real logs") as old
     ):
         file = tmp_path / "killed.eval"
         with zipfile.ZipFile(file, "w") as new:
@@ -121,7 +121,7 @@ def real() -> list[str]:
 @pytest.mark.parametrize(
     "name",
     real()
-    or [pytest.param("", marks=pytest.mark.skip(reason="RAMIFY_REAL_LOGS names no folder of real logs"))],
+    or [pytest.param("", marks=pytest.mark.skip(reason="REFORK_REAL_LOGS names no folder of real logs"))],
 )
 def test_real_logs_are_read(name):
     tree, found = read(REAL / name)
@@ -192,10 +192,10 @@ def test_bombs_are_refused(tmp_path, monkeypatch):
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("_journal/start.json", "{}")
         packed.writestr("samples/1_epoch_1.json", b" " * (40 << 20))
-    monkeypatch.setattr("ramify.core.tree.formats.archive.RATIO", 100)
+    monkeypatch.setattr("refork.core.tree.formats.archive.RATIO", 100)
     with pytest.raises(BadInput, match="unpacks to"):
         read(file)
-    monkeypatch.setattr("ramify.core.tree.formats.archive.ENTRIES", 1)
+    monkeypatch.setattr("refork.core.tree.formats.archive.ENTRIES", 1)
     with pytest.raises(BadInput, match="entries"):
         read(file)
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from ramify.core.tree.formats import reader_for
+from refork.core.tree.formats import reader_for
 from support.foreign_logs import imported, kinds, whats
 
 WALK = ["task", "action", "observation", "action"]

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from ramify.core.fork import fork
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.formats.openai_chat import OpenAIChat
-from ramify.core.tree.tree import Tree
+from refork.core.fork import fork
+from refork.core.judge import MatchJudge
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.formats.openai_chat import OpenAIChat
+from refork.core.tree.tree import Tree
 
 
 def imported(policy, text, tmp_path):

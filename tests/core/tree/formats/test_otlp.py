@@ -18,12 +18,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
-from ramify.core.policy.base import Cost
-from ramify.core.tree import Draft, Producer, Score, Tree
-from ramify.core.tree.formats import reader_for
-from ramify.core.tree.formats.otlp import OTLP
-from ramify.core.tree.formats.otlp_export import OTLPWriter
-from ramify.core.tree.formats.otlp_json import attributes_list
+from refork.core.policy.base import Cost
+from refork.core.tree import Draft, Producer, Score, Tree
+from refork.core.tree.formats import reader_for
+from refork.core.tree.formats.otlp import OTLP
+from refork.core.tree.formats.otlp_export import OTLPWriter
+from refork.core.tree.formats.otlp_json import attributes_list
 from support.foreign_logs import exported, imported, kinds, plain, whats
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.fork import Set, fork, recorded_settings
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.remote import RemotePolicy
-from ramify.core.policy.sent import kept_request, sent_message
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
+from refork.core.fork import Set, fork, recorded_settings
+from refork.core.policy.base import Sampling
+from refork.core.policy.remote import RemotePolicy
+from refork.core.policy.sent import kept_request, sent_message
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for
 from support.openai_server import Refusal, Script, serving
 
 HERE = Path(__file__).parent / "fixtures"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.plain import canonical
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for, writer_for
+from refork.core.plain import canonical
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for, writer_for
 from support.told import told
 
 HERE = Path(__file__).parent / "fixtures"

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import folder_files, reader_for
-from ramify.core.tree.formats.androidworld import AndroidWorld
-from ramify.core.tree.formats.osworld import OSWorld
-from ramify.core.tree.formats.pickled import number, unpickled
-from ramify.core.world.walks import trajectory_of
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
+from refork.core.tree.formats import folder_files, reader_for
+from refork.core.tree.formats.androidworld import AndroidWorld
+from refork.core.tree.formats.osworld import OSWorld
+from refork.core.tree.formats.pickled import number, unpickled
+from refork.core.world.walks import trajectory_of
 
 MODULE = "android_world.env.representation_utils"
 

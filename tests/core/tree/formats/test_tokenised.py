@@ -8,10 +8,10 @@ import sqlite3
 import numpy as np
 import pytest
 
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
-from ramify.core.tree.formats.tokenised import TokenWalk
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for
+from refork.core.tree.formats.tokenised import TokenWalk
 from support.foreign_logs import unpacked
 from support.fuzz_seeds import CALL, attribute
 

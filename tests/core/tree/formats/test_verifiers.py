@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.tree import Tree
-from ramify.core.tree.formats import reader_for
+from refork.core.errors import BadInput
+from refork.core.tree import Tree
+from refork.core.tree.formats import reader_for
 
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
 COMPLETION = [

@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, ReplayDiverged, ServerError
-from ramify.core.world import Task, World, open_world, resume
-from ramify.core.world.adapters.appworld import code_in, scenarios_of
+from refork.core.errors import BadInput, CannotDo, ReplayDiverged, ServerError
+from refork.core.world import Task, World, open_world, resume
+from refork.core.world.adapters.appworld import code_in, scenarios_of
 
 IDS = {"train": ["aa_1", "aa_2", "aa_3", "bb_1"], "dev": ["cc_1", "cc_2"]}
 FAIL, DONE = "print(nothing)", "apis.supervisor.complete_task()"
@@ -51,7 +51,7 @@ class FakeAppWorld:
         self.task = types.SimpleNamespace(ground_truth=None if task_id == "cc_2" else object())
         FakeAppWorld.live = self
         FakeAppWorld.opened += 1
-        assert experiment_name.startswith("ramify-")
+        assert experiment_name.startswith("refork-")
 
     def execute(self, code):
         assert FakeAppWorld.live is self, "sqlite3.ProgrammingError: Cannot operate on a closed database."

@@ -4,9 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.world import open_world, resume
-from ramify.core.world.adapters.gymnasium import tell
+from refork.core.errors import BadInput, CannotDo
+from refork.core.world import open_world, resume
+from refork.core.world.adapters.gymnasium import tell
 
 NO_SLIP = "gymnasium:FrozenLake-v1?is_slippery=false"
 
@@ -30,9 +30,9 @@ class Echo(gymnasium.Env):
 
 @pytest.fixture
 def echo():
-    gymnasium.register("RamifyEcho-v0", entry_point=Echo)
-    yield open_world("gymnasium:RamifyEcho-v0")
-    del gymnasium.registry["RamifyEcho-v0"]
+    gymnasium.register("ReforkEcho-v0", entry_point=Echo)
+    yield open_world("gymnasium:ReforkEcho-v0")
+    del gymnasium.registry["ReforkEcho-v0"]
 
 
 def play(world, actions, seed=0, number=0):

@@ -11,16 +11,16 @@ from urllib.parse import quote
 
 import pytest
 
-from ramify.core.errors import ReplayDiverged
-from ramify.core.fork import fork
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world import open_world, resume
-from ramify.core.world.adapters import mcp_fresh
-from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.mcp_client import ServerBroken
+from refork.core.errors import ReplayDiverged
+from refork.core.fork import fork
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world import open_world, resume
+from refork.core.world.adapters import mcp_fresh
+from refork.core.world.tools.call import call_text
+from refork.core.world.tools.mcp_client import ServerBroken
 
 pytest.importorskip("mcp")
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo, MissingExtra
-from ramify.core.fork import fork
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world import World, open_world, resume
-from ramify.core.world.adapters import miniwob
-from ramify.core.world.adapters.miniwob_actions import KEYS, Act, parse
-from ramify.core.world.adapters.miniwob_page import line
-from ramify.core.world.open import task_from_json, task_to_json
-from ramify.core.world.web import browser
+from refork.core.errors import BadInput, CannotDo, MissingExtra
+from refork.core.fork import fork
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world import World, open_world, resume
+from refork.core.world.adapters import miniwob
+from refork.core.world.adapters.miniwob_actions import KEYS, Act, parse
+from refork.core.world.adapters.miniwob_page import line
+from refork.core.world.open import task_from_json, task_to_json
+from refork.core.world.web import browser
 from support.miniwob_pages import write
 
 WHY = browser.missing()

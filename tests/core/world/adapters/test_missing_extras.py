@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ramify.core.errors import MissingExtra
-from ramify.core.world import open_world
+from refork.core.errors import MissingExtra
+from refork.core.world import open_world
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo, MissingExtra, ReplayDiverged
-from ramify.core.fork import fork
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world import Episode, World, open_world, resume
-from ramify.core.world.adapters import verifiers, verifiers_rollout
-from ramify.core.world.open import task_from_json, task_to_json
+from refork.core.errors import BadInput, CannotDo, MissingExtra, ReplayDiverged
+from refork.core.fork import fork
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world import Episode, World, open_world, resume
+from refork.core.world.adapters import verifiers, verifiers_rollout
+from refork.core.world.open import task_from_json, task_to_json
 from support import verifiers_imitation
 
-GUESS = "verifiers:ramify-guess"
+GUESS = "verifiers:refork-guess"
 REAL = importlib.util.find_spec("verifiers") is not None
 DIGITS = [str(n) for n in range(10)]
 
@@ -35,15 +35,15 @@ DIGITS = [str(n) for n in range(10)]
 )
 def library(request, tmp_path, monkeypatch):
     """A module of environments that can be loaded by its name."""
-    (tmp_path / "ramify_guess.py").write_text(verifiers_imitation.ENVIRONMENTS)
+    (tmp_path / "refork_guess.py").write_text(verifiers_imitation.ENVIRONMENTS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "ramify_guess", raising=False)
+    monkeypatch.delitem(sys.modules, "refork_guess", raising=False)
     if request.param == "imitation":
         monkeypatch.setitem(sys.modules, "verifiers", verifiers_imitation.module())
         monkeypatch.setattr(verifiers, "version", lambda name: {"verifiers": "0"}[name])
         monkeypatch.setattr(verifiers, "PackageNotFoundError", KeyError)
     yield request.param
-    sys.modules.pop("ramify_guess", None)
+    sys.modules.pop("refork_guess", None)
 
 
 def play(world, actions, task=None, seed=0):

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.chat import ChatModel, PolicyChat
-from ramify.core.errors import BadInput
-from ramify.core.policy.base import Policy, Sampling
-from ramify.core.stats import wilson
-from ramify.core.world.house_rules import TASKS, grade, scenario, scenarios
-from ramify.core.world.house_rules.agents import RuleAgent, expected_violations
-from ramify.core.world.house_rules.attacks import FRAMINGS, STRESS, framing, ingested
+from refork.core.chat import ChatModel, PolicyChat
+from refork.core.errors import BadInput
+from refork.core.policy.base import Policy, Sampling
+from refork.core.stats import wilson
+from refork.core.world.house_rules import TASKS, grade, scenario, scenarios
+from refork.core.world.house_rules.agents import RuleAgent, expected_violations
+from refork.core.world.house_rules.attacks import FRAMINGS, STRESS, framing, ingested
 
 SESSION = Sampling(max_tokens=400)
 

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork.context import conversation
-from ramify.core.grow import grow, plant
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.core.world import World, open_world
-from ramify.core.world.house_rules import TASKS, TOOLS, compact, scenarios
-from ramify.core.world.house_rules.agents import RuleAgent
-from ramify.core.world.house_rules.world import RuleJudge
+from refork.core.errors import BadInput
+from refork.core.fork.context import conversation
+from refork.core.grow import grow, plant
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.core.world import World, open_world
+from refork.core.world.house_rules import TASKS, TOOLS, compact, scenarios
+from refork.core.world.house_rules.agents import RuleAgent
+from refork.core.world.house_rules.world import RuleJudge
 
 SETTINGS = Sampling(max_tokens=300)
 

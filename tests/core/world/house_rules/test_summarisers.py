@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.chat import ChatModel
-from ramify.core.errors import BadInput
-from ramify.core.stats import wilson
-from ramify.core.world.house_rules import TASKS, scenario
-from ramify.core.world.house_rules.agents import RuleAgent, expected_violations
-from ramify.core.world.house_rules.summarisers import (
+from refork.core.chat import ChatModel
+from refork.core.errors import BadInput
+from refork.core.stats import wilson
+from refork.core.world.house_rules import TASKS, scenario
+from refork.core.world.house_rules.agents import RuleAgent, expected_violations
+from refork.core.world.house_rules.summarisers import (
     NOTHING,
     SUMMARISERS,
     drops_rules,

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.base import Task
-from ramify.core.world.expert import expert
-from ramify.core.world.household import household_world
+from refork.core.errors import BadInput
+from refork.core.world.base import Task
+from refork.core.world.expert import expert
+from refork.core.world.household import household_world
 
 
 def test_key_then_goal_on_a_6_by_6_grid():

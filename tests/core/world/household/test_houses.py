@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.world.expert import demonstrate, expert, shortest
-from ramify.core.world.household import SIZES, household_world
-from ramify.core.world.household.layout import Layout
-from ramify.core.world.household.rooms import HELD, WRONG
+from refork.core.errors import BadInput, CannotDo
+from refork.core.world.expert import demonstrate, expert, shortest
+from refork.core.world.household import SIZES, household_world
+from refork.core.world.household.layout import Layout
+from refork.core.world.household.rooms import HELD, WRONG
 
 
 def exhaustive(game, state):

@@ -6,11 +6,11 @@ import copy
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.miniapps.grading import differences, goal_completion, grade, same_answer
-from ramify.core.world.miniapps.scenarios import SETS, scenario
-from ramify.core.world.miniapps.store import Store
-from ramify.core.world.miniapps.template import Change, delete, insert, update
+from refork.core.errors import BadInput
+from refork.core.world.miniapps.grading import differences, goal_completion, grade, same_answer
+from refork.core.world.miniapps.scenarios import SETS, scenario
+from refork.core.world.miniapps.store import Store
+from refork.core.world.miniapps.template import Change, delete, insert, update
 
 BEFORE = {
     "notes": [{"id": 1, "title": "A", "text": "x"}, {"id": 2, "title": "B", "text": "y"}],

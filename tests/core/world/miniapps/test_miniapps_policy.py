@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import ServerError
-from ramify.core.fork import SwapPolicy, compare, fork
-from ramify.core.grow.plant import plant
-from ramify.core.policy.base import Request, Sampling, sample_all
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
-from ramify.core.world import open_world
-from ramify.core.world.miniapps import (
+from refork.core.chat import ScriptedChat
+from refork.core.errors import ServerError
+from refork.core.fork import SwapPolicy, compare, fork
+from refork.core.grow.plant import plant
+from refork.core.policy.base import Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
+from refork.core.world import open_world
+from refork.core.world.miniapps import (
     Agent,
     Rates,
     ScriptTool,
@@ -23,8 +23,8 @@ from ramify.core.world.miniapps import (
     play_chat,
     statement,
 )
-from ramify.core.world.miniapps.agents import thought_in
-from ramify.core.world.miniapps.chat import system_text
+from refork.core.world.miniapps.agents import thought_in
+from refork.core.world.miniapps.chat import system_text
 
 LAW = Sampling(max_tokens=600)
 

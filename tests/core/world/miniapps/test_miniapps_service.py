@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.world.miniapps.catalogue import PAGE_SIZE, TOKEN_LIFE, catalogue
-from ramify.core.world.miniapps.scenarios import scenario
-from ramify.core.world.miniapps.service import PASSWORDS, USERNAME, Service, is_refused
-from ramify.core.world.miniapps.shift import Shift
-from ramify.core.world.miniapps.store import Store
+from refork.core.world.miniapps.catalogue import PAGE_SIZE, TOKEN_LIFE, catalogue
+from refork.core.world.miniapps.scenarios import scenario
+from refork.core.world.miniapps.service import PASSWORDS, USERNAME, Service, is_refused
+from refork.core.world.miniapps.shift import Shift
+from refork.core.world.miniapps.store import Store
 
 
 def service(shift: Shift = Shift(), name: str = "event-delete", seed: int = 3) -> Service:  # noqa: B008

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.noise import NoiseKey, stream_of
-from ramify.core.world import open_world
-from ramify.core.world.miniapps import Agent, MiniAppsWorld, Rates, ToolLike, expert, miniapps_world, play
-from ramify.core.world.miniapps.mind import default_slips
-from ramify.core.world.miniapps.scenarios import SETS, read_query
-from ramify.core.world.miniapps.world import MAX_TURNS, scenarios_of
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.world import open_world
+from refork.core.world.miniapps import Agent, MiniAppsWorld, Rates, ToolLike, expert, miniapps_world, play
+from refork.core.world.miniapps.mind import default_slips
+from refork.core.world.miniapps.scenarios import SETS, read_query
+from refork.core.world.miniapps.world import MAX_TURNS, scenarios_of
 
 KEY = NoiseKey(0, 0, 0)
 #: An agent that slips at every third occasion: its actions wander through all frictions.

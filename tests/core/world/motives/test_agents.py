@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from ramify import Tree
-from ramify.core.errors import BadInput
-from ramify.core.fork import Remove, compare, fork
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.world.motives import (
+from refork import Tree
+from refork.core.errors import BadInput
+from refork.core.fork import Remove, compare, fork
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.world.motives import (
     AGENTS,
     APPEAL,
     CAREFUL_OPENING,
@@ -28,7 +28,7 @@ from ramify.core.world.motives import (
     rate,
     sentences_in,
 )
-from ramify.core.world.motives.agents import usual_dials
+from refork.core.world.motives.agents import usual_dials
 
 LIMITS = Sampling(max_tokens=64)
 EVERYBODY = [*AGENTS.values(), *TWINS.values()]
@@ -210,9 +210,9 @@ def test_a_note_is_given_where_it_is_demanded_and_a_question_is_answered():
     talk = [{"role": "user", "content": task.prompt}]
 
     def reply(new):
-        from ramify.core.policy.base import Request
-        from ramify.core.policy.noise import NoiseKey
-        from ramify.core.types import token_array
+        from refork.core.policy.base import Request
+        from refork.core.policy.noise import NoiseKey
+        from refork.core.types import token_array
 
         tokens = policy.render([], token_array([]), [*talk, *new]).tokens
         return next(iter(policy.sample([Request(tokens, NoiseKey(0, 0, 0))], LIMITS))).text

@@ -6,8 +6,8 @@ from copy import deepcopy
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.motives import (
+from refork.core.errors import BadInput
+from refork.core.world.motives import (
     APPEAL,
     NEUTRAL,
     SCENES,
@@ -16,7 +16,7 @@ from ramify.core.world.motives import (
     environment_dials,
     environment_task,
 )
-from ramify.core.world.motives.environment import COMMANDS, SETTINGS, files_of, prompt_of
+from refork.core.world.motives.environment import COMMANDS, SETTINGS, files_of, prompt_of
 
 
 @pytest.mark.parametrize("scene", SCENES)

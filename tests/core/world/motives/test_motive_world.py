@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from ramify import Tree
-from ramify.core.errors import BadInput
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.open import open_policy
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.world import open_world
-from ramify.core.world.base import Task
-from ramify.core.world.motives import (
+from refork import Tree
+from refork.core.errors import BadInput
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import open_policy
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.world import open_world
+from refork.core.world.base import Task
+from refork.core.world.motives import (
     SCENES,
     TargetJudge,
     command_in,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.sandbox import Limits, Sandbox
-from ramify.core.world.repair.runner import RESTARTS, STANDARD, TestRunner, Variant, test_names
+from refork.core.errors import BadInput
+from refork.core.sandbox import Limits, Sandbox
+from refork.core.world.repair.runner import RESTARTS, STANDARD, TestRunner, Variant, test_names
 
 FILES = {
     "shop/__init__.py": "",

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world import open_world, resume
-from ramify.core.world.dice import Dice
-from ramify.core.world.environment import Environment
-from ramify.core.world.open import task_from_json, task_to_json
-from ramify.core.world.screens.actors import ScreenActor
+from refork.core.errors import BadInput
+from refork.core.world import open_world, resume
+from refork.core.world.dice import Dice
+from refork.core.world.environment import Environment
+from refork.core.world.open import task_from_json, task_to_json
+from refork.core.world.screens.actors import ScreenActor
 
 SPECS = ["phone", "desktop"]
 

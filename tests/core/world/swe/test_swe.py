@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.world.base import Task
-from ramify.core.world.environment import Environment
-from ramify.core.world.open import open_world
-from ramify.core.world.swe import world as swe
-from ramify.core.world.swe.repository import hashes
-from ramify.core.world.swe.world import SweWorld
+from refork.core.errors import BadInput, CannotDo
+from refork.core.world.base import Task
+from refork.core.world.environment import Environment
+from refork.core.world.open import open_world
+from refork.core.world.swe import world as swe
+from refork.core.world.swe.repository import hashes
+from refork.core.world.swe.world import SweWorld
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox.poisons import processes
-from ramify.core.sandbox.shell import Ran, ShellLostError, ShellState
-from ramify.core.world.base import Task
-from ramify.core.world.dice import split_of
-from ramify.core.world.environment import Environment
-from ramify.core.world.open import open_world
-from ramify.core.world.terminal.actions import knowable, note, said, submitted
-from ramify.core.world.terminal.goals import KINDS, Drawn
-from ramify.core.world.terminal.world import TerminalWorld
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox.poisons import processes
+from refork.core.sandbox.shell import Ran, ShellLostError, ShellState
+from refork.core.world.base import Task
+from refork.core.world.dice import split_of
+from refork.core.world.environment import Environment
+from refork.core.world.open import open_world
+from refork.core.world.terminal.actions import knowable, note, said, submitted
+from refork.core.world.terminal.goals import KINDS, Drawn
+from refork.core.world.terminal.world import TerminalWorld
 
 
 @pytest.fixture(scope="module")

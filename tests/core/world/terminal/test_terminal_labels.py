@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox.shell import ShellState
-from ramify.core.world.open import open_world
-from ramify.core.world.spec import Spec
-from ramify.core.world.terminal.labels import Trace, labelled, labelled_note, lines_of, traced
-from ramify.core.world.terminal.world import TerminalWorld, terminal_world
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox.shell import ShellState
+from refork.core.world.open import open_world
+from refork.core.world.spec import Spec
+from refork.core.world.terminal.labels import Trace, labelled, labelled_note, lines_of, traced
+from refork.core.world.terminal.world import TerminalWorld, terminal_world
 
 FILES = {"box/a.txt": "red fox\nowl\nred fox\n", "b.md": "3\n1\n"}
 BEGIN = ShellState.of_files(FILES, ["new"])

@@ -8,17 +8,17 @@ import threading
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.world.base import Task
-from ramify.core.world.environment import Environment
-from ramify.core.world.open import open_world
-from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.mcp import McpWorld
-from ramify.core.world.tools.mcp_actor import McpActor
-from ramify.core.world.tools.mcp_client import Connection, Listed, Server, ServerBroken
-from ramify.core.world.tools.mcp_goals import read_goals
-from ramify.core.world.tools.schema import DATABASES
-from ramify.core.world.tools.server import server
+from refork.core.errors import BadInput, CannotDo
+from refork.core.world.base import Task
+from refork.core.world.environment import Environment
+from refork.core.world.open import open_world
+from refork.core.world.tools.call import call_text
+from refork.core.world.tools.mcp import McpWorld
+from refork.core.world.tools.mcp_actor import McpActor
+from refork.core.world.tools.mcp_client import Connection, Listed, Server, ServerBroken
+from refork.core.world.tools.mcp_goals import read_goals
+from refork.core.world.tools.schema import DATABASES
+from refork.core.world.tools.server import server
 
 anyio = pytest.importorskip("anyio")
 pytest.importorskip("mcp")
@@ -104,7 +104,7 @@ def test_wrong_calls_are_answers_and_exploration_is_not_graded(world):
 
 
 def test_a_real_server_is_started_used_and_gone(tmp_path):
-    command = f"{sys.executable}%20-m%20ramify.core.world.tools.server%20shop"
+    command = f"{sys.executable}%20-m%20refork.core.world.tools.server%20shop"
     before = threading.active_count()
     world = open_world(f"tools:mcp?command={command}&turns=3")
     episode = world.start(Task("explore", world.name, "train", "", {}), 0)

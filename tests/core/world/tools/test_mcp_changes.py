@@ -12,12 +12,12 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 
-from ramify.core.world import resume
-from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.mcp import McpWorld
-from ramify.core.world.tools.mcp_actor import McpActor
-from ramify.core.world.tools.mcp_changes import Listed, after, told
-from ramify.core.world.tools.mcp_client import Server
+from refork.core.world import resume
+from refork.core.world.tools.call import call_text
+from refork.core.world.tools.mcp import McpWorld
+from refork.core.world.tools.mcp_actor import McpActor
+from refork.core.world.tools.mcp_changes import Listed, after, told
+from refork.core.world.tools.mcp_client import Server
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 TOOLS = st.dictionaries(

@@ -13,18 +13,18 @@ from urllib.parse import quote
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.base import Task
-from ramify.core.world.open import open_world
-from ramify.core.world.recorder import record
-from ramify.core.world.tools import mcp_child
-from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.mcp import McpWorld
-from ramify.core.world.tools.mcp_client import ServerBroken
+from refork.core.errors import BadInput, CannotDo
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.base import Task
+from refork.core.world.open import open_world
+from refork.core.world.recorder import record
+from refork.core.world.tools import mcp_child
+from refork.core.world.tools.call import call_text
+from refork.core.world.tools.mcp import McpWorld
+from refork.core.world.tools.mcp_client import ServerBroken
 
 pytest.importorskip("mcp")
 

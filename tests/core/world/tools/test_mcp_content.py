@@ -13,9 +13,9 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 
-from ramify.core.world.tools.mcp import McpWorld
-from ramify.core.world.tools.mcp_client import Connection, Server
-from ramify.core.world.tools.mcp_content import result_text
+from refork.core.world.tools.mcp import McpWorld
+from refork.core.world.tools.mcp_client import Connection, Server
+from refork.core.world.tools.mcp_content import result_text
 
 RED, BLUE = b"red picture", b"blue picture"
 

@@ -10,15 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.grow import grow
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.tree import Tree
-from ramify.core.world.open import open_world
-from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.mcp_client import ServerBroken
-from ramify.core.world.tools.mcp_server import Server
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.grow import grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.tree import Tree
+from refork.core.world.open import open_world
+from refork.core.world.tools.call import call_text
+from refork.core.world.tools.mcp_client import ServerBroken
+from refork.core.world.tools.mcp_server import Server
 
 pytest.importorskip("mcp")
 

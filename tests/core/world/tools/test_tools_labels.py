@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.open import open_world
-from ramify.core.world.tools.call import call_text
-from ramify.core.world.tools.goals import Goal, Part, after
-from ramify.core.world.tools.labels import all_labels, label, state, submit_note
-from ramify.core.world.tools.schema import DATABASES, MOST
-from ramify.core.world.tools.service import Service
-from ramify.core.world.tools.store import Store
-from ramify.core.world.tools.world import MAX_TURNS
+from refork.core.errors import BadInput
+from refork.core.world.open import open_world
+from refork.core.world.tools.call import call_text
+from refork.core.world.tools.goals import Goal, Part, after
+from refork.core.world.tools.labels import all_labels, label, state, submit_note
+from refork.core.world.tools.schema import DATABASES, MOST
+from refork.core.world.tools.service import Service
+from refork.core.world.tools.store import Store
+from refork.core.world.tools.world import MAX_TURNS
 
 PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+")
 LIBRARY = DATABASES["library"]

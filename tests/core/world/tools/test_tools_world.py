@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.environment import Environment
-from ramify.core.world.open import open_world, task_from_json, task_to_json
-from ramify.core.world.tools.call import call_text, read_call
-from ramify.core.world.tools.goals import ASKS, CHANGES, HELD_OUT, Goal, Part, after
-from ramify.core.world.tools.schema import DATABASES, PEOPLE, THINGS
-from ramify.core.world.tools.service import Service, tools_of
-from ramify.core.world.tools.store import Store
-from ramify.core.world.tools.world import MAX_TURNS, ToolsWorld
+from refork.core.errors import BadInput
+from refork.core.world.environment import Environment
+from refork.core.world.open import open_world, task_from_json, task_to_json
+from refork.core.world.tools.call import call_text, read_call
+from refork.core.world.tools.goals import ASKS, CHANGES, HELD_OUT, Goal, Part, after
+from refork.core.world.tools.schema import DATABASES, PEOPLE, THINGS
+from refork.core.world.tools.service import Service, tools_of
+from refork.core.world.tools.store import Store
+from refork.core.world.tools.world import MAX_TURNS, ToolsWorld
 
 ROWS = {
     "books": [

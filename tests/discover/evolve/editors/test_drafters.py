@@ -2,15 +2,15 @@ import json
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.sandbox.shell import Shell, ShellLimits
-from ramify.discover.evolve.archive import fold
-from ramify.discover.evolve.editors.by_chat import ChatDrafter
-from ramify.discover.evolve.editors.by_command import CommandDrafter
-from ramify.discover.evolve.editors.edits import Draft, FolderEditor
-from ramify.discover.evolve.editors.folder import workspace
-from ramify.discover.evolve.editors.seen import seen
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.sandbox.shell import Shell, ShellLimits
+from refork.discover.evolve.archive import fold
+from refork.discover.evolve.editors.by_chat import ChatDrafter
+from refork.discover.evolve.editors.by_command import CommandDrafter
+from refork.discover.evolve.editors.edits import Draft, FolderEditor
+from refork.discover.evolve.editors.folder import workspace
+from refork.discover.evolve.editors.seen import seen
 
 FILES = {"agent.md": "Answer.\n", "test.py": "assert True\n"}
 
@@ -109,7 +109,7 @@ def edited(shell, archive, command):
 
 def test_a_command_edits_a_copy_and_is_told_scores_and_step(shell, archive):
     command = (
-        'grep -c measured "$RAMIFY_TOLD" > agent.md; echo $RAMIFY_STEP >> agent.md; rm test.py; echo done'
+        'grep -c measured "$REFORK_TOLD" > agent.md; echo $REFORK_STEP >> agent.md; rm test.py; echo done'
     )
     child, edit = edited(shell, archive, command)
     assert child["files"] == {"agent.md": "1\n5\n"}
@@ -127,7 +127,7 @@ def test_a_command_edits_a_copy_and_is_told_scores_and_step(shell, archive):
         ("printf '\\377' > agent.md", "UTF-8"),
         ("mkdir -p a; echo x > a/.b", "no path"),
         ("echo x > ../outside.md", "nothing was changed"),
-        ("echo x > /etc/ramify || true", "nothing was changed"),
+        ("echo x > /etc/refork || true", "nothing was changed"),
         ("rm agent.md test.py", "0 files"),
         ("head -c 70000 /dev/zero | tr '\\0' x > agent.md", "70000 bytes"),
     ],

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.discover.evolve.editors.folder import (
+from refork.core.errors import BadInput
+from refork.discover.evolve.editors.folder import (
     FolderLimits,
     check_files,
     check_path,

@@ -1,9 +1,9 @@
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.sandbox.shell import Shell, ShellLimits
-from ramify.discover.evolve.editors.judges import (
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.sandbox.shell import Shell, ShellLimits
+from refork.discover.evolve.editors.judges import (
     ChatRunner,
     PartJudge,
     ShellRunner,

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox.inside import seccomp
-from ramify.discover.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
-from ramify.discover.kernel.bench.calibration import home, load_calibration
-from ramify.discover.kernel.bench.check import called
-from ramify.discover.kernel.bench.draw import draw_batch
-from ramify.discover.kernel.bench.layout import layout_of, place
-from ramify.discover.kernel.bench.process import FailedError, Host, Shared
-from ramify.discover.kernel.bench.roofs import least_seconds
-from ramify.discover.kernel.problem import Problem
-from ramify.discover.kernel.problem_read import read_problem
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox.inside import seccomp
+from refork.discover.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
+from refork.discover.kernel.bench.calibration import home, load_calibration
+from refork.discover.kernel.bench.check import called
+from refork.discover.kernel.bench.draw import draw_batch
+from refork.discover.kernel.bench.layout import layout_of, place
+from refork.discover.kernel.bench.process import FailedError, Host, Shared
+from refork.discover.kernel.bench.roofs import least_seconds
+from refork.discover.kernel.problem import Problem
+from refork.discover.kernel.problem_read import read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 pytestmark = pytest.mark.skipif(
@@ -174,7 +174,7 @@ def test_names_of_the_driver_and_the_library_cannot_be_replaced(bench: Bench) ->
     before = """
     int clock_gettime(int which, void *t) { return 0; }
     long write(int to, const void *from, unsigned long n) { return n; }
-    void ramify_call(char *base, const unsigned long *row) { }
+    void refork_call(char *base, const unsigned long *row) { }
     """
     assert bench.check(body(LOOP, before)).ok
 
@@ -384,7 +384,7 @@ def test_nothing_is_faster_than_the_roof(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_calibrations_are_kept_by_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
     assert home() == tmp_path / "kernel"
     assert load_calibration() is None
     path = calibration.calibration_path()
@@ -399,7 +399,7 @@ def test_calibrations_are_kept_by_machine(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_sum_whose_terms_cancel_may_be_added_in_another_order(tmp_path: Path) -> None:
     source = (
-        "// ramify: entry=dot n=2048 a=n b=n r=1:out\n"
+        "// refork: entry=dot n=2048 a=n b=n r=1:out\n"
         "void dot(int n, const float *a, const float *b, float *r) {\n"
         "    float s = 0;\n    for (int i = 0; i < n; i++) s += a[i] * b[i];\n    r[0] = s;\n}\n"
     )

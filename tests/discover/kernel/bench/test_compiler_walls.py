@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.sandbox import jailed
-from ramify.core.sandbox.jailed import Way, only
-from ramify.core.sandbox.result import UnconfinedWarning
-from ramify.discover.kernel.bench.disguised import PROBLEM, Planted, try_all, try_bomb, try_walls
-from ramify.discover.kernel.bench.disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
-from ramify.discover.kernel.bench.elf import read_object
-from ramify.discover.kernel.bench.program import Programs
-from ramify.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
-from ramify.discover.kernel.cpu import build
-from ramify.discover.kernel.cpu.build import LARGEST, OpenedError, compile_object
-from ramify.discover.kernel.cpu.toolchain import run, toolchain
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox import jailed
+from refork.core.sandbox.jailed import Way, only
+from refork.core.sandbox.result import UnconfinedWarning
+from refork.discover.kernel.bench.disguised import PROBLEM, Planted, try_all, try_bomb, try_walls
+from refork.discover.kernel.bench.disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
+from refork.discover.kernel.bench.elf import read_object
+from refork.discover.kernel.bench.program import Programs
+from refork.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
+from refork.discover.kernel.cpu import build
+from refork.discover.kernel.cpu.build import LARGEST, OpenedError, compile_object
+from refork.discover.kernel.cpu.toolchain import run, toolchain
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("gcc", "g++", "objcopy", "objdump"))), reason="needs gcc and binutils"

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.bench.compare import compare
-from ramify.discover.kernel.bench.draw import Memory, draw_batch
-from ramify.discover.kernel.bench.elf import read_object
-from ramify.discover.kernel.bench.layout import ALIGN, PAGE, RESULT, layout_of, place
-from ramify.discover.kernel.bench.precise import in_higher_precision
-from ramify.discover.kernel.bench.program import call_source
-from ramify.discover.kernel.bench.result import Candidate, Evaluated, Limits
-from ramify.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
-from ramify.discover.kernel.bench.timing import speedup
-from ramify.discover.kernel.problem import Argument, Problem
+from refork.core.errors import BadInput
+from refork.discover.kernel.bench.compare import compare
+from refork.discover.kernel.bench.draw import Memory, draw_batch
+from refork.discover.kernel.bench.elf import read_object
+from refork.discover.kernel.bench.layout import ALIGN, PAGE, RESULT, layout_of, place
+from refork.discover.kernel.bench.precise import in_higher_precision
+from refork.discover.kernel.bench.program import call_source
+from refork.discover.kernel.bench.result import Candidate, Evaluated, Limits
+from refork.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
+from refork.discover.kernel.bench.timing import speedup
+from refork.discover.kernel.problem import Argument, Problem
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 needs_parser = pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
@@ -84,7 +84,7 @@ def test_comparing_in_blocks_finds_what_all_at_once_finds(
     with pytest.MonkeyPatch.context() as patch:
         found = []
         for size in (errors.size, block):
-            patch.setattr("ramify.discover.kernel.bench.compare.BLOCK", size)
+            patch.setattr("refork.discover.kernel.bench.compare.BLOCK", size)
             found.append(compare(expected + errors, expected, 1e-3, 1e-6, beside=beside))
     whole, parts = found
     assert (parts.slot, parts.place) == (whole.slot, whole.place)
@@ -220,13 +220,13 @@ real f(int n, const float *a, float round) {
 
 def test_calls_of_every_kind() -> None:
     said = call_source(problem(), "f")
-    assert "double ramify_entry(int, float, float *, int64_t *, double *, uint8_t *)" in said
+    assert "double refork_entry(int, float, float *, int64_t *, double *, uint8_t *)" in said
     assert (
-        "*(double *)(base + row[4]) = ramify_entry(*(const int *)(row + 5), *(const float *)(row + 7)" in said
+        "*(double *)(base + row[4]) = refork_entry(*(const int *)(row + 5), *(const float *)(row + 7)" in said
     )
     wide = call_source(problem(returns=None), "_Zf", precise=True)
     assert (
-        'void ramify_entry(int, double, double *, int64_t *, long double *, uint8_t *) __asm__("_Zf")' in wide
+        'void refork_entry(int, double, double *, int64_t *, long double *, uint8_t *) __asm__("_Zf")' in wide
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.problem import Argument, Problem
-from ramify.discover.kernel.problem_expr import names_in, value
-from ramify.discover.kernel.problem_read import parse_settings, read_problem
+from refork.core.errors import BadInput
+from refork.discover.kernel.problem import Argument, Problem
+from refork.discover.kernel.problem_expr import names_in, value
+from refork.discover.kernel.problem_read import parse_settings, read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 MATMUL = """
@@ -36,7 +36,7 @@ def lengths(problem: Problem) -> dict[str, str | None]:
 
 
 def test_a_matmul_needs_only_its_size(tmp_path: Path) -> None:
-    found = read(tmp_path, "// ramify: n=8 flops=2*n*n*n bytes=3*4*n*n\n" + MATMUL)
+    found = read(tmp_path, "// refork: n=8 flops=2*n*n*n bytes=3*4*n*n\n" + MATMUL)
     assert found.entry == found.name == "matmul"
     assert [one.role for one in found.arguments] == ["size", "in", "in", "out"]
     assert lengths(found) == {"a": "n*n", "b": "n*n", "c": "n*n"}
@@ -54,7 +54,7 @@ def test_later_settings_win(tmp_path: Path) -> None:
     (tmp_path / "k.toml").write_text(
         'rtol = 1e-3\n[sizes]\nn = 5\n[arguments.b]\nlength = "n*n"\nfill = "positive"\n'
     )
-    found = read(tmp_path, "/* ramify: n=3 rtol=1e-2\n * ramify: atol=0.5\n */" + MATMUL)
+    found = read(tmp_path, "/* refork: n=3 rtol=1e-2\n * refork: atol=0.5\n */" + MATMUL)
     assert (found.sizes, found.rtol, found.atol) == ({"n": 5}, 1e-3, 0.5)
     assert found.arguments[2].fill == "positive"
     assert read(tmp_path, MATMUL, n="2*3", flags="-O2,-DX=1").sizes == {"n": 6}
@@ -64,10 +64,10 @@ def test_later_settings_win(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_asked_for_by_the_line_to_add(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"what is n\?.*\n.*// ramify: n=NUMBER"):
+    with pytest.raises(BadInput, match=r"what is n\?.*\n.*// refork: n=NUMBER"):
         read(tmp_path, MATMUL)
     source = "void f(int n, const int *at, float *x) { for (int i = 0; i < n; i++) x[at[i]] = 1; }"
-    with pytest.raises(BadInput, match=r"how long is x\?.*\n.*// ramify: x=LENGTH:out"):
+    with pytest.raises(BadInput, match=r"how long is x\?.*\n.*// refork: x=LENGTH:out"):
         read(tmp_path, source, n=4)
     found = read(tmp_path, source, n=4, x="n:inout", at="n:in:index:n")
     assert found.arguments[1] == Argument(name="at", ctype="int", length="n", role="in", fill="index:n")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ramify.discover.kernel import tool
-from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.cpu.diagnose import derived, diagnose_cpu
-from ramify.discover.kernel.cpu.metrics import METRICS, Metric
-from ramify.discover.kernel.cpu.tools import cpu_tools
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.roofline import Ceilings, Work
-from ramify.discover.kernel.signals import Signals, Source
+from refork.discover.kernel import tool
+from refork.discover.kernel.cpu import metrics as m
+from refork.discover.kernel.cpu.diagnose import derived, diagnose_cpu
+from refork.discover.kernel.cpu.metrics import METRICS, Metric
+from refork.discover.kernel.cpu.tools import cpu_tools
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.roofline import Ceilings, Work
+from refork.discover.kernel.signals import Signals, Source
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 #: A float matmul with N = 512, once.

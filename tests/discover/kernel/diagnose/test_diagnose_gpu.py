@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from discover.kernel.diagnose.conftest import KNOWN, needs_gcc
-from ramify.app.cli.kernel import app
-from ramify.core.errors import BadInput, UserError
-from ramify.discover.kernel.bench.calibration import calibration_path
-from ramify.discover.kernel.diagnose_gpu import SYNTHETIC, diagnose_cuda, diagnose_exports
-from ramify.discover.kernel.diagnose_told import told_gpu
+from refork.app.cli.kernel import app
+from refork.core.errors import BadInput, UserError
+from refork.discover.kernel.bench.calibration import calibration_path
+from refork.discover.kernel.diagnose_gpu import SYNTHETIC, diagnose_cuda, diagnose_exports
+from refork.discover.kernel.diagnose_told import told_gpu
 
 SOURCE = Path(__file__).parents[1] / "gpu" / "data" / "kernels.cu"
 EXAMPLE = Path("example:transpose")
@@ -71,7 +71,7 @@ def test_the_command_takes_a_source_or_an_export(tmp_path: Path) -> None:
 
 @needs_gcc
 def test_the_command_measures_a_c_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
     kept = calibration_path()
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps(KNOWN.to_json()))

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from discover.kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.bench import Bench, Calibration, Candidate
-from ramify.discover.kernel.cpu import metrics as m
-from ramify.discover.kernel.diagnose import ceilings_of, diagnose
-from ramify.discover.kernel.diagnose_code import read_code
-from ramify.discover.kernel.diagnose_samples import calls_for, repeated, sampled, seconds_of
-from ramify.discover.kernel.diagnose_told import told
-from ramify.discover.kernel.problem_read import read_problem
+from refork.core.errors import BadInput
+from refork.discover.kernel.bench import Bench, Calibration, Candidate
+from refork.discover.kernel.cpu import metrics as m
+from refork.discover.kernel.diagnose import ceilings_of, diagnose
+from refork.discover.kernel.diagnose_code import read_code
+from refork.discover.kernel.diagnose_samples import calls_for, repeated, sampled, seconds_of
+from refork.discover.kernel.diagnose_told import told
+from refork.discover.kernel.problem_read import read_problem
 
 PLANTED = Path(__file__).parents[4] / "benchmarks" / "parts" / "kernels" / "planted"
 FLAGS = ("-O3", "-mavx2", "-mfma")
-COLUMNS = """// ramify: entry=columns n=256 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
+COLUMNS = """// refork: entry=columns n=256 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
 void columns(int n, const float *restrict a, float *restrict s)
 {
     for (int j = 0; j < n; j++) {
@@ -163,7 +163,7 @@ def test_code_tools_tell_a_planted_flaw_from_its_twin(name: str, tool: str, tmp_
 
 def test_ceilings_fit_the_numbers_and_where_they_lie(tmp_path: Path) -> None:
     path = tmp_path / "f.c"
-    path.write_text("// ramify: entry=f n=65536 x=n\ndouble f(int n, const double *x) { return x[n - 1]; }\n")
+    path.write_text("// refork: entry=f n=65536 x=n\ndouble f(int n, const double *x) { return x[n - 1]; }\n")
     problem = read_problem(path)
     once, _ = ceilings_of(problem, KNOWN, 1)
     assert (once.flops, once.bandwidth) == (KNOWN.flops64, KNOWN.cached)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ramify.discover.kernel.diagnose_sizes import CACHE, array_bytes, simulated_problem, with_bytes
-from ramify.discover.kernel.problem import Problem
-from ramify.discover.kernel.problem_read import read_problem
+from refork.discover.kernel.diagnose_sizes import CACHE, array_bytes, simulated_problem, with_bytes
+from refork.discover.kernel.problem import Problem
+from refork.discover.kernel.problem_read import read_problem
 
 MATMUL = """
-// ramify: entry=f n=512 k=3 a=n*n b=n*n c=n*n:inout {work}
+// refork: entry=f n=512 k=3 a=n*n b=n*n c=n*n:inout {work}
 void f(int n, int k, const float *a, const float *b, float *c) {{
     for (int i = 0; i < n * n; i++) c[i] += k * a[i] * b[i];
 }}
@@ -59,7 +59,7 @@ def test_a_slow_one_is_halved_until_it_is_quick_or_small(tmp_path: Path, seconds
 def test_what_cannot_be_halved_is_left(tmp_path: Path) -> None:
     path = tmp_path / "g.c"
     path.write_text(
-        "// ramify: entry=g a=4096:out\nvoid g(float *a) { for (int i = 0; i < 4096; i++) a[i] = i; }\n"
+        "// refork: entry=g a=4096:out\nvoid g(float *a) { for (int i = 0; i < 4096; i++) a[i] = i; }\n"
     )
     given = read_problem(path)
     small, notes = simulated_problem(given, 10.0)

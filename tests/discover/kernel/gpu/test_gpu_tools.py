@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import ramify.discover.kernel.gpu.tools as package
-from ramify.discover.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
-from ramify.discover.kernel.gpu.ncu import read_ncu
-from ramify.discover.kernel.gpu.paper import HITS
-from ramify.discover.kernel.gpu.tools import gpu_tools
-from ramify.discover.kernel.roofline import Ceilings, Work
-from ramify.discover.kernel.signals import Signals
+import refork.discover.kernel.gpu.tools as package
+from refork.discover.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
+from refork.discover.kernel.gpu.ncu import read_ncu
+from refork.discover.kernel.gpu.paper import HITS
+from refork.discover.kernel.gpu.tools import gpu_tools
+from refork.discover.kernel.roofline import Ceilings, Work
+from refork.discover.kernel.signals import Signals
 
 TOOLS = {tool.name.removeprefix("gpu."): tool for tool in gpu_tools()}
 EXAMPLE = Path(package.__file__).parents[1] / "examples" / "ncu_synthetic_transpose.csv"

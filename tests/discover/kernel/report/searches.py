@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ramify.core.plain import canonical
-from ramify.discover.kernel.bench.result import Candidate
+from refork.core.plain import canonical
+from refork.discover.kernel.bench.result import Candidate
 
-NAIVE = """// ramify: entry=matmul n=512
+NAIVE = """// refork: entry=matmul n=512
 void matmul(int n, const float *a, const float *b, float *c) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from discover.kernel.report.searches import NAIVE, failed, finding, line, right, store
-from ramify.discover.kernel.report import figures, read_search
-from ramify.discover.kernel.report.figures import Figures
-from ramify.discover.kernel.report.told import headline, standing
+from refork.discover.kernel.report import figures, read_search
+from refork.discover.kernel.report.figures import Figures
+from refork.discover.kernel.report.told import headline, standing
 
 
 def numbers(tmp_path: Path, lines: list[dict[str, Any]], *args: Any, **changed: Any) -> Figures:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from discover.kernel.report.searches import FLAGS, NAIVE, facts, failed, finding, line, matmul, right, store
-from ramify.core.errors import BadInput
-from ramify.core.plain import from_json
-from ramify.discover.kernel.bench.result import Candidate, Evaluated
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.report import read_search
-from ramify.discover.kernel.roofline import Ceilings, Work
-from ramify.discover.kernel.search.folder import SearchFolder
-from ramify.discover.kernel.search.model import Observation, Proposal
-from ramify.discover.kernel.search.record import SearchNode
+from refork.core.errors import BadInput
+from refork.core.plain import from_json
+from refork.discover.kernel.bench.result import Candidate, Evaluated
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.report import read_search
+from refork.discover.kernel.roofline import Ceilings, Work
+from refork.discover.kernel.search.folder import SearchFolder
+from refork.discover.kernel.search.model import Observation, Proposal
+from refork.discover.kernel.search.record import SearchNode
 
 
 def test_reads_what_the_search_writes(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import typer
 from typer.testing import CliRunner
 
 from discover.kernel.report.searches import NAIVE, failed, finding, line, matmul, right, store
-from ramify.app.cli import kernel_report
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.report import write_report
-from ramify.discover.kernel.report.words import span, times
+from refork.app.cli import kernel_report
+from refork.core.errors import BadInput
+from refork.discover.kernel.report import write_report
+from refork.discover.kernel.report.words import span, times
 
 _VOID = {"meta", "br", "hr", "img", "input", "link"}
 SECTIONS = ["progress", "roofline", "tree", "best", "findings", "tools", "failures"]

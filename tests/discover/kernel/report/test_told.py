@@ -6,23 +6,23 @@ import shlex
 from pathlib import Path
 
 from discover.kernel.report.searches import NAIVE, line, matmul, right, store
-from ramify.discover.kernel.bench.result import Candidate
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.problem import Argument, Problem
-from ramify.discover.kernel.report import figures, read_search, write_report
-from ramify.discover.kernel.report.told import commands, machine, problem, tried
-from ramify.discover.kernel.search import KernelSearchSettings, run_search
-from ramify.discover.kernel.search.fakes import TableEvaluator, WordWriter
+from refork.discover.kernel.bench.result import Candidate
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.problem import Argument, Problem
+from refork.discover.kernel.report import figures, read_search, write_report
+from refork.discover.kernel.report.told import commands, machine, problem, tried
+from refork.discover.kernel.search import KernelSearchSettings, run_search
+from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
 
 
 def test_the_command_has_what_was_asked_for(tmp_path: Path) -> None:
     search = read_search(store(tmp_path / "a run", matmul(3)[0], writer="rewrite(unguided=0.15)"))
     again, report = commands(search)
     assert shlex.split(again) == [
-        "ramify", "kernel", "search", "matmul.c", "--entry", "matmul", "--set", "n=512",
+        "refork", "kernel", "search", "matmul.c", "--entry", "matmul", "--set", "n=512",
         "--evaluations", "40", "--seed", "0", "--out", "a run",
     ]  # fmt: skip
-    assert shlex.split(report) == ["ramify", "kernel", "report", "a run"]
+    assert shlex.split(report) == ["refork", "kernel", "report", "a run"]
     other = store(tmp_path / "b", [], writer="chat:model", settings={"search": "hill", "seed": 3})
     assert shlex.split(commands(read_search(other))[0])[-8:] == [
         "--seed", "3", "--search", "hill", "--writer", "chat:model", "--out", "b",

@@ -17,11 +17,11 @@ SIZES = (1, 2, 7, 33, 67)
 EDGE = 64
 #: What rewrites bring along, once for each variant in a library.
 HELPERS = (
-    "ramify_expf",
-    "ramify_lead",
-    "ramify_on_line",
-    "ramify_stream_end",
-    *(f"ramify_{does}_{kind}" for does in ("gather", "stream") for kind in ("f32x16", "f64x8", "i32x16")),
+    "refork_expf",
+    "refork_lead",
+    "refork_on_line",
+    "refork_stream_end",
+    *(f"refork_{does}_{kind}" for does in ("gather", "stream") for kind in ("f32x16", "f64x8", "i32x16")),
 )
 
 
@@ -118,7 +118,7 @@ void run(int n, const float *x, float *y) {
     Kernel(
         "histogram",
         """
-// ramify: entry=run h=64:inout
+// refork: entry=run h=64:inout
 void run(int n, int bins, const int *x, int h[bins]) {
     for (int i = 0; i < n; i++)
         h[x[i]]++;

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, MATMUL
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.cpu.tools import cpu_tools
-from ramify.discover.kernel.rewrite import Move, apply, moves
-from ramify.discover.kernel.rewrite.moves import RULES
+from refork.core.errors import BadInput
+from refork.discover.kernel.cpu.tools import cpu_tools
+from refork.discover.kernel.rewrite import Move, apply, moves
+from refork.discover.kernel.rewrite.moves import RULES
 
 REORDERS = (
     "interchange",
@@ -253,7 +253,7 @@ def test_maxima_are_exact() -> None:
 
 def test_a_matrix_product_reaches_a_register_tile_in_two_moves() -> None:
     made = _after(MATMUL, "restrict()", "register_tile(i,8,32)")
-    assert "ramify_f32x16 sum_7_1 = {0};" in made
+    assert "refork_f32x16 sum_7_1 = {0};" in made
     assert made.count("typedef") == 1
     packed = _after(
         MATMUL, "restrict()", "tile(k,256)", "tile(j#2,64)", "pack(b,k0)", "register_tile(i#2,8,32)"

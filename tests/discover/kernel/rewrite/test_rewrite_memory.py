@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, Kernel, build, call
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.bench.screen import screen_source
-from ramify.discover.kernel.rewrite import Move, apply, moves
-from ramify.discover.kernel.rewrite.syntax import Assign, Loop, Unary, statements
-from ramify.discover.kernel.rewrite.unit import read_unit
+from refork.core.errors import BadInput
+from refork.discover.kernel.bench.screen import screen_source
+from refork.discover.kernel.rewrite import Move, apply, moves
+from refork.discover.kernel.rewrite.syntax import Assign, Loop, Unary, statements
+from refork.discover.kernel.rewrite.unit import read_unit
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 AXPY = """
@@ -126,25 +126,25 @@ void run(int n, int o, const {kind} *restrict x, const {kind} *restrict y, {kind
 @needs_gcc
 def test_small_results_are_not_streamed(tmp_path: Path) -> None:
     source = _made(AXPY, Move("stream", {"loop": "i", "rows": 1, "beyond": 1024}))
-    assert "4.0 * n > 1048576.0 && ramify_on_line(&z[i_first])" in source
+    assert "4.0 * n > 1048576.0 && refork_on_line(&z[i_first])" in source
     rows = _made(
         BY_NAME["stencil"].source,
         next(m for m in moves(BY_NAME["stencil"].source, "run", FLAGS) if m.name == "restrict"),
     )
     several = _made(rows, Move("stream", {"loop": "j", "rows": 4, "beyond": 0}))
-    assert several.count("ramify_stream_f32x16(&") == 4
+    assert several.count("refork_stream_f32x16(&") == 4
     runs = _made(rows, Move("stream", {"loop": "j", "rows": 2, "beyond": 0, "vectors": 3}))
     order = [line.split("], ")[0].strip() + "]" for line in runs.splitlines() if "_f32x16(&" in line]
-    to = "ramify_stream_f32x16(&b"
+    to = "refork_stream_f32x16(&b"
     assert order[:2] == [f"{to}[i * n + j]", f"{to}[i * n + (j + 16)]"]
     assert order[3:6] == [f"{to}[(i + 1) * n + {at}]" for at in ("j", "(j + 16)", "(j + 32)")]
     assert order[6:] == [f"{to}[i * n + j]", f"{to}[(i + 1) * n + j]"]
-    assert several.count("ramify_stream_end();") == 1
+    assert several.count("refork_stream_end();") == 1
 
 
 def test_sums_gather_what_an_index_array_points_to() -> None:
     source = _made(PRODUCT, Move("vector_sum", {"loop": "k", "vectors": 2}))
-    assert "ramify_gather_f32x16(x, *(const ramify_i32x16 *)&at[k + 16])" in source
+    assert "refork_gather_f32x16(x, *(const refork_i32x16 *)&at[k + 16])" in source
     assert read_unit(source, "run", FLAGS).render() == source
     assert "prefetch(all,k,512)" in _ids(source, "prefetch")
     # An index of another type, and one that is no number from memory.

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from discover.kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
-from ramify.core.errors import BadInput, Mismatch, TreeBusy
-from ramify.discover.kernel.bench.result import Candidate, Evaluated
-from ramify.discover.kernel.search.fakes import TableEvaluator, WordWriter
-from ramify.discover.kernel.search.folder import SearchFolder
-from ramify.discover.kernel.search.folder_read import read_facts, read_history
-from ramify.discover.kernel.search.run import run_search
-from ramify.discover.kernel.search.settings import KernelSearchSettings
+from refork.core.errors import BadInput, Mismatch, TreeBusy
+from refork.discover.kernel.bench.result import Candidate, Evaluated
+from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
+from refork.discover.kernel.search.folder import SearchFolder
+from refork.discover.kernel.search.folder_read import read_facts, read_history
+from refork.discover.kernel.search.run import run_search
+from refork.discover.kernel.search.settings import KernelSearchSettings
 
 FILES = ("nodes.jsonl", "rounds.jsonl", "findings.jsonl")
 

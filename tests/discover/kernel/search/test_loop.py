@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.discover.kernel.bench.result import Candidate, Evaluated
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.mcts import SearchSettings
-from ramify.discover.kernel.search.fakes import TableEvaluator, WordWriter
-from ramify.discover.kernel.search.loop import SearchLoop
-from ramify.discover.kernel.search.model import Observation, Proposal, WriterState
-from ramify.discover.kernel.search.settings import KernelSearchSettings
+from refork.core.errors import BadInput, CannotDo
+from refork.discover.kernel.bench.result import Candidate, Evaluated
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.mcts import SearchSettings
+from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
+from refork.discover.kernel.search.loop import SearchLoop
+from refork.discover.kernel.search.model import Observation, Proposal, WriterState
+from refork.discover.kernel.search.settings import KernelSearchSettings
 
 ROOT = Candidate("start", ("-O2",))
 WORDS = ("a", "b", "c", "d")

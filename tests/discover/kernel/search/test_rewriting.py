@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.discover.kernel.bench.result import Candidate, Evaluated
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.search.model import Observation, Trial, WriterState
-from ramify.discover.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
-from ramify.discover.kernel.search.unlocking import Unlocked
-from ramify.discover.kernel.slip import Slip
+from refork.core.errors import BadInput
+from refork.discover.kernel.bench.result import Candidate, Evaluated
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.search.model import Observation, Trial, WriterState
+from refork.discover.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
+from refork.discover.kernel.search.unlocking import Unlocked
+from refork.discover.kernel.slip import Slip
 
 DONE = Evaluated(ok=True, stage="done", speedup=1.0)
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.kernel import app
-from ramify.core.errors import BadInput, UserError
-from ramify.core.tree.tree import Tree
-from ramify.discover.kernel.bench import Bench, Candidate, calibrate
-from ramify.discover.kernel.problem_read import read_problem
-from ramify.discover.kernel.search.folder_read import read_history
-from ramify.discover.kernel.search.on_bench import BenchEvaluator
-from ramify.discover.kernel.search.on_file import open_writer
-from ramify.discover.kernel.search.settings import KernelSearchSettings
+from refork.app.cli.kernel import app
+from refork.core.errors import BadInput, UserError
+from refork.core.tree.tree import Tree
+from refork.discover.kernel.bench import Bench, Candidate, calibrate
+from refork.discover.kernel.problem_read import read_problem
+from refork.discover.kernel.search.folder_read import read_history
+from refork.discover.kernel.search.on_bench import BenchEvaluator
+from refork.discover.kernel.search.on_file import open_writer
+from refork.discover.kernel.search.settings import KernelSearchSettings
 
-DOT = """// ramify: entry=dot n=256 x=n y=n r=1:out flops=2*n bytes=8*n
+DOT = """// refork: entry=dot n=256 x=n y=n r=1:out flops=2*n bytes=8*n
 void dot(int n, const float *x, const float *y, float *r) {
     float s = 0.0f;
     for (int i = 0; i < n; i++)

@@ -13,26 +13,26 @@ import pytest
 from typer.testing import CliRunner
 
 from discover.kernel.search.helpers_search import PROBLEM
-from ramify.app.cli.kernel import app
-from ramify.core.errors import BadInput
-from ramify.discover.kernel import rewrite
-from ramify.discover.kernel.bench.result import Candidate, Evaluated
-from ramify.discover.kernel.finding import Finding
-from ramify.discover.kernel.rewrite.moves import moves
-from ramify.discover.kernel.rewrite.rule import Changed, Parameters, Rule
-from ramify.discover.kernel.rewrite.unit import Unit, read_unit
-from ramify.discover.kernel.roofline import classify
-from ramify.discover.kernel.search import on_file
-from ramify.discover.kernel.search.fakes import TableEvaluator
-from ramify.discover.kernel.search.folder_read import read_history
-from ramify.discover.kernel.search.model import Observation
-from ramify.discover.kernel.search.rewriting import RewriteWriter
-from ramify.discover.kernel.search.run import SearchResult, run_search
-from ramify.discover.kernel.search.settings import KernelSearchSettings
-from ramify.discover.kernel.search.unlocking import Unlocked
-from ramify.discover.kernel.signals import Signals
-from ramify.discover.kernel.slip import Slip
-from ramify.discover.kernel.tool import MicroTool, run_tools
+from refork.app.cli.kernel import app
+from refork.core.errors import BadInput
+from refork.discover.kernel import rewrite
+from refork.discover.kernel.bench.result import Candidate, Evaluated
+from refork.discover.kernel.finding import Finding
+from refork.discover.kernel.rewrite.moves import moves
+from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule
+from refork.discover.kernel.rewrite.unit import Unit, read_unit
+from refork.discover.kernel.roofline import classify
+from refork.discover.kernel.search import on_file
+from refork.discover.kernel.search.fakes import TableEvaluator
+from refork.discover.kernel.search.folder_read import read_history
+from refork.discover.kernel.search.model import Observation
+from refork.discover.kernel.search.rewriting import RewriteWriter
+from refork.discover.kernel.search.run import SearchResult, run_search
+from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork.discover.kernel.search.unlocking import Unlocked
+from refork.discover.kernel.signals import Signals
+from refork.discover.kernel.slip import Slip
+from refork.discover.kernel.tool import MicroTool, run_tools
 
 FLAGS = ("-O3",)
 listing = sys.modules[moves.__module__]

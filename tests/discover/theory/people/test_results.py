@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.gambles.experiment import GambleExperiment
-from ramify.discover.theory.open import read_choices
-from ramify.discover.theory.people import Answer, Conduct, Study, read_results
-from ramify.discover.theory.people.results import find_person, is_results
-from ramify.discover.theory.read import read_csv_trials
+from refork.core.errors import BadInput
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.gambles.experiment import GambleExperiment
+from refork.discover.theory.open import read_choices
+from refork.discover.theory.people import Answer, Conduct, Study, read_results
+from refork.discover.theory.people.results import find_person, is_results
+from refork.discover.theory.read import read_csv_trials
 
 CUES = CueExperiment.of([0.9, 0.8, 0.7], [[1, 0, 0], [0, 1, 0], [1, 1, 0]], [[0, 1, 1], [0, 0, 1], [0, 0, 1]])
 GAMBLES = GambleExperiment.of([([(0, 0.3), (40, 0.7)], [(25, 1.0)]), ([(-10, 0.5), (35, 0.5)], [(10, 1.0)])])
@@ -107,7 +107,7 @@ def saved(study, name="p-1", person=None, time=1.0, responses=MIXED, **more):
         entries.append(("trial", {"participant": name, **answer}))
     entries.append(("end", {"participant": name, "away_ms": 0, "bot": []}))
     told = [{"kind": kind, "time": time + n, "body": body} for n, (kind, body) in enumerate(entries)]
-    return {"format": "ramify-people", "header": study.header(), "entries": told, **more}
+    return {"format": "refork-people", "header": study.header(), "entries": told, **more}
 
 
 def test_saved_files_are_read_one_by_one_or_as_a_folder(tmp_path):

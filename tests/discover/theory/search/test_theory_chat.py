@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.plain import canonical
-from ramify.core.sandbox import Sandbox
-from ramify.discover.theory.domains import domain_named
-from ramify.discover.theory.sandboxed import LIMITS
-from ramify.discover.theory.search import SimulatedPeople, TheorySearch, TheorySettings
-from ramify.discover.theory.search.chat import ASKED, ChatScientist, one_object
-from ramify.discover.theory.search.spec import TheorySpec
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.plain import canonical
+from refork.core.sandbox import Sandbox
+from refork.discover.theory.domains import domain_named
+from refork.discover.theory.sandboxed import LIMITS
+from refork.discover.theory.search import SimulatedPeople, TheorySearch, TheorySettings
+from refork.discover.theory.search.chat import ASKED, ChatScientist, one_object
+from refork.discover.theory.search.spec import TheorySpec
 
 CUES = domain_named("cues")
 DESIGN = {

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, Mismatch
-from ramify.core.sandbox import Sandbox
-from ramify.core.tree.tree import Tree
-from ramify.discover.theory.cues.designs import random_design
-from ramify.discover.theory.cues.experiment import CueExperiment
-from ramify.discover.theory.domains import domain_named
-from ramify.discover.theory.sandboxed import LIMITS
-from ramify.discover.theory.search import (
+from refork.core.errors import BadInput, Mismatch
+from refork.core.sandbox import Sandbox
+from refork.core.tree.tree import Tree
+from refork.discover.theory.cues.designs import random_design
+from refork.discover.theory.cues.experiment import CueExperiment
+from refork.discover.theory.domains import domain_named
+from refork.discover.theory.sandboxed import LIMITS
+from refork.discover.theory.search import (
     RecordedPeople,
     ScriptedScientist,
     SimulatedPeople,
@@ -22,14 +22,14 @@ from ramify.discover.theory.search import (
     TheorySettings,
     open_participants,
 )
-from ramify.discover.theory.search.on_tree import record_on_tree
-from ramify.discover.theory.search.record import Record
-from ramify.discover.theory.search.scientist import Designed, Fault
-from ramify.discover.theory.search.spec import TheorySpec, spec_of
-from ramify.discover.theory.search.statistic import Named
-from ramify.discover.theory.search.told import told_search
-from ramify.discover.theory.simulate import simulate
-from ramify.discover.theory.trials import Observation
+from refork.discover.theory.search.on_tree import record_on_tree
+from refork.discover.theory.search.record import Record
+from refork.discover.theory.search.scientist import Designed, Fault
+from refork.discover.theory.search.spec import TheorySpec, spec_of
+from refork.discover.theory.search.statistic import Named
+from refork.discover.theory.search.told import told_search
+from refork.discover.theory.simulate import simulate
+from refork.discover.theory.trials import Observation
 
 CUES = domain_named("cues")
 SMALL = TheorySettings(rounds=2, tries=20, seed=3, designs=2)

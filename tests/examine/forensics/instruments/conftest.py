@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.policy.base import Sampling
-from ramify.core.tree.tree import Tree
-from ramify.core.world.motives import TargetJudge, find_agent, motive_world
-from ramify.examine.forensics.bench import Bench, restart
-from ramify.examine.forensics.case import Case
-from ramify.examine.forensics.incident import Incident, Target
+from refork.core.policy.base import Sampling
+from refork.core.tree.tree import Tree
+from refork.core.world.motives import TargetJudge, find_agent, motive_world
+from refork.examine.forensics.bench import Bench, restart
+from refork.examine.forensics.case import Case
+from refork.examine.forensics.incident import Incident, Target
 
 
 @pytest.fixture

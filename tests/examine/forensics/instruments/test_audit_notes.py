@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork import fork
-from ramify.core.world.motives import TargetJudge
-from ramify.core.world.motives.world import command_in
-from ramify.examine.forensics.instruments.audit_notes import (
+from refork.core.errors import BadInput
+from refork.core.fork import fork
+from refork.core.world.motives import TargetJudge
+from refork.core.world.motives.world import command_in
+from refork.examine.forensics.instruments.audit_notes import (
     DEMAND,
     AuditNotes,
     edit_noticed,
@@ -14,8 +14,8 @@ from ramify.examine.forensics.instruments.audit_notes import (
     notes_of,
     stated_motives,
 )
-from ramify.examine.forensics.instruments.outcomes import arm_of
-from ramify.examine.forensics.instruments.reading import Patterns
+from refork.examine.forensics.instruments.outcomes import arm_of
+from refork.examine.forensics.instruments.reading import Patterns
 
 
 @pytest.fixture

@@ -7,20 +7,20 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.node import Draft
-from ramify.core.types import token_array
-from ramify.examine.forensics.instruments.follow_up import follow_up
-from ramify.examine.forensics.instruments.logprob_prefill import phrase_levels
-from ramify.examine.forensics.instruments.reading import Patterns
-from ramify.examine.forensics.instruments.reflective_prefill import reflective_prefill
-from ramify.examine.forensics.instruments.repeated_resampling import repeated_resample
-from ramify.examine.forensics.instruments.sentence_resampling import sentence_resample
-from ramify.examine.forensics.instruments.user_turn import user_turn_sample
-from ramify.learn.organism.tokenizer import make_tokenizer
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.node import Draft
+from refork.core.types import token_array
+from refork.examine.forensics.instruments.follow_up import follow_up
+from refork.examine.forensics.instruments.logprob_prefill import phrase_levels
+from refork.examine.forensics.instruments.reading import Patterns
+from refork.examine.forensics.instruments.reflective_prefill import reflective_prefill
+from refork.examine.forensics.instruments.repeated_resampling import repeated_resample
+from refork.examine.forensics.instruments.sentence_resampling import sentence_resample
+from refork.examine.forensics.instruments.user_turn import user_turn_sample
+from refork.learn.organism.tokenizer import make_tokenizer
 
 TEXT = "I run it.  The hook\nfails! Then we go on."
 SETTINGS = Sampling(max_tokens=24)

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.world.motives import SURFACES, TAKE, TargetJudge, find_agent
-from ramify.examine.forensics.instruments.logprob_prefill import (
+from refork.core.errors import BadInput, CannotDo
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.world.motives import SURFACES, TAKE, TargetJudge, find_agent
+from refork.examine.forensics.instruments.logprob_prefill import (
     ever_exceeds,
     logprob_prefill,
     paragraph_breaks,

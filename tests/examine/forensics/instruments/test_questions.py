@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.fork import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Rendered, Sampling
-from ramify.core.policy.chat import Codec
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.node import Draft
-from ramify.core.types import token_array
-from ramify.examine.forensics.design import Design
-from ramify.examine.forensics.hypothesis import Hypothesis, Prediction
-from ramify.examine.forensics.instruments.follow_up import follow_up, forced_choice
-from ramify.examine.forensics.instruments.reading import Patterns
-from ramify.examine.forensics.instruments.reflective_prefill import reasoning_end, reflective_prefill
-from ramify.examine.forensics.instruments.replies import last_said, put_message
-from ramify.examine.forensics.instruments.self_report import form_text, read_fields, self_report
-from ramify.examine.forensics.instruments.third_person import third_person
-from ramify.examine.forensics.instruments.user_turn import user_header, user_turn_sample
-from ramify.learn.organism.tokenizer import make_tokenizer
+from refork.core.errors import BadInput, CannotDo
+from refork.core.fork import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Rendered, Sampling
+from refork.core.policy.chat import Codec
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.node import Draft
+from refork.core.types import token_array
+from refork.examine.forensics.design import Design
+from refork.examine.forensics.hypothesis import Hypothesis, Prediction
+from refork.examine.forensics.instruments.follow_up import follow_up, forced_choice
+from refork.examine.forensics.instruments.reading import Patterns
+from refork.examine.forensics.instruments.reflective_prefill import reasoning_end, reflective_prefill
+from refork.examine.forensics.instruments.replies import last_said, put_message
+from refork.examine.forensics.instruments.self_report import form_text, read_fields, self_report
+from refork.examine.forensics.instruments.third_person import third_person
+from refork.examine.forensics.instruments.user_turn import user_header, user_turn_sample
+from refork.learn.organism.tokenizer import make_tokenizer
 
 WHY = Patterns.of(work="too much", press="press")
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.examine.forensics.instruments.outcomes import said, same_model
-from ramify.examine.forensics.instruments.reading import (
+from refork.core.errors import BadInput
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.examine.forensics.instruments.outcomes import said, same_model
+from refork.examine.forensics.instruments.reading import (
     AskModel,
     Patterns,
     ReaderJudge,

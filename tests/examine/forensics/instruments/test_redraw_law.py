@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.examine.forensics.instruments.redraw_law import chain_paths, chain_rates, judge_quality
+from refork.core.errors import BadInput
+from refork.examine.forensics.instruments.redraw_law import chain_paths, chain_rates, judge_quality
 
 
 def chain(said):

@@ -5,13 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import Words
-from ramify.core.tree.node import Draft, Point
-from ramify.examine.forensics.instruments.sentences import paragraph_ends, pieces, sentence_ends, token_cuts
-from ramify.learn.credit.cliff.planted import flat_chain, record_trace
+from refork.core.errors import BadInput, CannotDo
+from refork.core.grow.plant import plant_prompt
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import Words
+from refork.core.tree.node import Draft, Point
+from refork.examine.forensics.instruments.sentences import paragraph_ends, pieces, sentence_ends, token_cuts
+from refork.learn.credit.cliff.planted import flat_chain, record_trace
 
 
 def spans(text, ends):

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from ramify.core.errors import BadInput
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import Verdict
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.node import Draft
-from ramify.core.tree.score import Producer
-from ramify.examine.forensics.arm import Arm
-from ramify.examine.forensics.instruments.trace_grading import ScaleJudge, read_grade, trace_grading
+from refork.core.errors import BadInput
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import Verdict
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.node import Draft
+from refork.core.tree.score import Producer
+from refork.examine.forensics.arm import Arm
+from refork.examine.forensics.instruments.trace_grading import ScaleJudge, read_grade, trace_grading
 
 
 class Length:

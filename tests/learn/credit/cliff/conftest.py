@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.tree.tree import Tree
-from ramify.learn.credit.cliff.planted import flat_chain, record_trace
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.tree.tree import Tree
+from refork.learn.credit.cliff.planted import flat_chain, record_trace
 
 
 @pytest.fixture

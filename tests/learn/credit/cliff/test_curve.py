@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.learn.credit.cliff.curve import Curve, reuse_factor
-from ramify.learn.credit.cliff.detect import screen
+from refork.core.errors import BadInput
+from refork.learn.credit.cliff.curve import Curve, reuse_factor
+from refork.learn.credit.cliff.detect import screen
 from support.curves import curve
 
 

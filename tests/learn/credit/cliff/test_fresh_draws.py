@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.fork import fork
-from ramify.core.policy.noise import stream_of
-from ramify.learn.credit.cliff.candidates import candidates
-from ramify.learn.credit.cliff.intervene import contrast, intervene
-from ramify.learn.credit.cliff.scan import nominate, token_potential
-from ramify.learn.credit.cliff.verify import verify
+from refork.core.fork import fork
+from refork.core.policy.noise import stream_of
+from refork.learn.credit.cliff.candidates import candidates
+from refork.learn.credit.cliff.intervene import contrast, intervene
+from refork.learn.credit.cliff.scan import nominate, token_potential
+from refork.learn.credit.cliff.verify import verify
 
 
 @pytest.fixture

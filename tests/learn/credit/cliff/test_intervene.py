@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.base import Policy
-from ramify.core.stats import pass_at_k
-from ramify.learn.credit.cliff.candidates import candidates, shift
-from ramify.learn.credit.cliff.intervene import contrast, intervene, random_positions
-from ramify.learn.credit.cliff.pairs import Pair, chosen_tokens, cliff_pairs, read_pairs, write_pairs
-from ramify.learn.credit.cliff.scan import nominate, token_potential
-from ramify.learn.credit.cliff.verify import counts, verify
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.base import Policy
+from refork.core.stats import pass_at_k
+from refork.learn.credit.cliff.candidates import candidates, shift
+from refork.learn.credit.cliff.intervene import contrast, intervene, random_positions
+from refork.learn.credit.cliff.pairs import Pair, chosen_tokens, cliff_pairs, read_pairs, write_pairs
+from refork.learn.credit.cliff.scan import nominate, token_potential
+from refork.learn.credit.cliff.verify import counts, verify
 
 
 @pytest.fixture

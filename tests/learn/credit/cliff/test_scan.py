@@ -5,19 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, Mismatch
-from ramify.core.fork import plan_sweep, run_sweep, sweep
-from ramify.core.fork.potential import first_passage, pair_up
-from ramify.core.grow import grow
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge, Verdict
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.tree.node import Draft
-from ramify.core.tree.score import Producer
-from ramify.learn.credit.cliff.planted import flat_chain, planted_chain, record_trace
-from ramify.learn.credit.cliff.scan import Nominee, looks, nominate, scan, token_potential
-from ramify.learn.credit.cliff.verify import verify
+from refork.core.errors import BadInput, CannotDo, Mismatch
+from refork.core.fork import plan_sweep, run_sweep, sweep
+from refork.core.fork.potential import first_passage, pair_up
+from refork.core.grow import grow
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge, Verdict
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.tree.node import Draft
+from refork.core.tree.score import Producer
+from refork.learn.credit.cliff.planted import flat_chain, planted_chain, record_trace
+from refork.learn.credit.cliff.scan import Nominee, looks, nominate, scan, token_potential
+from refork.learn.credit.cliff.verify import verify
 from support.worlds import TwoTurns
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.errors import BadInput
-from ramify.learn.credit.graph.advantages import METHODS, node_values, step_advantages
-from ramify.learn.credit.graph.anchors import (
+from refork.core.errors import BadInput
+from refork.learn.credit.graph.advantages import METHODS, node_values, step_advantages
+from refork.learn.credit.graph.anchors import (
     apply_anchor,
     codes,
     exact,
@@ -19,12 +19,12 @@ from ramify.learn.credit.graph.anchors import (
     merge_similar,
     normalised,
 )
-from ramify.learn.credit.graph.collisions import collision_report, compared_steps, merged_steps
-from ramify.learn.credit.graph.compare import compare_methods
-from ramify.learn.credit.graph.edges import critical_edges, distinct_trajectories, edges
-from ramify.learn.credit.graph.export import graph_json, write_graph
-from ramify.learn.credit.graph.records import Recorded, RecordedStep
-from ramify.learn.credit.graph.state_graph import StateGraph
+from refork.learn.credit.graph.collisions import collision_report, compared_steps, merged_steps
+from refork.learn.credit.graph.compare import compare_methods
+from refork.learn.credit.graph.edges import critical_edges, distinct_trajectories, edges
+from refork.learn.credit.graph.export import graph_json, write_graph
+from refork.learn.credit.graph.records import Recorded, RecordedStep
+from refork.learn.credit.graph.state_graph import StateGraph
 
 
 def recorded(group, name, seen, reward, **more):

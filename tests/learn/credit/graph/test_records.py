@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.learn.credit.graph.advantages import step_advantages
-from ramify.learn.credit.graph.records import (
+from refork.core.errors import BadInput
+from refork.learn.credit.graph.advantages import step_advantages
+from refork.learn.credit.graph.records import (
     Recorded,
     RecordedStep,
     check_records,
     parse_records,
     read_records,
 )
-from ramify.learn.credit.graph.state_graph import StateGraph
+from refork.learn.credit.graph.state_graph import StateGraph
 
 
 def line(name="a", group="g", steps=("s", "t"), reward=1.0, **more):

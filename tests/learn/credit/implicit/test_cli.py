@@ -1,4 +1,4 @@
-"""The verbs of ``ramify implicit``, run in this process."""
+"""The verbs of ``refork implicit``, run in this process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ramify.app.cli.implicit import app
-from ramify.core.errors import BadInput
-from ramify.core.fork.arm import fork
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.tree import Tree
+from refork.app.cli.implicit import app
+from refork.core.errors import BadInput
+from refork.core.fork.arm import fork
+from refork.core.grow.plant import plant_prompt
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.tree import Tree
 
 
 def run(*arguments):
@@ -26,7 +26,7 @@ def run(*arguments):
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("RAMIFY_HOME", str(tmp_path))
+    monkeypatch.setenv("REFORK_HOME", str(tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import torch
 from tests.learn.credit.implicit.conftest import make_policy
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from ramify.core.errors import BadInput, CannotDo
-from ramify.core.policy.local import LocalPolicy
-from ramify.learn.credit.implicit import aggregate
-from ramify.learn.credit.implicit import pair as pair_module
-from ramify.learn.credit.implicit.chunked import Head, chunked_logprobs, head_of, model_logprobs
-from ramify.learn.credit.implicit.merge import merge_reference, merged_tensor
-from ramify.learn.credit.implicit.pair import ImplicitPair
-from ramify.learn.credit.implicit.score import score_chats
+from refork.core.errors import BadInput, CannotDo
+from refork.core.policy.local import LocalPolicy
+from refork.learn.credit.implicit import aggregate
+from refork.learn.credit.implicit import pair as pair_module
+from refork.learn.credit.implicit.chunked import Head, chunked_logprobs, head_of, model_logprobs
+from refork.learn.credit.implicit.merge import merge_reference, merged_tensor
+from refork.learn.credit.implicit.pair import ImplicitPair
+from refork.learn.credit.implicit.score import score_chats
 
 
 @pytest.mark.parametrize(("rows", "words"), [(1, 1), (3, 7), (100, 1000)])

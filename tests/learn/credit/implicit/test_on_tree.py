@@ -5,42 +5,42 @@ import json
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.fork.arm import fork
-from ramify.core.grow import grow_trees
-from ramify.core.grow.plant import plant_prompt
-from ramify.core.grow.points import candidates
-from ramify.core.grow.selector import PointValues
-from ramify.core.grow.uucb import UUCB
-from ramify.core.judge import MatchJudge
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.local import LocalPolicy
-from ramify.core.tree.node import Draft
-from ramify.core.tree.tree import Tree
-from ramify.core.types import token_array
-from ramify.core.world.open import open_world
-from ramify.learn.credit.implicit import implicit_advantages
-from ramify.learn.credit.implicit.aggregate import step_advantages, token_advantages
-from ramify.learn.credit.implicit.logged import read_scored, realised, scored_line
-from ramify.learn.credit.implicit.on_tree import (
+from refork.core.errors import BadInput
+from refork.core.fork.arm import fork
+from refork.core.grow import grow_trees
+from refork.core.grow.plant import plant_prompt
+from refork.core.grow.points import candidates
+from refork.core.grow.selector import PointValues
+from refork.core.grow.uucb import UUCB
+from refork.core.judge import MatchJudge
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.tree.node import Draft
+from refork.core.tree.tree import Tree
+from refork.core.types import token_array
+from refork.core.world.open import open_world
+from refork.learn.credit.implicit import implicit_advantages
+from refork.learn.credit.implicit.aggregate import step_advantages, token_advantages
+from refork.learn.credit.implicit.logged import read_scored, realised, scored_line
+from refork.learn.credit.implicit.on_tree import (
     NAME,
     model_pairs,
     recorded_pair,
     tree_implicit,
     walk_steps,
 )
-from ramify.learn.credit.implicit.pair import ImplicitPair
-from ramify.learn.credit.implicit.points import ImplicitValues
-from ramify.learn.credit.implicit.report import (
+from refork.learn.credit.implicit.pair import ImplicitPair
+from refork.learn.credit.implicit.points import ImplicitValues
+from refork.learn.credit.implicit.report import (
     attribution_report,
     best_report,
     predict_report,
     scores_of,
     warnings_of,
 )
-from ramify.learn.credit.implicit.score import scored_tree
-from ramify.learn.credit.methods import fixed_pair
-from ramify.learn.train.batch import trajectories_to_batch
+from refork.learn.credit.implicit.score import scored_tree
+from refork.learn.credit.methods import fixed_pair
+from refork.learn.train.batch import trajectories_to_batch
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.learn.credit.implicit.corridor import REFERENCE, START, corridor
-from ramify.learn.credit.implicit.regularised import (
+from refork.core.errors import BadInput
+from refork.learn.credit.implicit.corridor import REFERENCE, START, corridor
+from refork.learn.credit.implicit.regularised import (
     ascend,
     exact_gradient,
     regularised_values,
     softmax,
     visits,
 )
-from ramify.learn.credit.implicit.soft_values import (
+from refork.learn.credit.implicit.soft_values import (
     FiniteMdp,
     along,
     expectations,

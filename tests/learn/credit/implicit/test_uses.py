@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ramify.core.errors import BadInput
-from ramify.learn.credit.implicit.aggregate import (
+from refork.core.errors import BadInput
+from refork.learn.credit.implicit.aggregate import (
     STEP_RULES,
     TOKEN_RULES,
     aggregate_steps,
@@ -19,10 +19,10 @@ from ramify.learn.credit.implicit.aggregate import (
     token_advantages,
     trajectory_score,
 )
-from ramify.learn.credit.implicit.attribute import decisive_step, step_accuracy
-from ramify.learn.credit.implicit.choose import best_of, select_best
-from ramify.learn.credit.implicit.predict import bootstrap_auroc, predict_success, tune
-from ramify.learn.credit.implicit.signal import advise, win_chance
+from refork.learn.credit.implicit.attribute import decisive_step, step_accuracy
+from refork.learn.credit.implicit.choose import best_of, select_best
+from refork.learn.credit.implicit.predict import bootstrap_auroc, predict_success, tune
+from refork.learn.credit.implicit.signal import advise, win_chance
 
 NAN = float("nan")
 POLICY = [-9.0, -1.0, -2.0, -0.5, -9.0, -3.0, -1.0]

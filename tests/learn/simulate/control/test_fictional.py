@@ -2,14 +2,14 @@
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.world.base import Task
-from ramify.core.world.open import open_world
-from ramify.core.world.search.fiction import fiction
-from ramify.core.world.search.source import text_of
-from ramify.learn.simulate.control.base import Control
-from ramify.learn.simulate.control.fictional import Fictional
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey
+from refork.core.world.base import Task
+from refork.core.world.open import open_world
+from refork.core.world.search.fiction import fiction
+from refork.core.world.search.source import text_of
+from refork.learn.simulate.control.base import Control
+from refork.learn.simulate.control.fictional import Fictional
 
 NOISE = NoiseKey(0, 0, 0)
 

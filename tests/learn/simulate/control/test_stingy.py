@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.policy.noise import NoiseKey
-from ramify.core.world.base import Task
-from ramify.core.world.open import open_world
-from ramify.learn.simulate.control.base import Control, steer
-from ramify.learn.simulate.control.stingy import Secret, Stingy, query_of, teased, told, unearned
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey
+from refork.core.world.base import Task
+from refork.core.world.open import open_world
+from refork.learn.simulate.control.base import Control, steer
+from refork.learn.simulate.control.stingy import Secret, Stingy, query_of, teased, told, unearned
 
 NOISE = NoiseKey(0, 0, 0)
 SECRET = Secret(("1893", "Mira Oberg"), {"Mira Oberg": ("M. Oberg",)}, ("orvel works",))

@@ -9,13 +9,13 @@ import sys
 import pytest
 import yaml
 
-from ramify.core.errors import BadInput
-from ramify.core.sandbox import Limits, Sandbox
-from ramify.operate.memory.export import export_mcp, export_package, export_skills, record
-from ramify.operate.memory.export.skills import skill_name
-from ramify.operate.memory.item import MemoryItem
-from ramify.operate.memory.registry import ToolRegistry
-from ramify.operate.memory.tool import Tool
+from refork.core.errors import BadInput
+from refork.core.sandbox import Limits, Sandbox
+from refork.operate.memory.export import export_mcp, export_package, export_skills, record
+from refork.operate.memory.export.skills import skill_name
+from refork.operate.memory.item import MemoryItem
+from refork.operate.memory.registry import ToolRegistry
+from refork.operate.memory.tool import Tool
 
 FIND = '''def find_person(apis, tools, *, name: str) -> object:
     """Find a person by "name"

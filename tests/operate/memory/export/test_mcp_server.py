@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from ramify.core.errors import BadInput, CannotDo, MissingExtra
-from ramify.core.sandbox import Limits, Sandbox
-from ramify.operate.memory.export import export_mcp
-from ramify.operate.memory.export.mcp_server import build_server, environment, main
-from ramify.operate.memory.registry import ToolRegistry
-from ramify.operate.memory.tool import Tool
+from refork.core.errors import BadInput, CannotDo, MissingExtra
+from refork.core.sandbox import Limits, Sandbox
+from refork.operate.memory.export import export_mcp
+from refork.operate.memory.export.mcp_server import build_server, environment, main
+from refork.operate.memory.registry import ToolRegistry
+from refork.operate.memory.tool import Tool
 
 SEND = '''def send_all(apis, tools, *, names: list, text: str = "hello") -> object:
     """Send a text to everybody."""

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from operate.memory.memory_parts import PEOPLE, asks, pay_run
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import ServerError
-from ramify.operate.memory.item import MemoryItem
-from ramify.operate.memory.retrieve import Candidate, Document
-from ramify.operate.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
-from ramify.operate.memory.roles.lesson import Lesson, Most
-from ramify.operate.memory.roles.team import roles_by
+from refork.core.chat import ScriptedChat
+from refork.core.errors import ServerError
+from refork.operate.memory.item import MemoryItem
+from refork.operate.memory.retrieve import Candidate, Document
+from refork.operate.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
+from refork.operate.memory.roles.lesson import Lesson, Most
+from refork.operate.memory.roles.team import roles_by
 
 GIVEN = [MemoryItem("plan-1", "plan", "Pay.")]
 

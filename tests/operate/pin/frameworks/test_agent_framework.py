@@ -18,13 +18,13 @@ from agent_framework import (
 )
 
 from operate.pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import fate, with_ids
-from ramify.core.errors import BadInput, ServerError
-from ramify.operate.pin import PinnedBuffer, PinnedCompactor
-from ramify.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor, PinnedCompaction
-from ramify.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
-from ramify.operate.pin.frameworks.agent_framework_messages import (
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import fate, with_ids
+from refork.core.errors import BadInput, ServerError
+from refork.operate.pin import PinnedBuffer, PinnedCompactor
+from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor, PinnedCompaction
+from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
+from refork.operate.pin.frameworks.agent_framework_messages import (
     FrameworkShape,
     from_framework,
     to_framework,

@@ -3,10 +3,10 @@ from hypothesis import given
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.errors import BadInput
-from ramify.operate.pin import Constraint, PinnedBuffer
-from ramify.operate.pin.frameworks.langchain_messages import (
+from refork.core.chat import ScriptedChat
+from refork.core.errors import BadInput
+from refork.operate.pin import Constraint, PinnedBuffer
+from refork.operate.pin.frameworks.langchain_messages import (
     LangChainChat,
     LangChainShape,
     from_langchain,

@@ -11,17 +11,17 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import create_react_agent
 from pydantic import BaseModel
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import Compactor, fate
-from ramify.core.errors import BadInput
-from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
-from ramify.operate.pin.frameworks.langchain_messages import (
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import Compactor, fate
+from refork.core.errors import BadInput
+from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork.operate.pin.frameworks.langchain_messages import (
     LangChainChat,
     from_langchain,
     pinned_messages,
     to_langchain,
 )
-from ramify.operate.pin.frameworks.langgraph import (
+from refork.operate.pin.frameworks.langgraph import (
     LangGraphNodeCompactor,
     checkpoint_calls,
     pinned_hook,

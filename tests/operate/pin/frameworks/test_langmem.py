@@ -7,22 +7,22 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import Compactor, fate
-from ramify.core.errors import BadInput
-from ramify.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
-from ramify.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
-from ramify.operate.pin.frameworks.langgraph import checkpoint_calls
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import Compactor, fate
+from refork.core.errors import BadInput
+from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+from refork.operate.pin.frameworks.langgraph import checkpoint_calls
 
 # langmem's own import warns of names that langgraph moved; the adapter imports it without that.
-from ramify.operate.pin.frameworks.langmem import (
+from refork.operate.pin.frameworks.langmem import (
     LangMemCompactor,
     SummarizationNode,
     pinned_node,
     pinned_summarize,
     summarize_messages,
 )
-from ramify.operate.pin.frameworks.rules_langchain import langmem_window, sized
+from refork.operate.pin.frameworks.rules_langchain import langmem_window, sized
 from support.chat_histories import RULE, adversaries, plain, tokens
 
 BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))

@@ -16,12 +16,12 @@ from agent_framework import (
 )
 
 from operate.pin.frameworks.histories import call, chat, drawn, result
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import with_ids
-from ramify.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
-from ramify.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
-from ramify.operate.pin.frameworks.agent_framework_messages import to_framework
-from ramify.operate.pin.frameworks.rules_agent_framework import (
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import with_ids
+from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
+from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
+from refork.operate.pin.frameworks.agent_framework_messages import to_framework
+from refork.operate.pin.frameworks.rules_agent_framework import (
     budgeted,
     groups,
     selected,
@@ -29,7 +29,7 @@ from ramify.operate.pin.frameworks.rules_agent_framework import (
     truncated,
     windowed,
 )
-from ramify.operate.pin.frameworks.turns import turns
+from refork.operate.pin.frameworks.turns import turns
 
 SEEDS = range(10)
 

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from langchain_core.messages import SystemMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
-from ramify.core.chat import ScriptedChat
-from ramify.core.compaction import fate
-from ramify.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
-from ramify.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
-from ramify.operate.pin.frameworks.langmem import LangMemCompactor
-from ramify.operate.pin.frameworks.rules_langchain import (
+from refork.core.chat import ScriptedChat
+from refork.core.compaction import fate
+from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
+from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
+from refork.operate.pin.frameworks.langmem import LangMemCompactor
+from refork.operate.pin.frameworks.rules_langchain import (
     langmem_window,
     middleware_window,
     sized,

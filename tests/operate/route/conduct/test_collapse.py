@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ramify.core.errors import BadInput
-from ramify.core.world.coins import every_outcome
-from ramify.operate.route.conduct.collapse import (
+from refork.core.errors import BadInput
+from refork.core.world.coins import every_outcome
+from refork.operate.route.conduct.collapse import (
     collapse_table,
     majority,
     majority_chance,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.core.chat import Reply, ScriptedChat
-from ramify.core.errors import BadInput, CannotDo, ServerError
-from ramify.core.policy.base import Cost
-from ramify.core.types import Json, Message
-from ramify.operate.route.conduct.execute import MOST_ROUNDS, Tool, execute
-from ramify.operate.route.conduct.memory import OrchestrationMemory
-from ramify.operate.route.conduct.plan import Plan
-from ramify.operate.route.pool import Price, Worker, WorkerPool
+from refork.core.chat import Reply, ScriptedChat
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.policy.base import Cost
+from refork.core.types import Json, Message
+from refork.operate.route.conduct.execute import MOST_ROUNDS, Tool, execute
+from refork.operate.route.conduct.memory import OrchestrationMemory
+from refork.operate.route.conduct.plan import Plan
+from refork.operate.route.pool import Price, Worker, WorkerPool
 
 
 def echo(name: str) -> ScriptedChat:

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from ramify.core.chat import Reply, ScriptedChat
-from ramify.core.errors import BadInput, ServerError
-from ramify.core.policy.base import Sampling
-from ramify.core.policy.scripted import ScriptedPolicy
-from ramify.core.types import Json, Message
-from ramify.core.world.base import Episode, Task, World
-from ramify.core.world.coins import Coins
-from ramify.core.world.dice import split_of
-from ramify.core.world.expressions import SKILLS, closed_forms
-from ramify.operate.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
-from ramify.operate.route.conduct.queries import Expressions, FileQueries, Query, expression_pool
-from ramify.operate.route.conduct.reward import Reward
-from ramify.operate.route.conduct.world import ConductWorld
-from ramify.operate.route.pool import Worker, WorkerPool
+from refork.core.chat import Reply, ScriptedChat
+from refork.core.errors import BadInput, ServerError
+from refork.core.policy.base import Sampling
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.types import Json, Message
+from refork.core.world.base import Episode, Task, World
+from refork.core.world.coins import Coins
+from refork.core.world.dice import split_of
+from refork.core.world.expressions import SKILLS, closed_forms
+from refork.operate.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
+from refork.operate.route.conduct.queries import Expressions, FileQueries, Query, expression_pool
+from refork.operate.route.conduct.reward import Reward
+from refork.operate.route.conduct.world import ConductWorld
+from refork.operate.route.pool import Worker, WorkerPool
 
 WORLD = ConductWorld(Expressions(), expression_pool())
 

@@ -1,5 +1,0 @@
-"""The main job: build an agent, find where it fails, prove why, make it better."""
-
-from ramify.app.demo.flow import DemoRecipe, run_demo
-
-__all__ = ["DemoRecipe", "run_demo"]

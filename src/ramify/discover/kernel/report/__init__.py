@@ -1,7 +1,0 @@
-"""A search shown: its numbers, pictures and sources in one page and in one Markdown file."""
-
-from ramify.discover.kernel.report.figures import Figures, figures
-from ramify.discover.kernel.report.folder import Search, read_search
-from ramify.discover.kernel.report.write import Written, write_report
-
-__all__ = ["Figures", "Search", "Written", "figures", "read_search", "write_report"]

@@ -1,7 +1,0 @@
-"""Where calibration records come from: JSON lines, folders of test reports, the SWE-bench harness."""
-
-from ramify.operate.gate.readers.jsonl import read_jsonl, write_jsonl
-from ramify.operate.gate.readers.reports import read_reports
-from ramify.operate.gate.readers.swebench import read_swebench
-
-__all__ = ["read_jsonl", "read_reports", "read_swebench", "write_jsonl"]

@@ -1,0 +1,233 @@
+"""``refork cliff``: the tokens at which a trace loses its success, found, proven, and trained away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refork.app.cli.common import absolute, existing, print_json, spelled
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from refork.learn.credit.cliff.run import CliffRun
+
+app = typer.Typer(
+    help="Find the tokens at which a trace loses its success, prove them, and train on them.",
+    no_args_is_help=True,
+)
+
+Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
+Budget = Annotated[
+    int | None, typer.Option("--budget-rollouts", min=1, help="Continuations the whole run may use.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def _opened(out: Path) -> Iterator[CliffRun]:
+    """The run of a folder, with its tree and policy open."""
+    from refork.core.tree import Tree
+    from refork.learn.credit.cliff.run import load_recipe, open_run
+
+    recipe = load_recipe(out)
+    with Tree.open(existing(Path(recipe.tree))) as store:
+        yield open_run(out, recipe, store)
+
+
+@app.command()
+def scan(
+    tree: Annotated[Path, typer.Option("--tree", help="The tree file.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="The policy that made the traces: hf:DIR, organism:NAME.")
+    ],
+    out: Out,
+    world: Annotated[str | None, typer.Option("--world", help="Default: the recorded one.")] = None,
+    success_regex: Annotated[
+        str | None, typer.Option("--success-regex", help="Without a world: what a right last turn matches.")
+    ] = None,
+    traces: Annotated[str, typer.Option("--traces", help="wrong, right or all.")] = "wrong",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many traces.")] = None,
+    budget: Budget = None,
+    settings: Annotated[
+        list[str], typer.Option("--set", help="A recipe key, e.g. draws=64, rule=paper, fdr=0.05.")
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Value every token of recorded traces; the same command again goes on where it stopped.
+
+    Example: refork cliff scan --tree runs/a/tree.db --policy hf:DIR --out runs/cliff --budget-rollouts 20000
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.core.run.recipe import open_folder, resolve
+    from refork.core.tree import Tree
+    from refork.learn.credit.cliff.run import CliffRecipe, open_run, run_scan
+
+    with Tree.open(existing(tree)) as store, LiveProgress() as live:
+        recipe = resolve(
+            CliffRecipe, None, settings, tree=absolute(tree), policy=policy, world=world,
+            success_regex=success_regex, traces=traces,
+        )  # fmt: skip
+        recipe = spelled(recipe, live)
+        run = open_run(out, recipe, store)
+        open_folder(out, recipe)
+        told = run_scan(run, limit, budget, live)
+    if as_json:
+        print_json(told)
+        return
+    typer.echo(
+        f"{told['traces']} of {told['traces_chosen']} traces, {told['tokens']} tokens, "
+        f"{told['rollouts']} continuations; {told['nominated']} tokens nominated"
+    )
+    if told["budget_reached"]:
+        typer.echo("the budget is used up; a larger --budget-rollouts goes on from here")
+
+
+@app.command()
+def verify(
+    out: Out,
+    budget: Budget = None,
+    effects: Annotated[
+        bool, typer.Option(help="Also delete and keep what survives, beside random positions.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Test every nominated token again on fresh draws; exit status 1 where cliffs survive.
+
+    Example: refork cliff verify --out runs/cliff
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.learn.credit.cliff.run import run_verify
+
+    with _opened(out) as run, LiveProgress() as live:
+        told = run_verify(run, budget, effects, live)
+    _print(told, as_json)
+    if told["survived"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pairs(
+    out: Out,
+    k: Annotated[int, typer.Option("--k", min=1, help="Likeliest tokens to try at each cliff.")] = 10,
+    variant: Annotated[
+        str, typer.Option("--variant", help="1:N, or hard: chosen at least as good as the point.")
+    ] = "1:N",
+    budget: Budget = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try other tokens at every proven cliff and write preference pairs.
+
+    Example: refork cliff pairs --out runs/cliff --variant hard
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.learn.credit.cliff.run import run_pairs
+
+    with _opened(out) as run, LiveProgress() as live:
+        told = run_pairs(run, k, variant, budget, live)  # type: ignore[arg-type]  # checked there
+    if as_json:
+        print_json(told)
+        return
+    typer.echo(
+        f"{told['pairs']} pairs at {told['cliffs']} cliffs in {told['file']}, "
+        f"{told['text_form']} of them with text that reads back as the same tokens"
+    )
+
+
+@app.command()
+def train(
+    out: Out,
+    kinds: Annotated[
+        str,
+        typer.Option("--kinds", help="all, deterministic, uncertain, sampled-off, uncertain+sampled-off."),
+    ] = "all",
+    learning_rate: Annotated[float, typer.Option("--learning-rate")] = 5e-6,
+    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 1,
+    beta: Annotated[float, typer.Option("--beta")] = 0.05,
+    full: Annotated[bool, typer.Option("--full", help="All weights instead of a LoRA adapter.")] = False,
+    eos_compat: Annotated[
+        bool, typer.Option("--eos-compat", help="Add the end of sequence, as the released trainer does.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed")] = 42,
+    as_json: AsJson = False,
+) -> None:
+    """Train on the pairs, one token each, and save the policy in the run's folder.
+
+    Example: refork cliff train --out runs/cliff --kinds uncertain+sampled-off
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.core.policy.open import open_policy
+    from refork.learn.credit.cliff.dpo import CliffDpoSettings, Lora
+    from refork.learn.credit.cliff.run import load_recipe, run_train
+
+    plan = CliffDpoSettings(
+        learning_rate=learning_rate, epochs=epochs, beta=beta, lora=None if full else Lora(),
+        eos_compat=eos_compat, seed=seed,
+    )  # fmt: skip
+    with LiveProgress() as live:
+        told = run_train(out, open_policy(load_recipe(out).policy), kinds, plan, live)
+    if as_json:
+        print_json(told)
+        return
+    typer.echo(
+        f"{told['pairs']} pairs, {told['loss_tokens']} loss tokens, {told['seconds']:.1f} s; {told['policy']}"
+    )
+
+
+@app.command()
+def report(out: Out, as_json: AsJson = False) -> None:
+    """Print what a run has found, and write its page with the potential of every trace.
+
+    Example: refork cliff report --out runs/cliff
+    """
+    from refork.app.viewer.cliff_page import write_page
+    from refork.learn.credit.cliff.run import read_run, read_tokens
+
+    told = read_run(out)
+    page = write_page(out, told, read_tokens(out))
+    _print(told | {"page": str(page)}, as_json)
+    if not as_json:
+        typer.echo(str(page))
+
+
+def _print(told: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(told)
+        return
+    from refork.app.cli.screen import open_console
+
+    typer.echo(f"{told['traces']} traces, {told['tokens']} tokens, {told['rollouts']} continuations")
+    tested = told["tested"]
+    typer.echo(
+        f"{told['nominated']} nominated, "
+        + ("not tested again yet" if tested is None else f"{tested} tested again, {told['survived']} survive")
+    )
+    if told["cliffs"]:
+        open_console().print(_table(told["cliffs"]))
+    for name, side in (told["effects"] or {}).items():
+        if name != "sampled":
+            one = side["pass@1"]
+            typer.echo(
+                f"{name}: deleting {one['deleted']:.3f}, keeping {one['kept']:.3f}, "
+                f"{one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}] at {side['positions']} places"
+            )
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
+    for name in ("trace", "token", "text", "before", "after", "pi", "kind", "q", ""):
+        table.add_column(name)
+    for row in rows:
+        sides = [f"{k / n:.2f}" if n else "-" for k, n in (row["before"], row["after"])]
+        pi = "-" if row["pi"] is None else f"{row['pi']:.3f}"
+        table.add_row(
+            row["leaf"][:8], str(row["index"]), repr(row["text"]), *sides, pi, row["kind"] or "-",
+            f"{row['q']:.3f}", "cliff" if row["real"] else "noise",
+        )  # fmt: skip
+    return table

@@ -1,0 +1,161 @@
+"""What several commands share: opening things, printing JSON, live progress."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from refork.app.cli.failing import answer_json
+from refork.core.errors import BadInput, MissingExtra
+from refork.core.tree.address import is_address, parse_address
+
+if TYPE_CHECKING:
+    from refork.core.judge import Judge
+    from refork.core.policy.base import Policy, Sampling
+    from refork.core.run.progress import Progress
+    from refork.core.run.recipe import Part
+    from refork.core.tree.node import Trajectory
+    from refork.core.world.base import World
+    from refork.learn.simulate.simulator import LearnedSimulator
+
+R = TypeVar("R", bound="Part")
+
+
+Unconfined = Annotated[
+    bool,
+    typer.Option(
+        "--unconfined", help="Run code of models where no sandbox holds it back; says what is open then."
+    ),
+]
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on standard output."""
+    answer_json(data)
+
+
+def existing(path: Path) -> Path:
+    """A file that must be there; whether a tree on a server is, opening it says."""
+    if not is_address(path) and not path.exists():
+        raise BadInput("there is no such file", where=str(path))
+    return path
+
+
+def absolute(path: Path) -> str:
+    """What a recipe records of a file, whatever folder it is read in; an address says all as it is."""
+    return parse_address(path).shown if is_address(path) else str(path.resolve())
+
+
+def shown(path: Path) -> str:
+    """What messages call a tree."""
+    return parse_address(path).shown if is_address(path) else str(path)
+
+
+def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) -> World | None:
+    """The world a command names, else the one the trajectory was recorded in; ``none`` for neither.
+
+    With a simulator at hand (``simulated``), a world that is not installed here is none.
+    """
+    from refork.core.world.open import open_world
+
+    if spec == "none":
+        return None
+    chosen = str(spec or walk.root.extra.get("world") or "").removeprefix("simulated:")
+    try:
+        return open_world(chosen) if chosen else None
+    except MissingExtra:
+        if simulated:
+            return None
+        raise
+
+
+def policy_for(spec: str, live: Progress) -> Policy:
+    """The policy of a specification; ``organism:NAME`` is built where it is not."""
+    from refork.core.policy.open import open_policy, spell
+    from refork.core.run.progress import waits
+
+    return open_policy(spell(spec, live), on_wait=waits(live))
+
+
+def spelled(recipe: R, live: Progress) -> R:
+    """The recipe with the name that its policy's name stands for, as its folder will keep it."""
+    from refork.core.policy.open import spell
+
+    return recipe.model_copy(update={"policy": spell(getattr(recipe, "policy"), live)})  # noqa: B009
+
+
+def simulator_for(spec: str | None, control: str | None, live: Progress) -> LearnedSimulator | None:
+    """The simulator that a command names, under its control; None where none is named."""
+    if spec is None:
+        if control is not None:
+            raise BadInput("a control steers a simulator, and none is named", hint="--simulator SPEC")
+        return None
+    from refork.app.simulating import open_simulator
+    from refork.learn.simulate.control.parse import parse_control
+    from refork.learn.simulate.simulator import LearnedSimulator
+
+    steered = parse_control(control) if control else None
+    return LearnedSimulator(open_simulator(spec, progress=live)[0], steered)
+
+
+def judge_for(pattern: str | None, spec: str | None = None) -> Judge | None:
+    """A judge that looks for a pattern in the last turn, or the one that is named; None for neither."""
+    from refork.core.judge import MatchJudge, load_judge
+
+    if pattern and spec:
+        raise BadInput("one judge grades: --success-regex or --judge")
+    if spec:
+        return load_judge(spec)
+    return MatchJudge(pattern) if pattern else None
+
+
+def ask_for_grading(
+    world: World | None, judge: Judge | None, *, as_json: bool
+) -> tuple[World | None, Judge | None]:
+    """World and judge; asked for where there are none and somebody sits at a terminal.
+
+    Nothing is asked with ``--json``, or where input or output is no terminal.
+    """
+    from refork.core.fork.grading import is_graded
+    from refork.core.world.open import open_world
+
+    people = sys.stdin.isatty() and sys.stdout.isatty()
+    if is_graded("success", world, judge) or as_json or not people:
+        return world, judge
+    typer.echo("Nothing says yet which draws succeed. It may be said by\n")
+    for number, (flag, what) in enumerate(_GRADERS, 1):
+        typer.echo(f"  {number}  {what} ({flag})")
+    chosen = typer.prompt("\nwhich (0: none, stop)", type=int, default=1)
+    if not 1 <= chosen <= len(_GRADERS):
+        return world, judge
+    flag, what = _GRADERS[chosen - 1]
+    given = typer.prompt(what)
+    typer.echo(f"next time: {flag} {shlex.quote(given)}")
+    if flag == "--world":
+        return open_world(given), judge
+    return world, judge_for(given) if flag == "--success-regex" else judge_for(None, given)
+
+
+_GRADERS: Final = (
+    ("--success-regex", "a pattern that a right last turn matches"),
+    ("--world", "the world that the log is from"),
+    ("--judge", "a judge of yours, FILE.py:NAME"),
+)
+
+
+def settings_for(base: Sampling, items: list[str]) -> Sampling | None:
+    """Settings with ``name=value`` items changed; None where there are none, so the record's stand."""
+    from refork.core.policy.base import Sampling
+    from refork.core.run.recipe import TurnLaw, resolve
+
+    if not items:
+        return None
+    law = base.to_json() | {
+        k: v for k, v in resolve(TurnLaw, overrides=items, environment={}) if v is not None
+    }
+    given = {item.partition("=")[0].partition(".")[0] for item in items}
+    return Sampling.from_json(base.to_json() | {k: v for k, v in law.items() if k in given})

@@ -1,0 +1,14 @@
+"""``refork gate``."""
+
+from __future__ import annotations
+
+import typer
+
+from refork.app.cli import gate_act, gate_data, gate_live
+
+app = typer.Typer(
+    help="When to verify, refine, or ship: a belief about the candidate, and what each check is worth.",
+    no_args_is_help=True,
+)
+for part in (gate_act, gate_data, gate_live):
+    part.register(app)

@@ -1,0 +1,283 @@
+"""``refork memory``: experience as text, and as code only where it was used again and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refork.app.cli.common import existing, print_json
+
+if TYPE_CHECKING:
+    from refork.operate.memory.gate import RecurrenceGate
+    from refork.operate.memory.memory import ExperienceMemory
+    from refork.operate.memory.roles.code_by_model import Repairer
+    from refork.operate.memory.roles.team import Roles
+
+app = typer.Typer(
+    help="Learn from finished runs: plans, facts, pitfalls; tools from plans that came back often enough.",
+    no_args_is_help=True,
+)
+
+Store = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory's folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="Roles by this model (openai:URL#MODEL, hf:DIR); default: by rule."),
+]
+Theta = Annotated[int, typer.Option(help="Distinct tasks that must select a plan before it becomes code.")]
+BuildCost = Annotated[float | None, typer.Option(help="What a build costs; with --saving this gives theta.")]
+Saving = Annotated[float | None, typer.Option(help="What a task saves by code, in the same unit.")]
+Eager = Annotated[bool, typer.Option("--eager", help="Code as soon as there is a plan (theta 0).")]
+Catalogue = Annotated[
+    str, typer.Option(help="The environment's functions: a JSON file, or miniapps.", metavar="FILE")
+]
+
+
+@app.command()
+def ingest(
+    store: Store,
+    runs: Annotated[list[Path], typer.Argument(help="OpenAI messages or spans as JSON lines, or a tree.")],
+    model: Model = None,
+    observe: Annotated[
+        bool, typer.Option(help="Count, for each run, the plans that the memory would have chosen for it.")
+    ] = True,
+    skip_known: Annotated[
+        bool, typer.Option("--skip-known", help="Pass over tasks that were read before.")
+    ] = False,
+    keep_secrets: Annotated[
+        bool, typer.Option("--keep-secrets", help="Do not replace passwords, keys and tokens by names.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read finished runs, in order, and keep what they teach. Passwords become names: secret:app.argument.
+
+    Example: refork memory ingest memories/pay runs/monday.jsonl runs/tuesday.jsonl
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.operate.memory.ingest import ingest as read_in
+    from refork.operate.memory.sources import read_runs
+
+    found = [run for path in runs for run in read_runs(existing(path))]
+    memory = open_memory(store, model=model, hide_secrets=not keep_secrets)
+    with LiveProgress() as progress:
+        told = read_in(memory, found, observe=observe, skip_known=skip_known, progress=progress)
+    if as_json:
+        print_json(told.to_json())
+        return
+    typer.echo(f"{told.read} runs read, {told.skipped} skipped: {len(told.items)} new items")
+    for item in told.items:
+        typer.echo(f"{item.id}  {item.body.splitlines()[0]}")
+
+
+@app.command()
+def show(
+    store: Store,
+    at: Annotated[int | None, typer.Option(help="After this many events; default all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the memory holds now, or held after so many events of its log.
+
+    Example: refork memory show memories/pay --at 20
+    """
+    from refork.operate.memory.report import overview
+
+    memory = open_memory(store, new=False)
+    told = overview(memory.state if at is None else memory.at(at))
+    if as_json:
+        print_json(told)
+        return
+    for item in told["items"]:
+        typer.echo(f"{item['id']}  {item['body'].splitlines()[0]}")
+    for tool in told["tools"]:
+        typer.echo(f"{tool['name']}  {tool['doc']}")
+    for name, account in told["accounts"].items():
+        tokens = [account["tokens_in"], account["tokens_out"]]
+        known = "tokens not known" if None in tokens else f"{sum(tokens):,.0f} tokens"
+        typer.echo(f"{name}: {account['entries']} entries, {known}")
+
+
+@app.command()
+def schema(as_json: AsJson = False) -> None:
+    """Print the events of the log, one line per field.
+
+    Example: refork memory schema
+    """
+    from refork.operate.memory.events import EVENTS, SCHEMA, schema_lines
+
+    if as_json:
+        print_json({"schema": SCHEMA, "events": {kind: dict(fields) for kind, fields in EVENTS.items()}})
+        return
+    for line in schema_lines():
+        typer.echo(line)
+
+
+@app.command()
+def select(
+    store: Store,
+    query: Annotated[str, typer.Option(help="What the task asks for.")],
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the texts and tools for a query.
+
+    Example: refork memory select memories/pay --query 'Send 20 dollars to Ann Lee for "rent"'
+    """
+    memory = open_memory(store, model=model, new=False)
+    chosen = memory.select(query)
+    if as_json:
+        print_json(chosen.to_json())
+        return
+    for item in chosen.items:
+        typer.echo(f"[{item.id}] {item.body}")
+    for tool in chosen.tools:
+        typer.echo(f"[tool] {tool.name}: {tool.doc}")
+    if not chosen.items and not chosen.tools:
+        typer.echo("nothing fits this query")
+
+
+@app.command()
+def gate(
+    store: Store,
+    theta: Theta = 3,
+    build_cost: BuildCost = None,
+    saving: Saving = None,
+    picture: Annotated[
+        Path | None, typer.Option("--svg", help="Write what every theta would have built on this log.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say of every plan how many distinct tasks selected it, and which are due. Builds nothing.
+
+    Example: refork memory gate memories/pay --build-cost 12000 --saving 2500 --svg gate.svg
+    """
+    from refork.operate.memory.report import gate_rows, theta_rows
+
+    memory = open_memory(store, gate=_gate(theta, build_cost, saving), new=False)
+    told = gate_rows(memory)
+    if picture is not None:
+        from refork.app.viewer.gate_picture import gate_picture
+
+        rows = theta_rows(memory.state)
+        told["thetas"] = [row.to_json() for row in rows]
+        title = f"{len(memory.state.texts('plan'))} plans, {len(memory.state.observed)} tasks: tools built"
+        picture.write_text(gate_picture(rows, memory.gate.theta, title), encoding="utf-8")
+    if as_json:
+        print_json(told)
+        return
+    for row in told["plans"]:
+        state = row["tool"] or ("due" if row["due"] else "text")
+        typer.echo(f"{row['plan']}  {row['tasks']} of {told['theta']}  {state}  {row['title']}")
+
+
+@app.command()
+def codify(
+    store: Store,
+    catalogue: Catalogue,
+    theta: Theta = 3,
+    build_cost: BuildCost = None,
+    saving: Saving = None,
+    eager: Eager = False,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make code of the plans that are due, and admit what passes the guard.
+
+    Example: refork memory codify memories/pay --catalogue functions.json
+    """
+    from refork.operate.memory.build import codify_due
+    from refork.operate.memory.catalogue import read_catalogue
+    from refork.operate.memory.guard import AdmissionGuard
+
+    memory = open_memory(store, model=model, gate=_gate(theta, build_cost, saving, eager=eager), new=False)
+    guard = AdmissionGuard(read_catalogue(catalogue), repairer=_repairer(model))
+    built = codify_due(memory, guard)
+    if as_json:
+        print_json([one.to_json() for one in built])
+        return
+    for one in built:
+        for tool in one.tools:
+            typer.echo(f"{one.plan}: {tool.name}, from {len(one.tasks)} tasks")
+        for reason in one.reasons:
+            typer.echo(f"{one.plan}: stays text: {reason}")
+    if not built:
+        typer.echo("no plan is due")
+
+
+@app.command()
+def audit(
+    store: Store,
+    idle: Annotated[int, typer.Option(min=1, help="Tasks after which an unused text is stale.")] = 30,
+    catalogue: Annotated[str | None, typer.Option(help="The environment's functions now.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what a person should look at; exit status 1 where there is something.
+
+    Example: refork memory audit memories/pay --catalogue functions.json
+    """
+    from refork.operate.memory.catalogue import read_catalogue
+    from refork.operate.memory.usage import audit as look
+
+    functions = None if catalogue is None else read_catalogue(catalogue)
+    found = look(open_memory(store, new=False).state, idle=idle, catalogue=functions)
+    if as_json:
+        print_json([one.to_json() for one in found])
+    else:
+        for one in found:
+            typer.echo(f"{one.kind}: {one.name}: {one.words}")
+        if not found:
+            typer.echo("nothing to look at")
+    if found:
+        raise typer.Exit(1)
+
+
+def open_memory(
+    store: Path,
+    *,
+    model: str | None = None,
+    gate: RecurrenceGate | None = None,
+    new: bool = True,
+    hide_secrets: bool = True,
+) -> ExperienceMemory:
+    """The memory of a folder; says where a crash left part of a line."""
+    from refork.operate.memory.events import FILE
+    from refork.operate.memory.memory import ExperienceMemory
+
+    if not new:
+        existing(store / FILE)
+    memory = ExperienceMemory(store, roles=_roles(model), gate=gate, hide_secrets=hide_secrets)
+    if memory.torn:
+        typer.echo(f"note: {memory.torn} bytes of an unfinished last line do not count", err=True)
+    return memory
+
+
+def _roles(model: str | None) -> Roles | None:
+    from refork.core.chat import PolicyChat
+    from refork.core.policy.open import open_policy
+    from refork.operate.memory.roles.team import roles_by
+
+    return None if model is None else roles_by(PolicyChat(open_policy(model)))
+
+
+def _repairer(model: str | None) -> Repairer | None:
+    from refork.core.chat import PolicyChat
+    from refork.core.policy.open import open_policy
+    from refork.operate.memory.roles.code_by_model import ModelRepairer
+
+    return None if model is None else ModelRepairer(PolicyChat(open_policy(model)))
+
+
+def _gate(
+    theta: int, build_cost: float | None, saving: float | None, *, eager: bool = False
+) -> RecurrenceGate:
+    from refork.core.errors import BadInput
+    from refork.operate.memory.gate import RecurrenceGate
+
+    if (build_cost is None) != (saving is None):
+        raise BadInput("--build-cost and --saving go together")
+    if eager:
+        return RecurrenceGate.at_once()
+    if build_cost is not None and saving is not None:
+        return RecurrenceGate.rent_or_buy(build_cost, saving)
+    return RecurrenceGate(theta)

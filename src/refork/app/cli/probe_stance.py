@@ -1,0 +1,362 @@
+"""``refork probe variance|cuts|frontier``: whether thinking moves the outcome, and what a defence does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refork.app.cli.common import absolute, existing, print_json, spelled
+from refork.app.cli.probe import app
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["app"]
+
+Policy = Annotated[str, typer.Option("--policy", help="The policy that thinks: hf:DIR, organism:NAME.")]
+Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
+TreeFile = Annotated[Path | None, typer.Option("--tree", help="The tree file; default: tree.db in --out.")]
+Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", help="JSONL with prompt, intent, source. Default: the tree's own tasks."),
+]
+Rollouts = Annotated[
+    int | None,
+    typer.Option(
+        "--rollouts", min=1, help="Complete rollouts to draw per prompt. Default: the recorded ones."
+    ),
+]
+Guards = Annotated[
+    list[str],
+    typer.Option("--guard", help="regex:PATTERN, python:FILE.py:NAME or model:FILE.toml; again for a panel."),
+]
+Tie = Annotated[
+    str | None, typer.Option("--tie", help="What an even split of the guards means: comply or refuse.")
+]
+Close = Annotated[
+    str, typer.Option("--close", help="What ends the thinking; 'harmony' and 'think' name both markers.")
+]
+Open = Annotated[str, typer.Option("--open", help="What opens it; '' where it begins with the turn.")]
+ForceClose = Annotated[
+    bool, typer.Option("--force-close", help="Close by force what never closes by itself.")
+]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", help="Another recipe key, e.g. sampling.temperature=0.6, answer_tokens=256."),
+]
+Seed = Annotated[int, typer.Option("--seed")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def variance(
+    policy: Policy,
+    out: Out,
+    guard: Guards,
+    tree: TreeFile = None,
+    prompts: Prompts = None,
+    rollouts: Rollouts = None,
+    tie: Tie = None,
+    close: Close = "</think>",
+    open_: Open = "<think>",
+    cuts: Annotated[
+        str, typer.Option("--cuts", help="Shares of the thinking that are kept.")
+    ] = ".2,.4,.6,.8,1",
+    mode: Annotated[str, typer.Option("--mode", help="both, force_close or free.")] = "both",
+    prefixes: Annotated[
+        int, typer.Option("--prefixes", min=1, help="Rollouts that are cut, per prompt.")
+    ] = 8,
+    continuations: Annotated[int, typer.Option("--continuations", min=2, help="Draws per cut.")] = 8,
+    no_think: Annotated[
+        int, typer.Option("--no-think", min=0, help="Also draw so many answers per prompt without thinking.")
+    ] = 0,
+    force_close: ForceClose = False,
+    seed: Seed = 0,
+    settings: Settings = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Measure how open the outcome still is after every cut, closed there by force and thinking on.
+
+    Example: refork probe variance --policy hf:DIR --prompts p.jsonl --rollouts 9 --guard regex:no --out r
+    """
+    from refork.app.viewer.stance_picture import variance_picture
+    from refork.examine.stance.run import VarianceRecipe, run_variance
+
+    given = _given(policy, out, tree, prompts, rollouts, guard, tie, close, open_, force_close, seed) | {
+        "cuts": _numbers(cuts),
+        "modes": ("force_close", "free") if mode == "both" else (mode,),
+        "prefixes": prefixes,
+        "continuations": continuations,
+        "no_think": no_think,
+    }
+    told = _run(VarianceRecipe, run_variance, out, given, settings)
+    told |= _drawn(out / "variance.svg", variance_picture(told))
+    if as_json:
+        print_json(told)
+        return
+    _say(_variance_table(told))
+    for row in told["reading"]:
+        typer.echo(f"at {row['cut']:.0%}: {row['says']}")
+    typer.echo("the first row against forced cuts mixes: " + "; ".join(told["whole_against_forced_mixes"]))
+    _missing(told)
+    typer.echo(told["picture"])
+
+
+@app.command()
+def cuts(
+    policy: Policy,
+    out: Out,
+    guard: Guards,
+    annotator: Annotated[
+        list[str],
+        typer.Option(
+            "--annotator", help="regex:COMPLY//REFUSE, python:... or model:FILE.toml; an odd number."
+        ),
+    ],
+    tree: TreeFile = None,
+    prompts: Prompts = None,
+    rollouts: Rollouts = None,
+    tie: Tie = None,
+    close: Close = "</think>",
+    open_: Open = "<think>",
+    traces: Annotated[int, typer.Option("--traces", min=1, help="Rollouts per prompt to look into.")] = 1,
+    answers: Annotated[int, typer.Option("--answers", min=2, help="Answers on each side of a turn.")] = 100,
+    words: Annotated[bool, typer.Option("--words", help="Every word is a chunk (planted worlds).")] = False,
+    locked: Annotated[
+        str, typer.Option("--locked", help="pre, or pre+post: whose rate must be fixed.")
+    ] = "pre",
+    force_close: ForceClose = False,
+    seed: Seed = 0,
+    settings: Settings = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Fork around every turn of stance and test whether it moves the outcome; exit status 1 where one does.
+
+    Example: refork probe cuts --tree t.db --policy hf:DIR --guard regex:no --annotator python:a.py:f --out c
+    """
+    from refork.app.viewer.stance_picture import cells_picture
+    from refork.examine.stance.run import CutsRecipe, run_cuts
+
+    given = _given(policy, out, tree, prompts, rollouts, guard, tie, close, open_, force_close, seed) | {
+        "annotators": tuple(annotator),
+        "traces": traces,
+        "answers": answers,
+        "words": words,
+        "locked": locked,
+    }
+    told = _run(CutsRecipe, run_cuts, out, given, settings)
+    told |= _drawn(out / "cuts.svg", cells_picture(told))
+    if as_json:
+        print_json(told)
+    else:
+        _say(_cells_table(told))
+        _cut_words(told)
+        _missing(told)
+        typer.echo(told["picture"])
+    if any(cut["meaningful"] for cut in told["cuts"]):
+        raise typer.Exit(1)
+
+
+@app.command()
+def frontier(
+    base: Annotated[
+        Path, typer.Option("--base", help="Rates of the base policy: a file, or a variance run.")
+    ],
+    out: Out,
+    defence: Annotated[
+        list[str], typer.Option("--defence", help="NAME=RATES of a defended policy; again for more.")
+    ] = [],  # noqa: B006
+    resamples: Annotated[int, typer.Option("--resamples", min=100)] = 1000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Place defences beside the curve that a constant shift towards refusing traces: slide, win or worse.
+
+    Example: refork probe frontier --base runs/base --defence star1=runs/star1 --out runs/plane
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.app.viewer.stance_picture import plane_picture
+    from refork.core.errors import BadInput
+    from refork.examine.stance.run import run_frontier
+
+    named: dict[str, Path] = {}
+    for item in defence:
+        name, sign, path = item.partition("=")
+        if not (sign and name and path) or name in {"base", *named}:
+            raise BadInput(f"--defence {item!r} is not NAME=RATES with a name of its own")
+        named[name] = existing(Path(path))
+    with LiveProgress() as live:
+        told = run_frontier(out, existing(base), named, seed=seed, resamples=resamples, progress=live)
+    told |= _drawn(out / "frontier.svg", plane_picture(told))
+    if as_json:
+        print_json(told)
+        return
+    _say(_plane_table(told))
+    _flip_words(told)
+    typer.echo(told["picture"])
+
+
+def _given(
+    policy: str,
+    out: Path,
+    tree: Path | None,
+    prompts: Path | None,
+    rollouts: int | None,
+    guards: list[str],
+    tie: str | None,
+    close: str,
+    open_: str,
+    force_close: bool,
+    seed: int,
+) -> dict[str, Any]:
+    return {
+        "tree": absolute(tree or out / "tree.db"),
+        "policy": policy,
+        "prompts": None if prompts is None else str(existing(prompts).resolve()),
+        "rollouts": rollouts,
+        "guards": tuple(guards),
+        "tie": tie,
+        "close": close,
+        "open": open_,
+        "force_close": force_close,
+        "seed": seed,
+    }
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    from refork.core.errors import BadInput
+
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise BadInput(f"{text!r} is not a list of numbers", hint="--cuts .2,.4,1") from error
+
+
+def _run(kind: Any, measure: Any, out: Path, given: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    from refork.app.cli.live import LiveProgress
+    from refork.core.run.recipe import resolve
+    from refork.core.tree import Tree
+    from refork.examine.stance.run import digests, open_run
+
+    names = (given["prompts"], *given["guards"], *given.get("annotators", ()))
+    recipe = resolve(kind, None, settings, files=digests(*names), **given)
+    out.mkdir(parents=True, exist_ok=True)
+    with Tree.open(Path(recipe.tree)) as store, LiveProgress() as live:
+        recipe = spelled(recipe, live)
+        told: dict[str, Any] = measure(open_run(out, recipe, store, progress=live), recipe, live)
+    return told
+
+
+def _drawn(file: Path, picture: str) -> dict[str, str]:
+    file.write_text(picture + "\n", encoding="utf-8")
+    return {"picture": str(file)}
+
+
+def _say(table: Table) -> None:
+    from refork.app.cli.screen import open_console
+
+    # Off a terminal a table is as wide as it needs to be.
+    console = open_console()
+    open_console(width=console.width if console.is_terminal else 160).print(table)
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def _spread(found: dict[str, float] | None, digits: int = 3) -> str:
+    if found is None:
+        return "-"
+    return f"{found['estimate']:.{digits}f} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
+
+
+def _variance_table(told: dict[str, Any]) -> Table:
+    names = {"force_close": "forced", "free": "free", None: "complete"}
+    table = _table("kept", "mode", "V", "plug-in", "coin", "between", "groups", "out")
+    for row in told["cuts"]:
+        parts = row["parts"]
+        between = _figure(parts["between"] if parts else None)
+        counts = [str(row[name] or 0) for name in ("groups", "left_out")]
+        figures = [_figure(row["plug_in"]), _figure(row["coin"]), between]
+        table.add_row(f"{row['cut']:.0%}", names[row["mode"]], _spread(row["v"]), *figures, *counts)
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _cells_table(told: dict[str, Any]) -> Table:
+    table = _table("outcome before the turn", "performative", "meaningful")
+    for side in ("locked", "wavering"):
+        table.add_row(
+            side, *(str(told["cells"][f"{side} {kind}"]) for kind in ("performative", "meaningful"))
+        )
+    return table
+
+
+def _cut_words(told: dict[str, Any]) -> None:
+    kept, loops, torn = (told["traces"][name] for name in ("kept", "loop", "unresolved"))
+    typer.echo(f"{kept} traces; {loops} loops and {torn} that annotators disagree on are set apart")
+    bare, open_ = (told["traces"][name] for name in ("unopened", "unclosed"))
+    if bare or open_:
+        typer.echo(f"also set apart: {bare} that never open their thinking, {open_} that never close it")
+    typer.echo(
+        f"per trace {_figure(told['oscillations_per_trace'])} oscillations, "
+        f"{_figure(told['meaningful_per_trace'])} meaningful; with any: {_spread(told['with_oscillation'])}"
+    )
+    typer.echo(
+        f"performative {_spread(told['performative'])}, "
+        f"locked ({told['locked_rule']}) {_spread(told['locked'])}"
+    )
+    typer.echo(f"meaningful ones that move as their text says: {_spread(told['agreement'])}")
+    if told["kappa"] is not None:
+        typer.echo(f"Fleiss kappa of the annotators {told['kappa']:.3f}")
+
+
+def _missing(told: dict[str, Any]) -> None:
+    names = {
+        "unopened": "rollouts never open their thinking, so where they answer is unknown",
+        "unclosed": "answers never came: thinking did not close",
+        "unvoted": "answers lack a guard's vote",
+        "errors": "draws failed",
+        "short": "prefixes could not be carried on",
+        "empty": "chosen rollouts did not think, so nothing was cut",
+        "uncut_unopened": "chosen rollouts never open their thinking, so nothing was cut",
+        "uncut_unclosed": "chosen rollouts never close their thinking and were not cut (see --force-close)",
+        "without_rollouts": "prompts have no rollout",
+        "ties": "even splits, resolved by the tie rule",
+        "left_out": "turns without an answer on one side",
+    }
+    for key, words in names.items():
+        if told.get(key):
+            typer.echo(f"{told[key]} {words}")
+
+
+def _plane_table(told: dict[str, Any]) -> Table:
+    table = _table("policy", "ASR", "ORR", "distance", "shift", "")
+    for row in (told["base"], *told["defences"]):
+        own = row is told["base"]
+        both = ", lowers both" if row["lowers_both"] else ""
+        rates = [_spread(row[name], 2) for name in ("asr", "orr")]
+        stands = ["-", "-", ""]
+        if not own:
+            stands = [_spread(row["distance"], 2), f"{row['shift']:+.1f}", row["verdict"] + both]
+        table.add_row(row["name"], *rates, *stands)
+    return table
+
+
+def _flip_words(told: dict[str, Any]) -> None:
+    for row in told["defences"]:
+        for side in row["flips"]:
+            typer.echo(
+                f"{row['name']}, {side['intent']}: {_spread(side['better'])} of prompts flip to the better "
+                f"side, {_spread(side['worse'])} to the worse (p {side['p']:.3g})"
+            )

@@ -1,0 +1,175 @@
+"""``refork recovery``: do these traces teach a way back, and would they still after cleaning?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refork.app.cli.common import print_json
+from refork.app.cli.screen import secho
+
+if TYPE_CHECKING:
+    from refork.learn.recovery.audit import RecoveryReport
+
+app = typer.Typer(help="Find, keep and dose recoveries in traces.", no_args_is_help=True)
+
+TraceFile = Annotated[Path, typer.Argument(help="A tree, chat JSON lines, or step-list JSON lines.")]
+Out = Annotated[Path, typer.Option("--out", help="Where to, in the same format.")]
+Key = Annotated[
+    str, typer.Option("--key", help="State key: normalised, exact, masked, recorded or regex:PATTERN.")
+]
+Outcome = Annotated[str | None, typer.Option("--outcome", help="JSON lines: the field of the outcome.")]
+ScoreName = Annotated[str, typer.Option("--score", help="Tree: the leaf score that is the outcome.")]
+Least = Annotated[float, typer.Option("--threshold", help="Least outcome that is a success.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def audit(
+    traces: TraceFile,
+    key: Key = "normalised",
+    rules: Annotated[
+        list[str], typer.Option("--rule", help="Also count: tool, phrase, label, tool:RE, phrase:RE.")
+    ] = [],  # noqa: B006
+    outcome: Outcome = None,
+    score: ScoreName = "success",
+    threshold: Least = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Report recoveries and what cleaning would leave unsupervised; status 1 where that is something.
+
+    Example: refork recovery audit traces.jsonl --key 'regex:^[^;]+'
+    """
+    from refork.learn.recovery.audit import recovery_audit
+    from refork.learn.recovery.events import event_rule
+    from refork.learn.recovery.on_tree import read_traces
+    from refork.learn.recovery.traces import state_key
+
+    read = read_traces(traces, outcome=outcome, score=score)
+    by = state_key(key)
+    found = recovery_audit(
+        read.traces, key=by, rules=[event_rule(rule, by) for rule in rules], threshold=threshold
+    )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print_audit(found)
+    if found.found:
+        raise typer.Exit(1)
+
+
+def _print_audit(found: RecoveryReport) -> None:
+    share = found.with_recovery
+    typer.echo(f"{found.traces} traces, {found.succeeded} succeeded")
+    typer.echo(
+        f"with a recovery   {share.estimate:.3f} [{share.low:.3f}, {share.high:.3f}], "
+        f"{found.recovered_and_succeeded} of them succeeded"
+    )
+    for name, spread in (("depth, states", found.depth), ("lost, steps", found.lost)):
+        shown = "none" if spread is None else f"median {spread.median:g}, 90 % {spread.high:g}"
+        typer.echo(f"{name:17s} {shown}" + (f", most {spread.most:g}" if spread else ""))
+    typer.echo(f"steps lost        {found.lost_share:.1%} of all; {found.stalls} steps changed nothing")
+    for rule, (held, events) in found.events.items():
+        typer.echo(f"rule {rule:12s} {events} events in {held} traces")
+    typer.echo(
+        f"\n{'supervised by':20s} {'traces':>7s} {'decisions':>10s} {'facing back':>12s} {'states':>7s}"
+    )
+    for name, row in (
+        ("all traces", found.raw), ("successful", found.successful), ("cleaned of detours", found.shortened),
+    ):  # fmt: skip
+        typer.echo(f"{name:20s} {row.traces:7d} {row.decisions:10d} {row.facing_back:12d} {row.states:7d}")
+    typer.echo(f"\n{len(found.unsupervised)} states lose all supervision by cleaning")
+    for state, back, visits in found.unsupervised[:10]:
+        typer.echo(f"  {visits:6d} visits  {'back at' if back else 'at'} {state[:70]!r}")
+    for warning in found.warnings:
+        secho(f"warning: {warning}", fg="yellow", err=True)
+
+
+@app.command()
+def shorten(
+    traces: TraceFile,
+    out: Out,
+    key: Key = "normalised",
+    outcome: Outcome = None,
+    score: ScoreName = "success",
+    threshold: Least = 1.0,
+    keep_recoveries: Annotated[
+        bool, typer.Option("--keep-recoveries", help="Write the successful traces whole instead.")
+    ] = False,
+) -> None:
+    """Write the successful traces without their detours (or whole, with --keep-recoveries).
+
+    Example: refork recovery shorten traces.jsonl --out golden.jsonl --key 'regex:^[^;]+'
+    """
+    from refork.learn.recovery.distillation import build_distillation_set
+    from refork.learn.recovery.on_tree import read_traces
+    from refork.learn.recovery.traces import state_key
+
+    read = read_traces(traces, outcome=outcome, score=score)
+    chosen = build_distillation_set(
+        read.traces, key=state_key(key), keep_recoveries=keep_recoveries, threshold=threshold
+    )
+    count = read.write(chosen, out)
+    typer.echo(f"{count} traces, {sum(t.changed for t in chosen)} of them shortened, in {out}")
+
+
+@app.command()
+def mix(
+    traces: TraceFile,
+    out: Out,
+    fraction: Annotated[float, typer.Option("--fraction", help="Share that keeps its recoveries.")],
+    key: Key = "normalised",
+    outcome: Outcome = None,
+    score: ScoreName = "success",
+    threshold: Least = 1.0,
+    seed: Annotated[int, typer.Option("--seed", help="Which traces stay whole.")] = 0,
+) -> None:
+    """Write the successful traces, a fraction whole with a recovery in each, the others shortened.
+
+    Example: refork recovery mix traces.jsonl --fraction 0.05 --out mixed.jsonl --key 'regex:^[^;]+'
+    """
+    from refork.learn.recovery.distillation import mix_traces
+    from refork.learn.recovery.on_tree import read_traces
+    from refork.learn.recovery.traces import state_key
+
+    read = read_traces(traces, outcome=outcome, score=score)
+    chosen = mix_traces(read.traces, fraction, key=state_key(key), threshold=threshold, seed=seed)
+    count = read.write(chosen, out)
+    typer.echo(f"{count} traces in {out}, {round(fraction * count)} with their recoveries")
+
+
+@app.command()
+def dose(
+    traces: Annotated[Path | None, typer.Argument(help="Traces: how many states a mix supervises.")] = None,
+    teacher: Annotated[
+        Path | None, typer.Option("--teacher", help="A maze policy instead: the student's expected moves.")
+    ] = None,
+    fractions: Annotated[str, typer.Option("--fractions", help="Shares, with commas.")] = "0,0.01,0.05,0.1",
+    paths: Annotated[int, typer.Option("--paths", help="Maze: paths in each training set.")] = 1000,
+    seeds: Annotated[int, typer.Option("--seeds", help="Mixes drawn per fraction.", min=1)] = 3,
+    key: Key = "normalised",
+    outcome: Outcome = None,
+    score: ScoreName = "success",
+    threshold: Least = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many recoveries are enough: predicted, and measured on mixes that are drawn.
+
+    Example: refork recovery dose traces.jsonl --key 'regex:^[^;]+' --fractions 0,0.01,0.05
+    """
+    from refork.learn.recovery.dose_report import dose_report
+
+    rows = dose_report(
+        traces, teacher, fractions, paths=paths, seeds=seeds, key=key, outcome=outcome, score=score,
+        threshold=threshold,
+    )  # fmt: skip
+    if as_json:
+        print_json(rows)
+        return
+    what = "expected moves" if teacher is not None else "backward-facing states supervised"
+    typer.echo(f"fraction  traces  predicted  measured ({what})")
+    for row in rows:
+        drawn = " ".join(f"{value:.6g}" for value in row["measured"])
+        typer.echo(f"{row['fraction']:8g} {row['recoveries']:7d} {row['predicted']:10.6g}  {drawn}")

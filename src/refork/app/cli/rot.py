@@ -1,0 +1,215 @@
+"""``refork rot``: what becomes of rules when a history is compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refork.app.cli.common import existing, print_json
+
+if TYPE_CHECKING:
+    from refork.core.chat import ChatModel
+    from refork.core.policy.base import Policy
+    from refork.core.run.progress import Progress
+
+_ORGANISM = "organism:"
+
+app = typer.Typer(
+    help="Rules under compaction: run the grid, audit a session of your own, show what a run found.",
+    no_args_is_help=True,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Names = Annotated[str | None, typer.Option(help="Several with commas.")]
+
+
+def _list(text: str | None) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
+
+
+def _numbers(text: str | None, name: str) -> list[int] | None:
+    from refork.core.errors import BadInput
+
+    try:
+        return [int(part) for part in _list(text) or ()] if text is not None else None
+    except ValueError:
+        raise BadInput(f"{text!r} is no list of numbers", where=name, hint="such as 15,30,80") from None
+
+
+@app.command()
+def run(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the run; the same one again resumes.")],
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe, TOML; options win over it.")] = None,
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            "--policy", help="An agent: hf:DIR, openai:URL#MODEL, organism:NAME, scripted:rule-agent."
+        ),
+    ] = [],  # noqa: B006
+    summariser: Annotated[
+        list[str],
+        typer.Option("--summariser", help="Who summarises: self, a policy, organism:NAME, planted:NAME."),
+    ] = [],  # noqa: B006
+    compactor: Annotated[
+        list[str],
+        typer.Option("--compactor", help="truncate, summarise, langmem, langgraph, autogen-buffered, ..."),
+    ] = [],  # noqa: B006
+    conditions: Annotated[
+        str | None, typer.Option("--conditions", help="With commas; default all seven.")
+    ] = None,
+    tasks: Annotated[str | None, typer.Option("--tasks", help="With commas; default all nine.")] = None,
+    reps: Annotated[int | None, typer.Option("--reps", min=1, help="Sessions for each task.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=1, help="At which the compactor fires.")
+    ] = None,
+    words: Annotated[str | None, typer.Option("--words", help="Limits of the summary, with commas.")] = None,
+    rounds: Annotated[str | None, typer.Option("--rounds", help="Compactions in a row, with commas.")] = None,
+    settings: Annotated[list[str], typer.Option("--set", help="Any key of the recipe: key=value.")] = [],  # noqa: B006
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run models x conditions x tasks x repetitions; every episode is a fork on one tree.
+
+    Example: refork rot run --out runs/rot --policy scripted:rule-agent --compactor truncate --reps 3
+    """
+    from refork.app.cli.live import LiveProgress
+    from refork.app.viewer.rot_page import write_grid_page
+    from refork.core.errors import BadInput
+    from refork.core.run.recipe import resolve
+    from refork.operate.rot.grid import run_grid
+    from refork.operate.rot.recipe import RotRecipe, plan
+
+    if not policy and recipe is None and not any(key.startswith("policies=") for key in settings):
+        raise BadInput("no agent is named", hint="--policy hf:DIR, openai:URL#MODEL or scripted:rule-agent")
+    chosen = resolve(
+        RotRecipe, recipe, settings,
+        policies=policy or None, summarisers=summariser or None, compactors=compactor or None,
+        conditions=_list(conditions), tasks=_list(tasks), reps=reps, max_tokens=max_tokens,
+        words=_numbers(words, "--words"), rounds=_numbers(rounds, "--rounds"),
+    )  # fmt: skip
+    told = plan(chosen)
+    if dry_run:
+        print_json(told) if as_json else _lines(told)
+        return
+    with LiveProgress() as live:
+        agents, writers = _organisms(chosen.policies, chosen.summarisers, live)
+        found = run_grid(chosen, out, policies=agents, summarisers=writers, progress=live)
+    page = write_grid_page(out, found)
+    print_json(found | {"page": str(page)}) if as_json else _show(found, page)
+
+
+def _organisms(
+    policies: Sequence[str], summarisers: Sequence[str], live: Progress
+) -> tuple[dict[str, Policy], dict[str, ChatModel]]:
+    """The organisms among the models of a run, built where they are not yet; operate cannot open them."""
+    from refork.core.policy.open import open_policy
+
+    def named(specs: Sequence[str]) -> dict[str, str]:
+        return {spec: spec.removeprefix(_ORGANISM) for spec in specs if spec.startswith(_ORGANISM)}
+
+    if not named(policies) and not named(summarisers):
+        return {}, {}
+    from refork.learn.organism import build
+    from refork.learn.organism.chat import summariser_chat
+
+    agents = {spec: open_policy(f"hf:{build(name, progress=live)}") for spec, name in named(policies).items()}
+    return agents, {spec: summariser_chat(name, progress=live) for spec, name in named(summarisers).items()}
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="Folder of a run.")], as_json: AsJson = False) -> None:
+    """Show what a run has found so far, and write its page.
+
+    Example: refork rot report runs/rot
+    """
+    from refork.app.viewer.rot_page import write_grid_page
+    from refork.operate.rot.grid import write_report
+
+    found = write_report(existing(folder))
+    page = write_grid_page(folder, found)
+    if as_json:
+        print_json(found | {"page": str(page)})
+    else:
+        _show(found, page)
+
+
+@app.command()
+def audit(
+    session: Annotated[Path, typer.Argument(help="OpenAI JSONL, a tree, or AutoGen's saved state.")],
+    policy: Annotated[Path, typer.Option("--policy", help="The rules, YAML: rules: [{id, text, checker}].")],
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with the contexts.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the call at which each rule went out of view, and who broke it; exit status 1 if any did.
+
+    Example: refork rot audit session.jsonl --policy rules.yaml --html audit.html
+    """
+    from refork.app.viewer.rot_page import write_audit_page
+    from refork.operate.pin.policy_file import read_policy
+    from refork.operate.rot.audit import audit_file
+
+    told = audit_file(existing(session), read_policy(existing(policy)))
+    page = write_audit_page(html, told["sessions"]) if html is not None else None
+    if as_json:
+        print_json(told | {"page": str(page) if page else None})
+    else:
+        _audited(told)
+        if page is not None:
+            typer.echo(page)
+    if told["found"]:
+        raise typer.Exit(1)
+
+
+def _lines(told: dict[str, Any]) -> None:
+    for key, value in told.items():
+        typer.echo(f"{key}: {', '.join(value) if isinstance(value, list) else value}")
+
+
+def _audited(told: dict[str, Any]) -> None:
+    for session in told["sessions"]:
+        typer.echo(f"{session['session']}: {len(session['calls'])} model calls")
+        for rule in session["rules"]:
+            typer.echo(f"  {rule['rule']}: {rule['words']}")
+        for warning in session["warnings"]:
+            typer.echo(f"  note: {warning}")
+    if told["skipped"]:
+        typer.echo(f"passed over, for they state none of the rules: {len(told['skipped'])} sessions")
+
+
+def _show(found: dict[str, Any], page: Path) -> None:
+    from rich.table import Table
+
+    from refork.app.cli.screen import open_console
+    from refork.app.viewer.rot_picture import condition_name
+    from refork.app.viewer.words import points, rate, span
+
+    console = open_console()
+    for setup in found["setups"]:
+        limit = f", {setup['words']} words" if setup["words"] else ""
+        title = f"{setup['compactor']}, summariser {setup['summariser']}{limit}, rounds {setup['rounds']}"
+        typer.echo(title)
+        grid = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+        for name in ("condition", "violation", "95 %", "n", "not counted"):
+            grid.add_column(name)
+        for row in setup["table"]:
+            one = row["all"]
+            apart = [f"{one[k]} {k}" for k in ("invalid", "unparseable", "error") if one[k]]
+            shown = rate(one["rate"]) if one["rate"] is not None else one["state"]
+            grid.add_row(
+                condition_name(row["condition"]), shown, span(one["low"], one["high"]), str(one["n"]),
+                ", ".join(apart),
+            )  # fmt: skip
+        console.print(grid)
+        decay = setup["decay"]["all"]
+        if decay is not None:
+            typer.echo(f"decay {points(decay['decay'])} ({span(decay['low'], decay['high'], sign=True)})")
+        blame = ", ".join(f"{name} {count}" for name, count in setup["culprits"].items())
+        typer.echo(f"violations without a pin by culprit: {blame}")
+    for flag in found["flags"]:
+        typer.echo(f"flag, {flag['flag']}: {flag['words']}")
+    for warning in found["warnings"]:
+        typer.echo(f"note: {warning}")
+    typer.echo(page)

@@ -1,0 +1,162 @@
+"""``refork run``: what long commands do now, and how they ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refork.app.cli.common import print_json
+from refork.core.visible import json_text
+
+if TYPE_CHECKING:
+    from refork.core.run.record import Record
+
+app = typer.Typer(
+    help="What long commands do now, and how they ended.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="Its id or the beginning of it, its process number or its folder; else the newest.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_command(
+    everything: Annotated[bool, typer.Option("--all", help="Finished runs of earlier days, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of this home: those under way, and those that ended in the last day.
+
+    Example: `refork run list`
+    """
+    from refork.core.run.record import ENDED, records
+
+    now = time.time()
+    found = [
+        record for record in records()
+        if everything or record.seen(now) not in ENDED or now - record.updated < 86400
+    ]  # fmt: skip
+    if as_json:
+        print_json([_shown(record, now) for record in found])
+        return
+    if not found:
+        typer.echo("no run is on record" if everything else "no run of the last day is on record; --all")
+        return
+    from refork.app.cli.run_tables import run_table
+    from refork.app.cli.screen import open_console
+
+    open_console().print(run_table(found, now))
+
+
+@app.command()
+def status(
+    name: Name = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until it has ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a run is, or how it ended; --follow: until it has. With --json a line for every change.
+
+    Exits with status 1 where it failed or was killed.
+
+    Example: `refork run status --follow`
+    """
+    from refork.core.run.record import find_record
+
+    record = find_record(name)
+    if follow:
+        record = _follow(record, as_json=as_json)
+    elif as_json:
+        print_json(_shown(record, time.time()))
+    else:
+        _print(record)
+    if record.seen(time.time()) in ("failed", "killed"):
+        raise typer.Exit(1)
+
+
+@app.command()
+def path(name: Name = None) -> None:
+    """Print where a run's record is; without a name, the folder of all of them.
+
+    Example: `refork run path`
+    """
+    from refork.core.run.record import file_of, find_record, runs_folder
+
+    typer.echo(str(runs_folder() if name is None else file_of(find_record(name))))
+
+
+def _shown(record: Record, now: float) -> dict[str, Any]:
+    from refork.core.run.workers import seen_json
+
+    return seen_json(record, now)
+
+
+def _print(record: Record) -> None:
+    from refork.app.cli.run_tables import status_lines, workers_table
+    from refork.app.cli.screen import open_console
+
+    now = time.time()
+    typer.echo("\n".join(status_lines(record, now)))
+    if (table := workers_table(record, now)) is not None:
+        open_console().print("", table, sep="\n")
+
+
+def _follow(record: Record, *, as_json: bool) -> Record:
+    """Show it again whenever it changes, until it has ended."""
+    from refork.core.run.record import ENDED, file_of, read_record
+
+    if as_json:
+
+        def show(now: Record) -> None:
+            typer.echo(json_text(_shown(now, time.time())))
+
+        return _until_ended(record, show)
+    from rich.live import Live
+
+    from refork.app.cli.run_tables import status_picture
+    from refork.app.cli.screen import open_console
+
+    console = open_console()
+    if not console.is_terminal:
+        return _until_ended(record, lambda now: typer.echo(_line(now)))
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+
+        def draw(now: Record) -> None:
+            live.update(status_picture(now, time.time()), refresh=True)
+
+        while record.seen(time.time()) not in ENDED:
+            draw(record)
+            time.sleep(1)
+            record = read_record(file_of(record)) or record
+        draw(record)
+    return record
+
+
+def _until_ended(record: Record, show: Any) -> Record:
+    from refork.core.run.record import ENDED, file_of, read_record
+
+    last: tuple[Any, ...] | None = None
+    while True:
+        state = record.seen(time.time())
+        crew = [(one["worker"], one["state"], one["task"], one["done"]) for one in record.workers]
+        now = (state, record.stage, record.done, record.total, record.waiting, record.rollouts, crew)
+        if now != last:
+            show(record)
+            last = now
+        if state in ENDED:
+            return record
+        time.sleep(0.5)
+        record = read_record(file_of(record)) or record
+
+
+def _line(record: Record) -> str:
+    from refork.app.cli.run_tables import count
+
+    parts = [record.seen(time.time()), record.stage, count(record), record.waiting or ""]
+    return ", ".join(part for part in parts if part)

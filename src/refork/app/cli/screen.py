@@ -1,0 +1,100 @@
+"""Where commands draw: a console and coloured words, with foreign text made visible before it is styled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from refork.core.errors import BadInput
+from refork.core.visible import VisibleStream, drawn, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def secho(text: str, *, err: bool = False, nl: bool = True, **style: Any) -> None:
+    """A text in colour where that is a terminal, else plain; ``style`` is that of ``typer.style``."""
+    stream = sys.stderr if err else sys.stdout
+    target = drawn(err=err)
+    words = visible(text)
+    words = typer.style(words, **style) if target.isatty() else words
+    beside = stream.beside if isinstance(stream, VisibleStream) else None
+    (beside or target).write(words + "\n" * nl)
+    target.flush()
+
+
+def open_console(*, err: bool = False, width: int | None = None) -> Console:
+    """A console of rich's on standard output or error. It reads no markup, which foreign text may hold."""
+    from refork.app.cli.screen_console import SafeConsole
+
+    return SafeConsole(file=cast("IO[str]", drawn(err=err)), width=width, markup=False, emoji=False)
+
+
+def data_stream(*, binary: bool) -> Any:
+    """Standard output for data: as it is into a pipe or a file, made visible on a terminal.
+
+    Raises:
+        BadInput: binary data on a terminal.
+    """
+    stream = sys.stdout
+    if stream.isatty():
+        if binary:
+            raise BadInput("this format is binary, and standard output is a terminal", hint="name a file")
+        return stream
+    under = stream.under if isinstance(stream, VisibleStream) else stream
+    return under.buffer if binary else under
+
+
+@contextmanager
+def protocol() -> Iterator[None]:
+    """While standard output is no screen but a wire to a program: as it was when the command began."""
+    before = sys.stdout
+    sys.stdout = before.under if isinstance(before, VisibleStream) else before
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+@contextmanager
+def _helping() -> Iterator[None]:
+    """While a help is printed, which is ours from end to end, in colour."""
+    before = sys.stdout
+    sys.stdout = cast("Any", drawn())
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+class Verb(TyperCommand):
+    """A command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        with _helping():
+            super().format_help(ctx, formatter)
+
+
+class Noun(TyperGroup):
+    """A group of commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        with _helping():
+            super().format_help(ctx, formatter)
+
+
+def draw_help(app: typer.Typer) -> None:
+    """Let all commands of an app print their help in colour."""
+    app.info.cls = Noun
+    for command in app.registered_commands:
+        command.cls = Verb
+    groups: Iterable[Any] = app.registered_groups
+    for group in groups:
+        draw_help(group.typer_instance)

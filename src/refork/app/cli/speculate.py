@@ -1,0 +1,14 @@
+"""``refork speculate``."""
+
+from __future__ import annotations
+
+import typer
+
+from refork.app.cli import speculate_bench, speculate_layout, speculate_schedule, speculate_train
+
+app = typer.Typer(
+    help="Draw branches faster, losslessly: train a drafter, calibrate it, schedule it, prove it exact.",
+    no_args_is_help=True,
+)
+for part in (speculate_train, speculate_layout, speculate_schedule, speculate_bench):
+    part.register(app)

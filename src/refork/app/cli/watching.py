@@ -1,0 +1,162 @@
+"""Verbs that take long, and the options that all of them have: ``--profile``, ``--log``, some ``--track``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from refork.core.run.running import Run
+
+#: Verbs that leave a record of their run, by noun; "" for those without one.
+LONG: Final = {
+    "": ("fork", "sweep", "grow", "demo"),
+    "cliff": ("scan", "verify", "pairs", "train"),
+    "crosscoder": ("cache", "train", "steer"),
+    "evolve": ("run", "resume"),
+    "forensics": ("resample", "sweep", "factorial", "controls"),
+    "gate": ("collect", "live"),
+    "implicit": ("score",),
+    "kernel": ("calibrate", "verify", "diagnose", "search"),
+    "learn": ("compare",),
+    "localize": ("run", "score"),
+    "maze": ("measure", "train"),
+    "memory": ("ingest", "replay"),
+    "organism": ("build",),
+    "probe": ("fit", "variance", "cuts", "frontier"),
+    "rot": ("run",),
+    "route": ("collect", "fit", "evolve", "conduct"),
+    "simulate": ("data", "train", "eval", "steer"),
+    "speculate": ("train", "import", "export", "profile", "check-lossless", "bench"),
+    "theory": ("run", "resume"),
+    "train": ("sft", "dpo", "policy", "check"),
+    "tree": ("import",),
+    "world": ("record",),
+}
+#: Those of them whose curves a tracker may be told of.
+TRACKED: Final = frozenset({
+    "crosscoder train", "evolve run", "grow", "learn compare", "route conduct", "route evolve",
+    "simulate train", "speculate train", "train dpo", "train policy", "train sft",
+})  # fmt: skip
+
+_PANEL: Final = "Watching"
+_Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile", help="Say at the end where the time went, and write a trace.", rich_help_panel=_PANEL
+    ),
+]
+_Log = Annotated[
+    str | None,
+    typer.Option(
+        "--log", help="json or json:FILE: one JSON object a line instead of a live line, or beside it.",
+        rich_help_panel=_PANEL, show_default=False,
+    ),
+]  # fmt: skip
+_Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        help="Show curves in tensorboard, trackio, wandb or mlflow, each with :WHERE; nothing is uploaded.",
+        rich_help_panel=_PANEL, show_default=False,
+    ),
+]  # fmt: skip
+_OPTIONS: Final = {
+    "watch_profile": (_Profile, False),
+    "watch_log": (_Log, None),
+    "watch_track": (_Track, None),
+}
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def watch_verbs(app: typer.Typer, noun: str = "") -> None:
+    """Let the verbs of an app that take long be watched. Doing it again changes nothing."""
+    for info in app.registered_commands:
+        made = info.callback
+        verb = info.name or str(getattr(made, "__name__", "")).replace("_", "-")
+        if made is not None and verb in LONG.get(noun, ()) and not hasattr(made, "watched_as"):
+            info.callback = _watched(f"{noun} {verb}".strip(), made)
+    for group in app.registered_groups:
+        if group.typer_instance is not None and not noun:
+            watch_verbs(group.typer_instance, str(group.name))
+
+
+def _watched(command: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(verb, eval_str=True)
+    names = [name for name in _OPTIONS if name != "watch_track" or command in TRACKED]
+
+    @functools.wraps(verb)
+    def run(**given: Any) -> Any:
+        profile, log, track = (given.pop(name, None) for name in _OPTIONS)
+        if log is not None:
+            from refork.core.run.logs import start_log
+
+            start_log(log)  # until the command ends: what it fails of is told there, too
+        if given.get("dry_run"):
+            return verb(**given)
+        with _run(command, given, bool(profile), track):
+            return verb(**given)
+
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _OPTIONS.items()
+        if name in names
+    ]
+    changed: Any = run
+    changed.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])
+    changed.watched_as = command
+    return run
+
+
+@contextmanager
+def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) -> Iterator[None]:
+    from refork.core.run.observe import complain, observed
+
+    out = given.get("out") or given.get("folder")
+    typed = [_PASSWORD.sub("***@", argument) for argument in sys.argv[1:]]
+    run: Run | None = None
+    try:
+        with observed(command, typed, out=None if out is None else str(out), profile=profile) as run:
+            if track is None:
+                yield
+                return
+            with run.following(track, None if out is None else Path(str(out))):
+                complain(run)  # what it finds damaged is said before the work, not days later
+                yield
+    finally:
+        if run is not None:
+            complain(run)
+            if profile and run.rows:
+                _print_profile(run)
+
+
+def _print_profile(run: Run) -> None:
+    """The table, on standard error: results are on the other."""
+    from refork.app.cli.run_tables import profile_table
+    from refork.app.cli.screen import open_console
+    from refork.core.run.logs import log
+
+    told = log()
+    if told is not None:
+        rows = [row.to_json() for row in run.rows]
+        workers = [row.to_json() for row in run.worker_rows]
+        told.tell("profile", rows=rows, workers=workers or None, file=run.record.profile)
+        if told.on_screen:
+            return
+    console = open_console(err=True)
+    console.print(profile_table("where the time went", run.rows))
+    if run.worker_rows:
+        console.print(profile_table("in the workers, together", run.worker_rows))
+    if run.record.profile is not None:
+        console.print(
+            f"trace: {run.record.profile} (ui.perfetto.dev, speedscope.app, chrome://tracing)",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip

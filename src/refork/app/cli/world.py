@@ -1,0 +1,157 @@
+"""``refork world``: list worlds, show a task, play one by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from refork.app.cli import world_record
+from refork.app.cli.common import print_json
+from refork.core.errors import BadInput, CannotDo, ReforkError, UserError
+from refork.core.world.base import Observation, Split, Task, World
+from refork.core.world.open import KNOWN, open_world, task_to_json
+
+app = typer.Typer(help="What a policy acts on.", no_args_is_help=True)
+world_record.register(app)
+
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A world, e.g. household:2 or maze:3,3,3.")]
+Number = Annotated[int, typer.Option("--task", help="Which of the split's tasks, counted from 0.", min=0)]
+Part = Annotated[str, typer.Option("--split", help="train or held-out.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the task list.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_worlds(json: AsJson = False) -> None:
+    """List the worlds that can be opened.
+
+    Example: refork world list
+    """
+    if json:
+        facts = ((spec, what, world_record.recordable(spec)) for spec, what in KNOWN.items())
+        print_json([{"spec": spec, "what": what, "recordable": can} for spec, what, can in facts])
+        return
+    width = max(map(len, KNOWN))
+    for spec, what in KNOWN.items():
+        mark = "*" if world_record.recordable(spec) else " "
+        typer.echo(f"{spec:<{width}} {mark} {what}")
+    typer.echo("* `refork world record` can record it for a simulator")
+
+
+@app.command()
+def show(spec: Spec, task: Number = 0, split: Part = "train", seed: Seed = 0, json: AsJson = False) -> None:
+    """Show a world and one of its tasks.
+
+    Example: refork world show household:2 --task 3 --split held-out
+    """
+    world, chosen = _pick(spec, split, task, seed)
+    with _mendable(f"world {world.name}, task {chosen.id}"), closing(world.start(chosen, 0)) as episode:
+        first = episode.first
+    if json:
+        facts = {
+            "world": world.name,
+            "version": world.version,
+            "max_turns": world.max_turns,
+            "deterministic": world.deterministic,
+            "task": task_to_json(chosen),
+            "first": first.text,
+        }
+        print_json(facts)
+        return
+    luck = "deterministic" if world.deterministic else "has chance of its own"
+    typer.echo(f"{world.name}  version {world.version}, {world.max_turns} turns at most, {luck}")
+    typer.echo(f"{chosen.id}  ({chosen.split})")
+    typer.echo(chosen.prompt)
+    if first.text:
+        typer.echo(first.text)
+
+
+@app.command()
+def play(
+    spec: Spec,
+    actions: Annotated[str, typer.Option("--actions", help="Actions, separated by semicolons.")],
+    task: Number = 0,
+    split: Part = "train",
+    seed: Seed = 0,
+    chance: Annotated[int, typer.Option("--chance", help="Seed of the world's own chance.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Play actions in one task and print the transcript.
+
+    Example: refork world play maze:2,1,2 --actions 'go out;go branch 7;go edge 0;go out'
+    """
+    world, chosen = _pick(spec, split, task, seed)
+    where = f"world {world.name}, task {chosen.id}"
+    turns: list[tuple[str, Observation]] = []
+    broken: UserError | None = None
+    with _mendable(where), closing(world.start(chosen, chance)) as episode:
+        first = episode.first
+        try:
+            for action in map(str.strip, actions.split(";")):
+                with _mendable(f"{where}, turn {len(turns) + 1} ({action!r})"):
+                    turns.append((action, episode.step(action)))
+                if turns[-1][1].done:
+                    break
+        except UserError as error:  # what was played until here is shown all the same
+            broken = error
+    if json:
+        facts = {"task": chosen.id, "first": _facts(first), "turns": [_turn(*turn) for turn in turns]}
+        print_json(facts if broken is None else {**facts, "error": broken.what})
+    else:
+        _print_turns(chosen, first, turns)
+    if broken is not None:
+        raise broken
+
+
+def _print_turns(task: Task, first: Observation, turns: Sequence[tuple[str, Observation]]) -> None:
+    typer.echo(task.prompt)
+    if first.text:
+        typer.echo(first.text)
+    for action, seen in turns:
+        typer.echo(f"> {action}")
+        if seen.text:
+            typer.echo(seen.text)
+    if turns and turns[-1][1].done:
+        reward = turns[-1][1].reward
+        typer.echo("ungraded" if reward is None else f"reward {reward:g}")
+
+
+@contextmanager
+def _mendable(where: str, what: str = "the world broke") -> Iterator[None]:
+    """Within, whatever a world raises is told without a traceback: most worlds are other people's code."""
+    try:
+        yield
+    except ReforkError:
+        raise
+    except Exception as error:
+        raise CannotDo(
+            f"{what}: {type(error).__name__}: {error}",
+            where=where,
+            hint="what each world needs and takes stands in docs/worlds.md",
+        ) from error
+
+
+def _pick(spec: str, split: str, task: int, seed: int) -> tuple[World, Task]:
+    if split not in ("train", "held-out"):
+        raise BadInput(f"there is no split {split!r}", hint="train or held-out")
+    part: Split = "train" if split == "train" else "held-out"
+    with _mendable(f"world {spec}", "the world cannot be opened"):
+        world = open_world(spec)
+        return world, world.tasks(part, task + 1, seed)[task]
+
+
+def _facts(seen: Observation) -> dict[str, Any]:
+    return {
+        "text": seen.text,
+        "state_key": seen.state_key,
+        "done": seen.done,
+        "reward": seen.reward,
+        "info": seen.info,
+    }
+
+
+def _turn(action: str, seen: Observation) -> dict[str, Any]:
+    return {"action": action, **_facts(seen)}

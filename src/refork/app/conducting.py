@@ -1,0 +1,149 @@
+"""Training a conductor: the world of the operate wing, the trainer of the learn wing, put together."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from refork.core.policy.base import Sampling
+from refork.core.policy.open import spell
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import Part, digest, open_folder
+from refork.core.types import Json
+from refork.core.world.coins import Coins
+from refork.learn.train.run import Rates
+from refork.operate.route.conduct.queries import Expressions, FileQueries, Queries, expression_pool
+from refork.operate.route.conduct.reward import Reward
+from refork.operate.route.conduct.world import ConductWorld
+from refork.operate.route.pool import WorkerPool
+
+#: The built-in pool and queries.
+BUILT_IN = "expressions"
+
+
+class ConductEvaluation(Part):
+    """Held-out queries and plans of each that are measured before and after; 0 queries: nothing is."""
+
+    count: int = Field(default=200, ge=0)
+    draws: int = Field(default=1, ge=1)
+
+
+class ConductRecipe(Part):
+    """Group policy gradient on what plans earn: everything that decides what a run does.
+
+    ``conductor`` is ``organism:conductor`` or any local policy; ``pool`` and ``queries`` are files, or
+    ``expressions``. ``sub_pools``: every query offers random workers, their number one of these. ``per_call``
+    and ``per_money`` are taken off the reward. Later rounds of plans inside plans count by ``discount``.
+    """
+
+    conductor: str = "organism:conductor"
+    pool: str = BUILT_IN
+    queries: str = BUILT_IN
+    updates: int = Field(default=60, ge=1)
+    per_update: int = Field(default=32, ge=1)
+    plans: int = Field(default=8, ge=2)
+    minibatches: int = Field(default=2, ge=1)
+    rate: Rates = Rates(peak=1.5e-3, shape="cosine", final=0.1)
+    max_tokens: int = Field(default=24, ge=1)
+    sub_pools: tuple[int, ...] = ()
+    rounds: int = Field(default=1, ge=1)
+    discount: float = Field(default=0.2, ge=0, le=1)
+    per_call: float = Field(default=0.0, ge=0)
+    per_money: float = Field(default=0.0, ge=0)
+    evaluation: ConductEvaluation = ConductEvaluation()
+    seed: int = 0
+
+
+def pool_named(name: str, coins: Coins | None = None) -> WorkerPool:
+    """The pool of a file, or the built-in one."""
+    from refork.operate.route.pool_io import read_pool
+
+    return expression_pool(coins) if name == BUILT_IN else read_pool(Path(name))
+
+
+def queries_named(name: str) -> Queries:
+    """The queries of a JSON-lines file, or the built-in ones."""
+    return Expressions() if name == BUILT_IN else FileQueries.read(name)
+
+
+def world_of(recipe: ConductRecipe, coins: Coins | None = None) -> ConductWorld:
+    """The world that a recipe trains in."""
+    return ConductWorld(
+        queries_named(recipe.queries),
+        pool_named(recipe.pool, coins),
+        Reward(recipe.per_call, recipe.per_money),
+        recipe.sub_pools,
+        recipe.rounds,
+    )
+
+
+def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent) -> Json:
+    """Train a recipe's conductor into ``folder``; the same call again goes on from its last checkpoint.
+
+    The folder holds ``tree.db`` (all plans), ``checkpoints/``, ``policy/`` and ``summary.json``.
+    """
+    from refork.core.tree.tree import Tree
+    from refork.learn.credit.rewards import reward_credit
+    from refork.learn.train.loop import TreeTraining, finished_updates, improve
+    from refork.learn.train.objectives import objective
+    from refork.learn.train.run import local_policy, save_policy
+    from refork.learn.train.schedule import Schedule
+
+    world, law = world_of(recipe), Sampling(max_tokens=recipe.max_tokens)
+    policy = local_policy(spell(recipe.conductor, progress))
+    tasks = world.tasks("train", recipe.updates * recipe.per_update, recipe.seed)
+    plan = TreeTraining(
+        updates=recipe.updates, tasks=recipe.per_update, leaves=recipe.plans, seed=recipe.seed,
+        minibatches=recipe.minibatches, schedule=Schedule(**recipe.rate.model_dump()),
+        gradient=objective("grpo"),
+    )  # fmt: skip
+    resumed = open_folder(folder, recipe)
+    checkpoints, before = folder / "checkpoints", folder / "before.json"
+    if not before.exists() and not finished_updates(checkpoints):
+        _write(before, _measured(recipe, policy, law, progress))
+    with Tree.open(folder / "tree.db") as tree:
+        for update in improve(
+            tree, policy, world, tasks, plan, law, grower="independent", folder=checkpoints, every=10,
+            credit=partial(reward_credit, discount=recipe.discount), digest=digest(recipe),
+        ):  # fmt: skip
+            progress("training", update.number, recipe.updates, tokens=update.spent)
+    save_policy(policy, folder / "policy")
+    done = finished_updates(checkpoints)
+    summary: Json = {
+        "policy": f"hf:{folder / 'policy'}",
+        "updates": len(done),
+        "tokens": done[-1]["spent"],
+        "before": json.loads(before.read_text()) if before.exists() else None,
+        "after": _measured(recipe, policy, law, progress),
+        "resumed": resumed,
+        "digest": digest(recipe),
+    }
+    _write(folder / "summary.json", summary)
+    return summary
+
+
+def _measured(recipe: ConductRecipe, policy: object, law: Sampling, progress: Progress) -> Json | None:
+    """Held-out queries with the whole pool; exact expectations where the workers are the built-in ones."""
+    from refork.core.policy.base import Policy
+    from refork.operate.route.conduct.evaluate import evaluate, written_plans
+
+    assert isinstance(policy, Policy)
+    if not recipe.evaluation.count:
+        return None
+    whole = recipe.model_copy(update={"sub_pools": ()})
+    world = world_of(whole)
+    tasks = world.tasks("held-out", recipe.evaluation.count, 0)
+    plans = written_plans(
+        policy, world, tasks, draws=recipe.evaluation.draws, settings=law, seed=1, progress=progress
+    )
+    known = recipe.pool == BUILT_IN and recipe.rounds == 1
+    return evaluate(world, plans, partial(world_of, whole) if known else None).to_json()
+
+
+def _write(file: Path, data: Json | None) -> None:
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(data, indent=2) + "\n")
+    part.replace(file)

@@ -1,0 +1,299 @@
+"""``POST /v1/chat/completions``: conversations, tools and streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from refork.app.server.api_chat import ChatRequest
+from refork.app.server.api_forms import AllowedTools, NamedTool, schema_of
+from refork.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
+from refork.app.server.desk import Call, Desk, Running
+from refork.app.server.exchange import Choice
+from refork.app.server.logprobs import chat_logprobs
+from refork.app.server.refuse import BadParameter
+from refork.app.server.served import Asked, Delta, Served, speaks_tokens
+from refork.app.server.stream import DONE, EventStream, Head, json_answer
+from refork.app.server.structured import Form, Mode
+from refork.app.server.turn import Turn
+from refork.app.server.web import Request, Response
+from refork.core.policy.base import Sampling
+from refork.core.policy.grammar import Grammar
+from refork.core.types import Json, Message
+
+if TYPE_CHECKING:
+    from refork.app.server.pinned import Pins
+
+
+async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:
+    """Answer one request, whole or as a stream.
+
+    Raises: BadInput, Refused.
+    """
+    model = desk.model(body.model)
+    _check(body, model)
+    check_choices(body.n, desk.settings)
+    form = _form(body)
+    grammar, calls = await form.held(model)
+    asked = _asked(body, model, desk, form, grammar)
+    talk = Talk(body, model, partial(Turn, asked.tools, calls), desk.pins)
+    running = await desk.open(call_of(desk, body.model, asked, "chatcmpl-", body.stream, request))
+    headers = told(body, model)
+    if body.stream:
+        return EventStream(running, talk.events(running), headers)
+    try:
+        async for _, deltas in running.parts():
+            for delta in deltas:
+                talk.put(delta)
+        await running.end([talk.ended(running)])
+    except BaseException as error:
+        await running.close(error)
+        raise
+    await running.close()
+    return json_answer(talk.whole(running), headers=headers)
+
+
+def call_of(desk: Desk, model: str, asked: Asked, prefix: str, stream: bool, request: Request) -> Call:
+    """A conversation as the desk takes it: pinned rules put in."""
+    pinned = None
+    if desk.pins is not None and asked.messages is not None:
+        asked = replace(asked, messages=desk.pins.apply(asked.messages))
+        pinned = desk.pins.note
+    return Call(
+        operation="chat",
+        model=model,
+        asked=(asked,),
+        prefix=prefix,
+        stream=stream,
+        holder=holder_of(request),
+        headers=request.headers,
+        pinned=pinned,
+    )
+
+
+def _check(body: ChatRequest, model: Served) -> None:
+    """Refuse what cannot be had, and what contradicts itself."""
+    if body.logprobs:
+        tokens_of(model, "log-probs", "logprobs")
+    if body.return_token_ids:
+        tokens_of(model, "token ids", "return_token_ids")
+    if body.top_logprobs and not body.logprobs:
+        raise BadParameter("top_logprobs", "top_logprobs: they come with logprobs, which are not asked for")
+    if body.tool_choice not in (None, "none") and not body.tools:
+        raise BadParameter("tool_choice", "tool_choice: there are no tools")
+    known = {tool.function.name for tool in body.tools}
+    for name in _named(body) or ():
+        if name not in known:
+            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
+    limits = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(limits) > 1:
+        raise BadParameter("max_tokens", "max_tokens and max_completion_tokens differ")
+
+
+def _named(body: ChatRequest) -> list[str] | None:
+    """The tools that alone may be called; None: all may."""
+    choice = body.tool_choice
+    if isinstance(choice, NamedTool):
+        return [choice.function.name]
+    if isinstance(choice, AllowedTools):
+        return [tool.function.name for tool in choice.allowed_tools.tools]
+    return None
+
+
+def _form(body: ChatRequest) -> Form:
+    """What the answer must be."""
+    choice, named = body.tool_choice, _named(body)
+    mode: Mode = "auto" if choice is None else "required"
+    if isinstance(choice, AllowedTools):
+        mode = choice.allowed_tools.mode
+    elif isinstance(choice, str):
+        mode = choice
+    tools = [
+        (number, tool.function.model_dump(exclude_unset=True))
+        for number, tool in enumerate(body.tools)
+        if mode != "none" and (named is None or tool.function.name in named)
+    ]
+    return Form(
+        mode,
+        tuple(tools),
+        many=body.parallel_tool_calls and not isinstance(choice, NamedTool),
+        answer=schema_of(body.response_format),
+        tool_at="tools.{}.function.parameters",
+        answer_at="response_format",
+    )
+
+
+def _asked(body: ChatRequest, model: Served, desk: Desk, form: Form, grammar: Grammar | None) -> Asked:
+    messages = tuple(message.model_dump(exclude_unset=True) for message in body.messages)
+    numbers = {number for number, _ in form.tools}
+    offered = [tool for number, tool in enumerate(body.tools) if number in numbers]
+    sampling, top = Sampling(), 0
+    if speaks_tokens(model):
+        newer = body.max_completion_tokens is not None
+        limit = body.max_completion_tokens if newer else body.max_tokens
+        name = "max_completion_tokens" if newer else "max_tokens"
+        sampling = settings_of(body, desk.settings, limit, name).but(grammar=grammar)
+        top = body.top_logprobs or 0
+    return Asked(
+        messages=messages,
+        tools=tuple(tool.model_dump(exclude_unset=True) for tool in offered),
+        n=body.n,
+        seed=body.seed,
+        settings=sampling,
+        top=top,
+        keep_stop=body.include_stop_str_in_output,
+    )
+
+
+@final
+@dataclass(slots=True)
+class _Choice:
+    """One choice as it comes."""
+
+    turn: Turn
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[Json] = field(default_factory=list)
+    finish: str | None = None
+    stop: str | None = None
+    message: Message | None = None
+    note: Json | None = None
+
+
+@final
+class Talk:
+    """All choices of one conversation, as they are written on the wire."""
+
+    def __init__(self, body: ChatRequest, model: Served, turn: Callable[[], Turn], pins: Pins | None) -> None:
+        self._body, self._pins = body, pins
+        self._spell = model.spell if speaks_tokens(model) else str
+        self.choices = [_Choice(turn()) for _ in range(body.n)]
+
+    def put(self, delta: Delta) -> str:
+        """Add what is new to its choice; the text that may be sent now."""
+        choice = self.choices[delta.choice]
+        choice.tokens += delta.tokens
+        choice.finish, choice.stop = delta.finish or choice.finish, delta.stop or choice.stop
+        choice.note = delta.note if delta.note is not None else choice.note
+        if self._body.logprobs and not self._body.stream:
+            choice.logprobs += chat_logprobs(delta, self._spell)
+        if delta.message is not None:
+            choice.message = delta.message
+            return ""
+        return choice.turn.put(delta.text)
+
+    def ended(self, running: Running) -> list[Choice]:
+        """The choices with their messages, as they are recorded. All is said."""
+        found = []
+        for said, choice in zip(running.answers[0].choices(), self.choices, strict=True):
+            if choice.message is None:
+                choice.message = choice.turn.message()
+            if not self._body.parallel_tool_calls and choice.message.get("tool_calls"):
+                choice.message = {**choice.message, "tool_calls": choice.message["tool_calls"][:1]}
+            if self._pins is not None:
+                choice.message, pinned = self._pins.judged(choice.message)
+                choice.note = {**(choice.note or {}), "pinned": pinned}
+            if choice.message.get("tool_calls"):
+                choice.finish = "tool_calls"
+            finish: Any = choice.finish
+            found.append(replace(said, message=choice.message, finish=finish, note=choice.note))
+        return found
+
+    def whole(self, running: Running) -> Json:
+        """The whole answer."""
+        rows = []
+        for index, choice in enumerate(self.choices):
+            row: Json = {
+                "index": index,
+                "message": choice.message,
+                "logprobs": {"content": choice.logprobs} if self._body.logprobs else None,
+                **self._ending(choice),
+            }
+            if self._body.return_token_ids:
+                row["token_ids"] = choice.tokens
+            rows.append(row)
+        whole: Json = {
+            "id": running.id,
+            "object": "chat.completion",
+            "created": running.created,
+            "model": self._body.model,
+            "choices": rows,
+            "usage": running.usage,
+        }
+        if self._body.return_token_ids:
+            whole["prompt_token_ids"] = self._prompt(running)
+        return whole
+
+    def _prompt(self, running: Running) -> list[int]:
+        prompt = running.answers[0].prompt
+        return [] if prompt is None else prompt.tolist()
+
+    def _ending(self, choice: _Choice) -> Json:
+        """What a choice ends with: why, and (our own key ``refork``) what the model notes of it."""
+        ending: Json = {"finish_reason": choice.finish}
+        if choice.stop is not None:
+            ending["stop_reason"] = choice.stop
+        if choice.note is not None:
+            ending["refork"] = choice.note
+        return ending
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    async def events(self, running: Running) -> AsyncGenerator[bytes]:
+        """The answers as chunks: text as it comes, tool calls whole, then why each choice ended."""
+        body = self._body
+        head = Head(id=running.id, object="chat.completion.chunk", created=running.created, model=body.model)
+        verbose = body.logprobs or body.return_token_ids
+        begun: set[int] = set()
+        async for _, deltas in running.parts():
+            for delta in deltas:
+                text, index = self.put(delta), delta.choice
+                if delta.message is not None or not (text or (verbose and delta.tokens)):
+                    continue
+                if index not in begun:
+                    begun.add(index)
+                    first = {"prompt_token_ids": self._prompt(running)} if body.return_token_ids else {}
+                    yield head.chunk(_row(index, {"role": "assistant", "content": ""}, **first))
+                if verbose:
+                    yield head.chunk(_row(index, {"content": text}, **self._beside(delta)))
+                else:
+                    yield head.chunk(_PLAIN % (index, json.dumps(text)))
+        await running.end([self.ended(running)])
+        for index, choice in enumerate(self.choices):
+            if last := _last_delta(choice, index in begun):
+                yield head.chunk(_row(index, last))
+            yield head.chunk(_row(index, {}, **self._ending(choice)))
+        if body.stream_options.include_usage:
+            yield head.usage(running.usage)
+        yield DONE
+
+    def _beside(self, delta: Delta) -> Json:
+        """What goes with the text of a chunk."""
+        found: Json = {}
+        if self._body.logprobs:
+            found["logprobs"] = {"content": chat_logprobs(delta, self._spell)}
+        if self._body.return_token_ids:
+            found["token_ids"] = list(delta.tokens)
+        return found
+
+
+_PLAIN = '{"index": %d, "delta": {"content": %s}, "logprobs": null, "finish_reason": null}'
+
+
+def _row(index: int, delta: Json, **more: Any) -> str:
+    return json.dumps({"index": index, "delta": delta, "finish_reason": None, **more})
+
+
+def _last_delta(choice: _Choice, begun: bool) -> Json:
+    """What of a message is still to be sent once it is whole."""
+    message = choice.message or {}
+    calls = [{"index": place, **call} for place, call in enumerate(message.get("tool_calls") or [])]
+    if not begun:
+        # Nothing was sent: the message goes out as one.
+        delta = {key: value for key, value in message.items() if key != "tool_calls"}
+    else:
+        left = str(message.get("content") or "")[choice.turn.sent :]
+        delta = {"content": left} if left else {}
+    return delta | ({"tool_calls": calls} if calls else {})

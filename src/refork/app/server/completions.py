@@ -1,0 +1,273 @@
+"""``POST /v1/completions``: text or token ids in, text, token ids and log-probs out."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from refork.app.server.api_completions import CompletionRequest
+from refork.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
+from refork.app.server.desk import Call, Desk, Running
+from refork.app.server.logprobs import Spell, by_id, completion_logprobs
+from refork.app.server.refuse import BadParameter
+from refork.app.server.served import Asked, Delta, TokenServed
+from refork.app.server.stream import DONE, EventStream, Head, json_answer
+from refork.app.server.web import Request, Response
+from refork.core.types import IntArray, Json, token_array
+
+if TYPE_CHECKING:
+    from refork.core.policy.base import Sampling
+
+
+@final
+@dataclass(slots=True)
+class _Choice:
+    """One choice as it is written: where its text stands, and what a whole answer joins."""
+
+    text: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    logprobs: Json | None = None
+    ended: int = 0
+    finish: str | None = None
+    stop: str | None = None
+
+
+async def complete(desk: Desk, body: CompletionRequest, request: Request) -> Response:
+    """Answer one request, whole or as a stream.
+
+    Raises: BadInput, Refused.
+    """
+    model = tokens_of(desk.model(body.model), "plain completions", "model")
+    _check(body, desk)
+    count = _count(body)
+    check_choices(count * body.n, desk.settings, "prompt" if count > 1 else "n")
+    prompts = await _prompts(body, model)
+    if body.max_tokens == 0:
+        return await _echo_only(desk, body, model, prompts)
+    sampling = settings_of(body, desk.settings, body.max_tokens, "max_tokens")
+    page = _Page(body, model, prompts)
+    call = Call(
+        operation="text_completion",
+        model=body.model,
+        asked=tuple(_asked(body, prompt, text, sampling) for prompt, text in prompts),
+        prefix="cmpl-",
+        stream=body.stream,
+        holder=holder_of(request),
+        headers=request.headers,
+    )
+    headers = told(body, model)
+    running = await desk.open(call)
+    try:
+        await page.read_prompts()
+        if body.stream:
+            return EventStream(running, page.events(running), headers)
+        async for number, deltas in running.parts():
+            for delta in deltas:
+                page.put(number, delta)
+        await running.end()
+    except BaseException as error:
+        await running.close(error)
+        raise
+    await running.close()
+    return json_answer(page.whole(running.id, running.created, running.usage), headers=headers)
+
+
+async def _echo_only(
+    desk: Desk, body: CompletionRequest, model: TokenServed, prompts: list[tuple[IntArray, str | None]]
+) -> Response:
+    """The prompts given back with their log-probs, and nothing drawn."""
+    page = _Page(body, model, prompts)
+    with desk.place(body.model, len(prompts)):
+        await page.read_prompts()
+    read = sum(len(tokens) for tokens, _ in prompts)
+    usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
+    for index in range(len(prompts) * body.n):
+        page.put(index // body.n, Delta(index % body.n, finish="length"))
+    return json_answer(page.whole(f"cmpl-{uuid.uuid4().hex}", int(time.time()), usage))
+
+
+def _check(body: CompletionRequest, desk: Desk) -> None:
+    if body.best_of not in (None, body.n):
+        raise BadParameter("best_of", "best_of: only n answers are drawn, and all are given")
+    if body.max_tokens == 0 and (not body.echo or body.stream):
+        raise BadParameter("max_tokens", "max_tokens: 0 needs echo, and no stream")
+
+
+def _count(body: CompletionRequest) -> int:
+    """How many prompts there are."""
+    given = body.prompt
+    return 1 if isinstance(given, str) or (given and isinstance(given[0], int)) else len(given)
+
+
+async def _prompts(body: CompletionRequest, model: TokenServed) -> list[tuple[IntArray, str | None]]:
+    """Token ids of every prompt, and its text where it came as one."""
+    given = body.prompt
+    if isinstance(given, str):
+        given = [given]
+    if not given:
+        raise BadParameter("prompt", "prompt: there is none")
+    if isinstance(given[0], int):
+        return [(token_array(given), None)]
+    return [
+        (await model.encode(one), one) if isinstance(one, str) else (token_array(one), None) for one in given
+    ]
+
+
+def _asked(body: CompletionRequest, prompt: IntArray, text: str | None, sampling: Sampling) -> Asked:
+    return Asked(
+        tokens=prompt,
+        text=text,
+        n=body.n,
+        seed=body.seed,
+        settings=sampling,
+        top=body.logprobs or 0,
+        keep_stop=body.include_stop_str_in_output or body.no_stop_trim,
+    )
+
+
+@final
+class _Page:
+    """All choices of one request, as they are written on the wire."""
+
+    def __init__(
+        self, body: CompletionRequest, model: TokenServed, prompts: list[tuple[IntArray, str | None]]
+    ) -> None:
+        self._body, self._model, self._prompts = body, model, prompts
+        self._spell: Spell = by_id if body.return_tokens_as_token_ids else model.spell
+        self._choices = [_Choice() for _ in range(len(prompts) * body.n)]
+        self._echoes: list[Json] = [{} for _ in prompts]
+
+    async def read_prompts(self) -> None:
+        """Texts and log-probs of the prompts, where they are to be given back."""
+        if not self._body.echo:
+            return
+        for number, (tokens, _) in enumerate(self._prompts):
+            text, ends = self._model.pieces(tokens.tolist())
+            echo: Json = {"text": text, "logprobs": None}
+            if self._body.logprobs is not None:
+                values, tops = await self._model.score(tokens, self._body.logprobs)
+                echo["logprobs"] = completion_logprobs(
+                    tokens.tolist(),
+                    [None, *values],
+                    [None, *tops] if self._body.logprobs else None,
+                    ends.tolist(),
+                    0,
+                    self._spell,
+                )
+            self._echoes[number] = echo
+
+    def put(self, number: int, delta: Delta) -> None:
+        """Add what is new to a choice of prompt ``number``."""
+        choice = self._choices[number * self._body.n + delta.choice]
+        logprobs = self._logprobs(number, choice, delta)
+        choice.text.append(delta.text)
+        choice.tokens += delta.tokens
+        choice.finish = delta.finish or choice.finish
+        choice.stop = delta.stop or choice.stop
+        choice.ended = delta.ends[-1] if len(delta.ends) else choice.ended
+        if logprobs is not None:
+            choice.logprobs = _joined(choice.logprobs, logprobs)
+
+    def _logprobs(self, number: int, choice: _Choice, delta: Delta) -> Json | None:
+        if self._body.logprobs is None:
+            return None
+        shift = len(self._echoes[number].get("text", ""))
+        return completion_logprobs(
+            delta.tokens,
+            list(delta.logprobs),
+            list(delta.top) if self._body.logprobs else None,
+            [shift + end for end in delta.ends],
+            shift + choice.ended,
+            self._spell,
+        )
+
+    async def events(self, running: Running) -> AsyncGenerator[bytes]:
+        """The answers as chunks. A chunk goes out where there is text, or what was asked for beside it."""
+        body = self._body
+        head = Head(id=running.id, object="text_completion", created=running.created, model=body.model)
+        verbose = body.logprobs is not None or body.return_token_ids
+        if body.echo:
+            for index in range(len(self._choices)):
+                echo = self._echoes[index // body.n]
+                yield head.chunk(json.dumps({"index": index, "finish_reason": None, **echo}))
+        last: list[bytes] = []
+        async for number, deltas in running.parts():
+            for delta in deltas:
+                choice = self._choices[number * body.n + delta.choice]
+                index = number * body.n + delta.choice
+                if delta.text or (verbose and delta.tokens) or delta.finish:
+                    chunk = head.chunk(self._chunk(number, index, choice, delta, verbose))
+                    # The end of an answer is told once it is on record.
+                    if delta.finish:
+                        last.append(chunk)
+                    else:
+                        yield chunk
+                choice.ended = delta.ends[-1] if len(delta.ends) else choice.ended
+        await running.end()
+        for chunk in last:
+            yield chunk
+        if body.stream_options.include_usage:
+            yield head.usage(running.usage)
+        yield DONE
+
+    def _chunk(self, number: int, index: int, choice: _Choice, delta: Delta, verbose: bool) -> str:
+        if not verbose and delta.finish is None:
+            return _PLAIN % (index, json.dumps(delta.text))
+        row: Json = {
+            "index": index,
+            "text": delta.text,
+            "logprobs": self._logprobs(number, choice, delta),
+            "finish_reason": delta.finish,
+        }
+        if delta.stop is not None:
+            row["stop_reason"] = delta.stop
+        if self._body.return_token_ids:
+            row["token_ids"] = list(delta.tokens)
+        return json.dumps(row)
+
+    def whole(self, name: str, created: int, usage: Json | None) -> Json:
+        """The whole answer."""
+        rows = []
+        for index, choice in enumerate(self._choices):
+            number = index // self._body.n
+            echo = self._echoes[number]
+            logprobs = choice.logprobs
+            if echo.get("logprobs") is not None:
+                logprobs = _joined(echo["logprobs"], logprobs)
+            row: Json = {
+                "index": index,
+                "text": echo.get("text", "") + "".join(choice.text),
+                "logprobs": logprobs,
+                "finish_reason": choice.finish,
+            }
+            if choice.stop is not None:
+                row["stop_reason"] = choice.stop
+            if self._body.return_token_ids:
+                row["token_ids"] = choice.tokens
+                row["prompt_token_ids"] = self._prompts[number][0].tolist()
+            rows.append(row)
+        return {
+            "id": name,
+            "object": "text_completion",
+            "created": created,
+            "model": self._body.model,
+            "choices": rows,
+            "usage": usage,
+        }
+
+
+_PLAIN = '{"index": %d, "text": %s, "logprobs": null, "finish_reason": null}'
+
+
+def _joined(first: Json | None, more: Json | None) -> Json | None:
+    """Two stretches of log-probs as one."""
+    if first is None or more is None:
+        return first or more
+    joined: Json = {}
+    for key, values in first.items():
+        joined[key] = None if values is None or more[key] is None else values + more[key]
+    return joined

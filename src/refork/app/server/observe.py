@@ -1,0 +1,122 @@
+"""One seam for everybody who watches answers being given: metrics, spans, the record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import final
+
+from refork.app.server.exchange import Exchange, Operation, Timeline
+from refork.app.server.metrics import Metrics
+from refork.app.server.record import Recorder
+from refork.app.server.settings import ServerSettings
+from refork.app.server.tracing import Tracing, tracing
+from refork.core.policy.base import Sampling
+
+
+@final
+class Watch:
+    """What a handler tells of one request while it works on it."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self.timeline = Timeline()
+        self.exchange: Exchange | None = None
+
+    def started(self) -> None:
+        """The first choice has a row or a lane: it waits no longer."""
+        self.timeline.started()
+
+    def said(self, tokens: int = 1) -> None:
+        """So many tokens more were drawn, of whichever choice."""
+        self.timeline.said(tokens)
+
+    async def ended(self, exchange: Exchange) -> None:
+        """The answer is complete. Await it before the client gets its end: then it is on record, too.
+
+        Raises:
+            Refused: 503, it could not be recorded, and the server gives no unrecorded answers.
+        """
+        self.exchange = exchange
+        if self._recorder is not None:
+            await self._recorder.exchange(exchange)
+
+
+@final
+class Observers:
+    """Metrics, spans and the record of one server; each may be absent, and none of them breaks an answer.
+
+    (But for a strict recorder, whose purpose that is.)
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.metrics = metrics
+        self.tracing = tracing
+        self.recorder = recorder
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> Observers:
+        """Those that the settings ask for; close them when the server ends.
+
+        Raises: TreeError for a tree that cannot be opened, MissingExtra, BadInput for what is no collector.
+        """
+        metrics = Metrics()
+        spans = tracing(settings.otlp, content=settings.trace_content)
+        recorder = None
+        if settings.record is not None:
+            recorder = Recorder(
+                settings.record, strict=settings.record_strict, wait_s=settings.record_s, metrics=metrics
+            )
+            metrics.watch("", recorder.gauges)
+        return cls(metrics, spans, recorder)
+
+    def close(self) -> None:
+        """Write and send what waits. It may take seconds: call it from a thread that may wait."""
+        if self.recorder is not None:
+            self.recorder.close()
+        if self.tracing is not None:
+            self.tracing.close()
+
+    @contextmanager
+    def watch(
+        self,
+        operation: Operation,
+        model: str,
+        *,
+        settings: Sampling | None = None,
+        seed: int | None = None,
+        choices: int = 1,
+        stream: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[Watch]:
+        """Watch one request from its admission to its last byte; ``headers`` may carry a span's parent."""
+        watch = Watch(self.recorder)
+        span = None
+        if self.tracing is not None:
+            span = self.tracing.begin(operation, model, settings, seed, choices, stream, headers or {})
+        error: BaseException | None = None
+        try:
+            yield watch
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if self.metrics is not None:
+                self.metrics.answer(model, watch.exchange, watch.timeline, _outcome(watch, error))
+            if span is not None:
+                span.end(watch.exchange, watch.timeline, error)
+
+
+def _outcome(watch: Watch, error: BaseException | None) -> str:
+    """Complete, left (the client did, or time was over), or error."""
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return "left"
+    if error is not None or watch.exchange is None:
+        return "error"
+    return "error" if any(c.finish == "error" for c in watch.exchange.choices) else "complete"

@@ -1,0 +1,320 @@
+"""``POST /v1/responses``: text and function calls, whole or as OpenAI's events, nothing kept."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+from pydantic import BaseModel
+
+from refork.app.server.api import SamplingBody
+from refork.app.server.api_forms import schema_of
+from refork.app.server.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest
+from refork.app.server.asking import refuse_unsupported, settings_of, told
+from refork.app.server.chat import call_of
+from refork.app.server.desk import Desk, Running
+from refork.app.server.exchange import Choice
+from refork.app.server.refuse import BadParameter
+from refork.app.server.response_items import call_items, messages_of, text_item, tools_of
+from refork.app.server.served import Asked, Delta, Served, speaks_tokens
+from refork.app.server.stream import EventStream, json_answer
+from refork.app.server.structured import Form, Mode
+from refork.app.server.turn import Turn
+from refork.app.server.web import Request, Response
+from refork.core.policy.base import Sampling
+from refork.core.policy.call_form import CallForm
+from refork.core.policy.grammar import Grammar
+from refork.core.types import Json, Message
+
+if TYPE_CHECKING:
+    from refork.app.server.pinned import Pins
+
+#: What would need a memory of earlier answers, or work without a client.
+_KEPT = ("background", "conversation", "prompt")
+
+
+async def respond(desk: Desk, body: ResponseRequest, request: Request) -> Response:
+    """Answer one request, whole or as a stream.
+
+    Raises: BadInput, Refused.
+    """
+    model = desk.model(body.model)
+    _check(body)
+    form = _form(body, tools_of(body.tools))
+    grammar, calls = await form.held(model)
+    asked = _asked(body, model, desk, form, grammar)
+    reply = Reply(body, asked, calls, desk.pins)
+    running = await desk.open(call_of(desk, body.model, asked, "resp_", body.stream, request))
+    headers = told(body, model, ("metadata",))
+    if body.stream:
+        return EventStream(running, reply.events(running), headers)
+    try:
+        async for _, deltas in running.parts():
+            for delta in deltas:
+                reply.put(delta)
+        await running.end([[reply.ended(running)]])
+    except BaseException as error:
+        await running.close(error)
+        raise
+    await running.close()
+    return json_answer(reply.whole(running), headers=headers)
+
+
+def _check(body: ResponseRequest) -> None:
+    if body.previous_response_id is not None:
+        raise BadParameter(
+            "previous_response_id",
+            "previous_response_id: this server keeps no answers",
+            hint="send the whole conversation as input",
+        )
+    if body.store:
+        raise BadParameter("store", "store: this server keeps no answers", hint="leave it out, or false")
+    for name in _KEPT:
+        if body.unknown.get(name):
+            raise BadParameter(name, f"{name}: it cannot be had here")
+    if body.tool_choice not in (None, "none", "auto") and not body.tools:
+        raise BadParameter("tool_choice", "tool_choice: there are no tools")
+    refuse_unsupported(body)
+
+
+_PLAIN = {"type": "text"}
+
+
+def _named(body: ResponseRequest) -> list[str] | None:
+    """The functions that alone may be called; None: all may."""
+    if isinstance(body.tool_choice, FlatNamedTool):
+        return [body.tool_choice.name]
+    if isinstance(body.tool_choice, FlatAllowedTools):
+        return [tool.name for tool in body.tool_choice.tools]
+    return None
+
+
+def _form(body: ResponseRequest, tools: Sequence[Json]) -> Form:
+    """What the answer must be. Raises BadParameter for a choice that is none of the tools."""
+    choice, named = body.tool_choice, _named(body)
+    mode: Mode = "auto" if choice is None else "required"
+    if isinstance(choice, FlatAllowedTools):
+        mode = choice.mode
+    elif isinstance(choice, str):
+        mode = choice
+    functions = [tool["function"] for tool in tools]
+    known = {function["name"] for function in functions}
+    for name in named or ():
+        if name not in known:
+            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
+    some = [
+        (number, function)
+        for number, function in enumerate(functions)
+        if mode != "none" and (named is None or function["name"] in named)
+    ]
+    return Form(
+        mode,
+        tuple(some),
+        many=body.parallel_tool_calls and not isinstance(choice, FlatNamedTool),
+        answer=schema_of(body.text.format) if body.text is not None else None,
+        tool_at="tools.{}.parameters",
+        answer_at="text.format",
+    )
+
+
+def _asked(body: ResponseRequest, model: Served, desk: Desk, form: Form, grammar: Grammar | None) -> Asked:
+    sampling = Sampling()
+    if speaks_tokens(model):
+        plain = SamplingBody(
+            model=body.model,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=body.top_k,
+            min_p=body.min_p,
+            repetition_penalty=body.repetition_penalty,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+        )
+        sampling = settings_of(plain, desk.settings, body.max_output_tokens, "max_output_tokens")
+        sampling = sampling.but(grammar=grammar)
+    return Asked(
+        messages=messages_of(body.input, body.instructions),
+        tools=tuple({"type": "function", "function": function} for _, function in form.tools),
+        seed=body.seed,
+        settings=sampling,
+    )
+
+
+@final
+class Reply:
+    """One answer, as it is written on the wire."""
+
+    def __init__(
+        self, body: ResponseRequest, asked: Asked, calls: CallForm | None, pins: Pins | None
+    ) -> None:
+        self._body, self._settings, self._pins = body, asked.settings, pins
+        self._turn = Turn(asked.tools, calls)
+        self._finish: str | None = None
+        self._note: Json | None = None
+        self._message: Message | None = None
+        self._item = f"msg_{uuid.uuid4().hex}"
+        self._calls: list[Json] = []
+
+    def put(self, delta: Delta) -> str:
+        """Add what is new; the text that may be sent now."""
+        self._finish = delta.finish or self._finish
+        self._note = delta.note if delta.note is not None else self._note
+        if delta.message is not None:
+            self._message = delta.message
+            return ""
+        return self._turn.put(delta.text)
+
+    def ended(self, running: Running) -> Choice:
+        """The answer with its message, as it is recorded. All is said."""
+        message = self._message or self._turn.message()
+        if not self._body.parallel_tool_calls and message.get("tool_calls"):
+            message = {**message, "tool_calls": message["tool_calls"][:1]}
+        if self._pins is not None:
+            message, pinned = self._pins.judged(message)
+            self._note = {**(self._note or {}), "pinned": pinned}
+        self._message, self._calls = message, call_items(message)
+        (said,) = running.answers[0].choices()
+        finish: Any = "tool_calls" if self._calls else said.finish
+        return replace(said, message=message, finish=finish, note=self._note)
+
+    @property
+    def _text(self) -> str:
+        return str((self._message or {}).get("content") or "")
+
+    @property
+    def _status(self) -> str:
+        return "incomplete" if self._finish == "length" else "completed"
+
+    def _output(self) -> list[Json]:
+        said = self._text or not self._calls
+        return [*([text_item(self._item, self._text, self._status)] if said else []), *self._calls]
+
+    def whole(self, running: Running, status: str | None = None) -> Json:
+        """The answer; ``status`` says that it is not complete yet."""
+        body, cut = self._body, self._finish == "length"
+        choice, text = body.tool_choice, body.text
+        whole: Json = {
+            "id": running.id,
+            "object": "response",
+            "created_at": running.created,
+            "status": status or self._status,
+            "model": body.model,
+            "output": [] if status else self._output(),
+            "usage": None if status else _usage(running),
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut and not status else None,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata,
+            "parallel_tool_calls": body.parallel_tool_calls,
+            "previous_response_id": None,
+            "store": False,
+            "temperature": self._settings.temperature,
+            "text": {"format": _PLAIN}
+            | ({} if text is None else text.model_dump(by_alias=True, exclude_unset=True)),
+            "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto",
+            "tools": body.tools,
+            "top_p": self._settings.top_p or 1.0,
+        }
+        if self._note is not None:
+            whole["refork"] = self._note
+        return whole
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    async def events(self, running: Running) -> AsyncGenerator[bytes]:
+        """The answer as events."""
+        page = _Events()
+        begun = self.whole(running, "in_progress")
+        yield page.event("response.created", response=begun)
+        yield page.event("response.in_progress", response=begun)
+        place = {"item_id": self._item, "output_index": 0, "content_index": 0}
+        sent = 0
+        async for _, deltas in running.parts():
+            for delta in deltas:
+                text = self.put(delta)
+                if text and not sent:
+                    for chunk in self._open(page):
+                        yield chunk
+                if text:
+                    sent += len(text)
+                    yield page.event("response.output_text.delta", **place, delta=text, logprobs=[])
+        await running.end([[self.ended(running)]])
+        left = self._text[sent:]
+        if not sent and (left or not self._calls):
+            for chunk in self._open(page):
+                yield chunk
+        if left:
+            yield page.event("response.output_text.delta", **place, delta=left, logprobs=[])
+        for chunk in self._close(page, place):
+            yield chunk
+        ending = "incomplete" if self._finish == "length" else "completed"
+        yield page.event(f"response.{ending}", response=self.whole(running))
+
+    def _open(self, page: _Events) -> list[bytes]:
+        item = text_item(self._item, "", "in_progress")
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        return [
+            page.event("response.output_item.added", output_index=0, item=item),
+            page.event(
+                "response.content_part.added",
+                item_id=self._item,
+                output_index=0,
+                content_index=0,
+                part=part,
+            ),
+        ]
+
+    def _close(self, page: _Events, place: Json) -> list[bytes]:
+        """The message is done, then every function call, each whole."""
+        found = []
+        output = self._output()
+        for index, item in enumerate(output):
+            if item["type"] == "message":
+                (part,) = item["content"]
+                found += [
+                    page.event("response.output_text.done", **place, text=part["text"], logprobs=[]),
+                    page.event("response.content_part.done", **place, part=part),
+                ]
+            else:
+                where = {"item_id": item["id"], "output_index": index}
+                said = item["arguments"]
+                opened = {**item, "arguments": "", "status": "in_progress"}
+                found += [
+                    page.event("response.output_item.added", output_index=index, item=opened),
+                    page.event("response.function_call_arguments.delta", **where, delta=said),
+                    page.event(
+                        "response.function_call_arguments.done", **where, name=item["name"], arguments=said
+                    ),
+                ]
+            found.append(page.event("response.output_item.done", output_index=index, item=item))
+        return found
+
+
+@final
+class _Events:
+    """Numbers the events of one stream."""
+
+    def __init__(self) -> None:
+        self._number = -1
+
+    def event(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        data = json.dumps({"type": kind, "sequence_number": self._number, **fields})
+        return f"event: {kind}\ndata: {data}\n\n".encode()
+
+
+def _usage(running: Running) -> Json | None:
+    counts = running.usage
+    if counts is None:
+        return None
+    return {
+        "input_tokens": counts["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": counts["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": counts["total_tokens"],
+    }

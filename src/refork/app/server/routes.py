@@ -1,0 +1,203 @@
+"""The endpoints on a FastAPI application, with errors in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, final
+
+from refork.app.server.api import ErrorBody, Health, ModelList, ModelRow
+from refork.app.server.api_chat import ChatCompletion, ChatRequest
+from refork.app.server.api_completions import Completion, CompletionRequest
+from refork.app.server.api_responses import ResponseBody, ResponseRequest
+from refork.app.server.chat import chat
+from refork.app.server.completions import complete
+from refork.app.server.desk import Desk
+from refork.app.server.gate import Gate
+from refork.app.server.handlers import error_handlers
+from refork.app.server.metrics import Metrics
+from refork.app.server.observe import Observers
+from refork.app.server.pinned import Pins
+from refork.app.server.responses import respond
+from refork.app.server.served import Served
+from refork.app.server.settings import ServerSettings
+from refork.app.server.stream import json_answer
+from refork.app.server.web import FastAPI, Request, Response, application
+
+if TYPE_CHECKING:
+    from refork.app.server.worlds.mcp_http import McpEndpoints
+    from refork.app.server.worlds.sessions import Worlds
+    from refork.learn.simulate.simulated_world import SimulatedWorld
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": said}
+    for status, said in (
+        (400, "What was asked cannot be had; `param` names the field."),
+        (401, "No API key, or one that is not accepted."),
+        (403, "Asked by another page, or under a name that is not this server's."),
+        (404, "No such model."),
+        (408, "The request did not arrive in time."),
+        (413, "The request is too long."),
+        (415, "The request's content type is not application/json."),
+        (429, "Too busy, or over the key's share; see Retry-After."),
+        (500, "The server or a model failed."),
+        (502, "A model behind this server failed."),
+        (503, "The server is stopping, or could not record the answer."),
+        (504, "No complete answer in time."),
+    )
+}
+
+
+def _answers(model: type[Any]) -> dict[int | str, dict[str, Any]]:
+    """What an endpoint that can stream answers, for the OpenAPI document."""
+    stream: dict[str, Any] = {"text/event-stream": {}}
+    return {200: {"model": model, "description": "Whole, or as events.", "content": stream}, **_ERRORS}
+
+
+def assemble(
+    models: Mapping[str, Served], settings: ServerSettings, worlds: Mapping[str, SimulatedWorld]
+) -> FastAPI:
+    """The application of some models and simulated worlds under some settings."""
+    simulated = _Simulated.of(worlds, settings)
+    models = {**models, **simulated.models}
+    pins = None if settings.pin is None else Pins.read(settings.pin, withhold=settings.pin_withhold)
+    observers = Observers.of(settings)
+    desk = Desk(models, settings, observers, pins)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        async with simulated.running():
+            yield
+        for model in desk.models.values():
+            await model.stop()
+        await asyncio.to_thread(observers.close)
+
+    app = application(
+        "Refork",
+        gate=Gate(
+            host=settings.host, names=settings.hosts, origins=settings.origins, keyed=bool(settings.keys)
+        ),
+        settings=settings,
+        handlers=error_handlers(name_paths=True),
+        counting=observers.metrics,
+        version=version("refork"),
+        lifespan=life,
+    )
+    app.state.desk = desk
+    _add_models(app, desk)
+    _add_answers(app, desk)
+    simulated.add_to(app)
+    if observers.metrics is not None:
+        _add_metrics(app, desk, observers.metrics)
+    return app
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Simulated:
+    """The simulated worlds of a server, where it has some; only then is the MCP package needed."""
+
+    worlds: Worlds | None = None
+    mcp: McpEndpoints | None = None
+
+    @classmethod
+    def of(cls, worlds: Mapping[str, SimulatedWorld], settings: ServerSettings) -> _Simulated:
+        if not worlds:
+            return cls()
+        from refork.app.server.worlds.mcp_http import McpEndpoints
+        from refork.app.server.worlds.sessions import Worlds
+
+        made = Worlds(worlds, settings)
+        return cls(made, McpEndpoints(made))
+
+    @property
+    def models(self) -> dict[str, Served]:
+        """Each world as a chat model."""
+        if self.worlds is None:
+            return {}
+        from refork.app.server.worlds.chat import WorldServed
+
+        slots = self.worlds.settings.width
+        return {f"world/{name}": WorldServed(one, slots) for name, one in self.worlds.worlds.items()}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        if self.worlds is None or self.mcp is None:
+            yield
+            return
+        async with self.mcp.running():
+            yield
+        await self.worlds.stop()
+
+    def add_to(self, app: FastAPI) -> None:
+        if self.worlds is not None and self.mcp is not None:
+            from refork.app.server.worlds.routes import add_worlds
+
+            app.router.routes.extend(self.mcp.routes())
+            add_worlds(app, self.worlds)
+
+
+def _add_models(app: FastAPI, desk: Desk) -> None:
+    def row(name: str) -> ModelRow:
+        desk.model(name)
+        return ModelRow(id=name, created=desk.began)
+
+    async def health() -> Health | Response:
+        """Whether every model can answer."""
+        broken = {name: why for name, model in desk.models.items() if (why := model.broken) is not None}
+        if broken:
+            body = Health(status="broken", models=broken).model_dump()
+            return json_answer(body, 503)
+        return Health(status="ok")
+
+    for path in ("/health", "/health/ready"):
+        app.add_api_route(
+            path, health, response_model=Health, response_model_exclude_none=True,
+            responses={503: {"model": Health, "description": "A model can answer nobody any more."}},
+        )  # fmt: skip
+
+    @app.get("/health/live", response_model_exclude_none=True)
+    async def live() -> Health:
+        """Whether the process answers at all."""
+        return Health(status="ok")
+
+    @app.get("/v1/models", responses=_ERRORS)
+    async def models() -> ModelList:
+        """What is served."""
+        return ModelList(data=[row(name) for name in sorted(desk.models)])
+
+    @app.get("/v1/models/{name:path}", responses=_ERRORS)
+    async def model(name: str) -> ModelRow:
+        """One of the models."""
+        return row(name)
+
+
+def _add_answers(app: FastAPI, desk: Desk) -> None:
+    @app.post("/v1/completions", response_model=None, responses=_answers(Completion))
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        """Continue text or token ids."""
+        return await complete(desk, body, request)
+
+    @app.post("/v1/chat/completions", response_model=None, responses=_answers(ChatCompletion))
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        """Answer a conversation."""
+        return await chat(desk, body, request)
+
+    @app.post("/v1/responses", response_model=None, responses=_answers(ResponseBody))
+    async def responses(body: ResponseRequest, request: Request) -> Response:
+        """Answer a text or a conversation; nothing is kept."""
+        return await respond(desk, body, request)
+
+
+def _add_metrics(app: FastAPI, desk: Desk, metrics: Metrics) -> None:
+    for name, model in desk.models.items():
+        metrics.watch(name, model.gauges)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def exposition() -> Response:
+        """What Prometheus reads."""
+        text, kind = metrics.text()
+        return Response(text, headers={"content-type": kind})

@@ -1,0 +1,335 @@
+"""Episodes of simulated worlds that clients act in: bounded, each its key's own, forgotten when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import json
+import secrets
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from refork.app.server.refusal import Refused, too_busy
+from refork.app.server.refuse import BadParameter, require_text
+from refork.app.server.settings import ServerSettings
+from refork.app.server.worlds.rounds import Rounds
+from refork.core.types import Json
+from refork.core.world.base import Task
+from refork.core.world.environment import Brief
+from refork.core.world.open import task_to_json
+from refork.learn.simulate.episode import SimulatedEpisode
+from refork.learn.simulate.simulated_world import SimulatedWorld
+
+#: Tasks of each split that are offered by id; any other can be sent whole.
+OFFERED = 64
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Session:
+    """One episode and whose it is. ``last``: the newest step's number, action and answer."""
+
+    id: str
+    world: str
+    task: Task
+    episode: SimulatedEpisode
+    holder: str | None
+    used: float
+    done: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last: tuple[int, str, Json] | None = None
+
+    @property
+    def turn(self) -> int:
+        """How many turns were made."""
+        return len(self.episode.seen)
+
+
+def _require_texts(found: Any, param: str) -> None:
+    """Refuse what a client sent where any text in it is none."""
+    require_text(json.dumps(found, ensure_ascii=False, default=str), param)
+
+
+@final
+class ServedWorld:
+    """A simulated world, its offered tasks and its rounds."""
+
+    def __init__(self, name: str, world: SimulatedWorld, width: int) -> None:
+        self.name, self.world = name, world
+        self.rounds = Rounds(width)
+        self.turns = itertools.count()
+        self._tasks: dict[str, Task] | None = None
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Tasks by id, held-out ones first."""
+        if self._tasks is None:
+            held = [*self.world.tasks("held-out", OFFERED), *self.world.tasks("train", OFFERED)]
+            self._tasks = {task.id: task for task in held}
+        return self._tasks
+
+    def task(self, asked: str | Mapping[str, Any] | None, seed: int) -> Task:
+        """The task that a client names or sends; the next one where he says nothing.
+
+        Raises: BadParameter for an unknown id, or a task that is none of this world.
+        """
+        if asked is None:
+            offered = list(self.tasks.values())
+            return offered[next(self.turns) % len(offered)]
+        if isinstance(asked, str):
+            if asked not in self.tasks:
+                some = ", ".join(itertools.islice(self.tasks, 3))
+                raise BadParameter("task", f"task: {asked[:100]!r} is not offered", f"offered: {some}, ...")
+            return self.tasks[asked]
+        _require_texts(asked, "task")
+        try:
+            task = Task(**asked)
+            self.world.brief(task)
+            self.world.standing(task, ())
+        except Exception as error:  # whatever a world trips over: it is the client's own data
+            said = f"task: not a task of {self.name}: {type(error).__name__}: {error}"
+            raise BadParameter("task", said[:300]) from error
+        return task
+
+    def begin(self, task: Task, seed: int, told: str | Brief = "") -> SimulatedEpisode:
+        """An episode of a task; ``told`` in place of its own initial state or brief."""
+        world = self.world
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an empty initial state: the client's own choice
+            return world.model.env(task, told, control=world.control, world=world.base, seed=seed)
+
+
+@final
+class Worlds:
+    """The simulated worlds of one server and everybody's episodes. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        worlds: Mapping[str, SimulatedWorld],
+        settings: ServerSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.worlds = {name: ServedWorld(name, world, settings.width) for name, world in worlds.items()}
+        self.settings = settings
+        self._clock = clock
+        # Snapshots lie with clients, and decide what an episode is worth: only our own are taken back.
+        self._seal = secrets.token_bytes(32)
+        self._sessions: dict[str, Session] = {}
+
+    def world(self, name: str) -> ServedWorld:
+        """A world by its name. Raises Refused (404)."""
+        found = self.worlds.get(name)
+        if found is None:
+            said = f"there is no world {name[:100]!r}; served here: {', '.join(sorted(self.worlds))}"
+            raise Refused(404, said, "invalid_request_error", "world_not_found")
+        return found
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # -- sessions -----------------------------------------------------------------------------
+
+    def reset(
+        self,
+        name: str,
+        holder: str | None = None,
+        task: str | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        brief: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """A new episode; ``brief`` in place of the task's own.
+
+        Raises: BadInput, Refused (429) where there are too many sessions.
+        """
+        served = self.world(name)
+        _require_texts(brief, "brief")
+        chosen = served.task(task, seed)
+        told: str | Brief = Brief.from_json(brief) if brief is not None else ""
+        return self._keep(name, chosen, served.begin(chosen, seed, told), holder)
+
+    def _keep(self, name: str, task: Task, episode: SimulatedEpisode, holder: str | None) -> Session:
+        self.sweep()
+        if len(self._sessions) >= self.settings.world_sessions:
+            oldest = min(session.used for session in self._sessions.values())
+            wait = max(1.0, self.settings.world_idle_s - (self._clock() - oldest))
+            raise too_busy(f"{len(self._sessions)} episodes are open, and no more may be", min(wait, 60.0))
+        session = Session(uuid.uuid4().hex, name, task, episode, holder, self._clock())
+        session.done = bool(episode.seen) and self._standing(session)[0]
+        self._sessions[session.id] = session
+        return session
+
+    def _standing(self, session: Session) -> tuple[bool, float | None]:
+        base = self.world(session.world).world.base
+        return base.standing(session.task, session.episode.seen)
+
+    def find(self, name: str, session: str, holder: str | None = None) -> Session:
+        """A session of this key. Raises Refused (404) for one that is unknown, expired or another's."""
+        self.sweep()
+        found = self._sessions.get(session)
+        if found is None or found.world != name or found.holder != holder:
+            raise Refused(
+                404,
+                f"there is no episode {session[:64]!r} of {name}: never begun, closed, or idle too long",
+                "invalid_request_error",
+                "session_not_found",
+            )
+        found.used = self._clock()
+        return found
+
+    def close(self, session: Session) -> None:
+        """Forget a session. Safe to call twice."""
+        self._sessions.pop(session.id, None)
+
+    def drop(self, session: str) -> None:
+        """Forget a session by its id, if it is there."""
+        self._sessions.pop(session, None)
+
+    async def again(
+        self, session: Session, task: str | Mapping[str, Any] | None, seed: int | None
+    ) -> Session:
+        """The same session at the beginning of its task, or of another; a step under way is awaited.
+
+        Raises: BadParameter for a task that cannot be had; the session is then as it was.
+        """
+        served = self.world(session.world)
+        async with session.lock:
+            chosen = session.task if task is None else served.task(task, seed or 0)
+            session.task, session.episode = chosen, served.begin(chosen, seed or 0)
+            session.done, session.last = False, None
+        return session
+
+    def sweep(self) -> None:
+        """Forget what was idle too long and is not being answered."""
+        before = self._clock() - self.settings.world_idle_s
+        idle = [one for one in self._sessions.values() if one.used < before and not one.lock.locked()]
+        for session in idle:
+            self.close(session)
+
+    # -- acting -------------------------------------------------------------------------------
+
+    async def step(self, session: Session, action: str, turn: int | None = None) -> Json:
+        """The answer to an action.
+
+        ``turn``: how many turns the client saw; with it, the last step sent again is not made twice.
+
+        Raises: BadParameter for an action that is no text, or where the client saw another number of turns;
+        Refused for one too many waiting.
+        """
+        require_text(action, "action")
+        served = self.world(session.world)
+        if served.rounds.gauges()["waiting"] >= self.settings.waiting + self.settings.width:
+            raise too_busy("too many steps wait for this world", 1.0)
+        async with session.lock:
+            if turn is not None and turn != session.turn:
+                if session.last is not None and session.last[:2] == (turn, action):
+                    return session.last[2]
+                raise BadParameter("turn", f"turn: {turn}, but {session.turn} turns were made")
+            at, most = session.turn, served.world.max_turns
+            if session.done or at >= most:
+                why = "the episode is over" if session.done else f"{most} turns were made, and no more may be"
+                raise BadParameter("session", f"session: {why}", "reset begins another")
+            seen = await served.rounds.step(session.episode, action)
+            session.done = seen.done
+            session.used = self._clock()
+            told: Json = {
+                "observation": seen.text,
+                "done": seen.done,
+                "truncated": not seen.done and session.turn >= most,
+                "reward": seen.reward,
+                "turn": session.turn,
+                "info": seen.info,
+                **self.marks(session),
+            }
+            session.last = (at, action, told)
+            return told
+
+    def fork(self, session: Session, draw: int | None = None) -> Session:
+        """Another session in the same state; with ``draw`` its answers have other chance."""
+        return self._keep(session.world, session.task, session.episode.fork(draw), session.holder)
+
+    def snapshot(self, session: Session) -> str:
+        """The exact state as text, sealed: good in this server as long as it runs."""
+        state = session.episode.snapshot().decode()
+        return f"{self._sealed(state)}:{state}"
+
+    def _sealed(self, state: str) -> str:
+        return hmac.new(self._seal, state.encode("utf-8", "replace"), "sha256").hexdigest()
+
+    def restore(
+        self, name: str, snapshot: str, holder: str | None, task: str | Mapping[str, Any] | None
+    ) -> Session:
+        """A session in the state of a snapshot; its task is named by the snapshot, or sent with it.
+
+        Raises: BadInput where it is no snapshot of a task of this world, or not of this server's making.
+        """
+        served = self.world(name)
+        seal, _, state = snapshot.partition(":")
+        if not hmac.compare_digest(seal.encode("utf-8", "replace"), self._sealed(state).encode()):
+            said = "snapshot: this is no snapshot that this server gave since it started"
+            raise BadParameter("snapshot", said)
+        named = json.loads(state)["task"]
+        chosen = served.task(task if task is not None else str(named), 0)
+        world = served.world
+        episode = world.model.restore(state.encode(), chosen, control=world.control, world=world.base)
+        return self._keep(name, chosen, episode, holder)
+
+    # -- telling ------------------------------------------------------------------------------
+
+    def marks(self, session: Session) -> Json:
+        """What every answer says of itself: that it is simulated, by whom, and in which session."""
+        return {"simulated": True, "simulator": session.episode.simulator, "session": session.id}
+
+    def about(self, session: Session) -> Json:
+        """A session as a client learns of it."""
+        served = self.world(session.world)
+        return {
+            "world": session.world,
+            "domain": served.world.domain,
+            "task": session.task.id,
+            "prompt": session.task.prompt,
+            "action_space": session.episode.brief.action_space,
+            "turn": session.turn,
+            "max_turns": served.world.max_turns,
+            "done": session.done,
+            **self.marks(session),
+        }
+
+    def transcript(self, session: Session) -> Json:
+        """All turns so far, and how they stand."""
+        done, reward = self._standing(session) if session.turn else (False, None)
+        turns = [{"action": action, "observation": text} for action, text in session.episode.seen]
+        return self.about(session) | {"turns": turns, "done": done, "reward": reward}
+
+    def listing(self, served: ServedWorld) -> Json:
+        """A world as a client learns of it."""
+        world = served.world
+        return {
+            "id": served.name,
+            "object": "world",
+            "domain": world.domain,
+            "base": world.base.name,
+            "max_turns": world.max_turns,
+            "simulated": True,
+            "simulator": world.identity,
+            "chat_model": f"world/{served.name}",
+            "mcp": f"/v1/worlds/{served.name}/mcp",
+        }
+
+    def tasks(self, name: str) -> list[Json]:
+        """Offered tasks, without what a client has no use for."""
+        keys = ("id", "split", "prompt")
+        return [
+            {key: value for key, value in task_to_json(task).items() if key in keys}
+            for task in self.world(name).tasks.values()
+        ]
+
+    async def stop(self) -> None:
+        """Forget everything."""
+        self._sessions.clear()
+        for served in self.worlds.values():
+            await served.rounds.stop()

@@ -1,0 +1,188 @@
+"""The report: one HTML file that needs no network, drawn from plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from refork.app.viewer import palette, pictures, sentences, value_picture, words
+from refork.app.viewer.diff import pieces
+from refork.app.viewer.pictures import NARROW, WIDE, Row, interval_rows
+from refork.app.viewer.report_data import Effect, Rate, ReportData, TreeData, TreeNode
+from refork.app.viewer.tree_layout import children_of
+from refork.app.viewer.tree_picture import tree_picture
+from refork.core.types import Json
+from refork.core.visible import visible
+
+
+def render(data: ReportData) -> str:
+    """The page as one HTML text; equal data give equal bytes.
+
+    Raises: BadInput for a figure that is not finite, or tree nodes that are no tree.
+    """
+    data.to_json()
+    page = _environment().get_template("report.html.j2").render(d=data, **_drawn(data))
+    return page + "\n"
+
+
+@cache
+def _environment() -> Environment:
+    env = Environment(
+        loader=PackageLoader("refork.app.viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_plain,
+    )
+    names = ("rate", "points", "p_value", "level", "count", "duration", "token_text", "one_line")
+    env.filters.update({name: getattr(words, name) for name in names})
+    env.filters["shade"] = palette.shade
+    env.globals.update(span=words.span, value_of=words.value_of, change_of=words.change_of)
+    return env
+
+
+def _plain(value: Any) -> Any:
+    """Control characters made visible in everything the page prints."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _drawn(data: ReportData) -> Json:
+    """Everything the template does not work out itself: pictures, sentences and tables."""
+    return {
+        "light": palette.LIGHT,
+        "dark": palette.DARK,
+        "headline": sentences.headline(data.before, data.after, data.gain) or data.title,
+        "minute": list(_minute(data)),
+        "result": _result(data),
+        "curve": _curve(data),
+        "curve_words": sentences.curve_sentence(data.curve),
+        "tree": tree_picture(data.tree.nodes) if data.tree and data.tree.nodes else None,
+        "tree_rows": list(_indented(data.tree)) if data.tree else [],
+        "cliff_words": sentences.cliff_sentence(data.trace.cliff if data.trace else None),
+        "tokens": value_picture.policy_tokens(data.trace) if data.trace else [],
+        "values": _values(data),
+        "arms": _arms(data.effect) if data.effect else None,
+        "forest": _forest(data.effect) if data.effect else None,
+        "effect_words": sentences.effect_sentence(data.effect) if data.effect else "",
+        "pairing": sentences.pairing_sentence(data.effect) if data.effect else "",
+        "diff": pieces(data.effect.before_text, data.effect.after_text) if data.effect else ((), ()),
+        "bars": _bars(data),
+        "notes": {
+            "Policy": dict(_flat(data.policy)),
+            "Settings": dict(_flat(data.settings)),
+            "Versions": dict(_flat(data.versions)),
+        },
+    }
+
+
+def _both(draw: Callable[[int], Markup]) -> Markup:
+    """A picture for a wide page and one for a narrow page; the style sheet shows one of them."""
+    parts = [(name, draw(width)) for name, width in (("wide", WIDE), ("narrow", NARROW))]
+    return Markup("").join(Markup('<div class="{}">{}</div>').format(name, drawn) for name, drawn in parts)
+
+
+def _minute(data: ReportData) -> Iterator[tuple[str, str, str]]:
+    """What happened, in three sentences at most: anchor, heading, sentence."""
+    if data.trace is not None and data.trace.cliff is not None:
+        said = f"One failed run was swept. {sentences.cliff_sentence(data.trace.cliff)}"
+        yield "trace" if data.trace.steps else "headline", "Where it was lost", said
+    if data.effect is not None:
+        yield "effect", "What the change does", sentences.effect_sentence(data.effect)
+    if data.before is not None and data.after is not None:
+        anchor = "headline" if all(p.success is None for p in data.curve) else "curve"
+        yield anchor, "What training made of it", sentences.gain_sentence(data.before, data.after, data.gain)
+
+
+def _row(name: str, rate: Rate, class_: str, scale: str = "rate") -> Row:
+    ends = f"  ({words.span(rate.low, rate.high, scale)})" if rate.low is not None else ""
+    text = words.value_of(rate.rate, scale) + ends
+    return Row(name, rate.rate, rate.low, rate.high, text, class_)
+
+
+def _result(data: ReportData) -> Markup | None:
+    """Before and after on one axis."""
+    if data.before is None or data.after is None or data.before.rate is data.after.rate is None:
+        return None
+    rows = [
+        _row("before training", data.before, palette.shade(data.before.rate)),
+        _row("after training", data.after, palette.shade(data.after.rate)),
+    ]
+    name = "Success on held-out tasks before and after training, with intervals"
+    return _both(lambda width: interval_rows(rows, (0, 1), name=name, width=width))
+
+
+def _arms(effect: Effect) -> Markup:
+    """The two arms on one axis."""
+    scale = effect.unit
+    coloured = scale == "rate"
+    rows = [
+        _row("control", effect.base, palette.shade(effect.base.rate) if coloured else "plain", scale),
+        _row(
+            "with the change", effect.other, palette.shade(effect.other.rate) if coloured else "plain", scale
+        ),
+    ]
+    ends = [v for r in (effect.base, effect.other) for v in (r.rate, r.low, r.high) if v is not None]
+    axis = (0.0, 1.0) if coloured or not ends else (min(ends), max(ends))
+    name = f"{effect.score} of the control and of the change, with intervals"
+    return _both(lambda width: interval_rows(rows, axis, name=name, unit=scale, width=width))
+
+
+def _forest(effect: Effect) -> Markup:
+    """The difference on an axis through zero."""
+    scale = effect.unit
+    known = [v for v in (effect.difference, effect.low, effect.high) if v is not None]
+    axis = (min([*known, 0.0]), max([*known, 0.0]))
+    if axis[0] == axis[1]:
+        axis = (-0.1, 0.1)
+    ends = f"  ({words.span(effect.low, effect.high, scale, sign=True)})" if effect.low is not None else ""
+    text = words.change_of(effect.difference, scale) + ends
+    row = Row("difference", effect.difference, effect.low, effect.high, text, "plain")
+    unit = "points" if scale == "rate" else "mean"
+    name = "Difference between the arms with its interval; zero means no effect"
+    return _both(
+        lambda width: interval_rows([row], axis, name=name, unit=unit, zero="no effect", width=width)
+    )
+
+
+def _curve(data: ReportData) -> Markup | None:
+    if all(point.success is None for point in data.curve):
+        return None
+    return _both(lambda width: pictures.success_curve(data.curve, width))
+
+
+def _values(data: ReportData) -> Markup | None:
+    trace = data.trace
+    if trace is None or not any(token.value is not None for step in trace.steps for token in step.tokens):
+        return None
+    return _both(lambda width: value_picture.value_chart(trace, width))
+
+
+def _indented(tree: TreeData) -> Iterator[tuple[int, TreeNode]]:
+    """The tree as table rows, depth first, with how deep each lies."""
+    children = children_of(tree.nodes)
+    todo = [(0, node) for node in reversed(children.get(None, []))]
+    while todo:
+        depth, node = todo.pop()
+        yield depth, node
+        todo.extend((depth + 1, child) for child in reversed(children.get(node.id, [])))
+
+
+def _bars(data: ReportData) -> list[tuple[float, float]]:
+    """Start and width of each stage in percent of the whole time."""
+    lengths = [stage.seconds or 0.0 for stage in data.stages]
+    whole = sum(lengths) or 1.0
+    return [(100 * sum(lengths[:i]) / whole, 100 * length / whole) for i, length in enumerate(lengths)]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as dotted names and short texts; a dash for None."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", words.DASH if value is None else str(value)

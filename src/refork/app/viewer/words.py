@@ -1,0 +1,108 @@
+"""Figures and texts as words: percentages, points, intervals, tokens."""
+
+from __future__ import annotations
+
+from refork.core.visible import visible
+
+DASH = "–"
+NBSP = "\u00a0"
+MINUS = "−"
+
+
+def decimals(value: float) -> int:
+    """Decimals a percentage (0 to 100) needs: one near the ends, where a whole number would lie."""
+    far = min(abs(value), abs(100 - abs(value)))
+    return 1 if 0 < far < 0.95 and abs(far - round(far)) > 1e-9 else 0
+
+
+def rate(value: float | None) -> str:
+    """``0.582`` as "58 %"; a dash for None."""
+    return DASH if value is None else f"{_number(100 * value)}{NBSP}%"
+
+
+def _number(value: float, sign: bool = False) -> str:
+    text = f"{abs(value):.{decimals(value)}f}"
+    zero = float(text) == 0
+    mark = "" if zero else MINUS if value < 0 else "+" if sign else ""
+    return mark + text
+
+
+def points(value: float | None) -> str:
+    """``0.27`` as "+27 points"; a dash for None."""
+    if value is None:
+        return DASH
+    number = _number(100 * value, sign=True)
+    return f"{number}{NBSP}{'point' if number in ('+1', MINUS + '1') else 'points'}"
+
+
+def mean(value: float | None, sign: bool = False) -> str:
+    """A mean in its own unit, three significant digits; a dash for None."""
+    if value is None:
+        return DASH
+    text = f"{abs(value):.3g}"
+    return (MINUS if value < 0 else "+" if sign and value > 0 else "") + text
+
+
+def value_of(value: float | None, scale: str) -> str:
+    """A rate as a percentage, a mean as a number."""
+    return rate(value) if scale == "rate" else mean(value)
+
+
+def change_of(value: float | None, scale: str) -> str:
+    """A difference of rates in points, of means in their unit."""
+    return points(value) if scale == "rate" else mean(value, sign=True)
+
+
+def span(low: float | None, high: float | None, scale: str = "rate", sign: bool = False) -> str:
+    """A range with its unit once, "18 to 36 %"; a dash where an end is None."""
+    if low is None or high is None:
+        return DASH
+    if scale == "rate":
+        ends = [_number(100 * end, sign) for end in (low, high)]
+        return f"{ends[0]} to {ends[1]}" + ("" if sign else f"{NBSP}%")
+    return f"{mean(low, sign)} to {mean(high, sign)}"
+
+
+def p_value(value: float | None, bare: bool = False) -> str:
+    """A p value as "p < 0.001" or "p = 0.03" (without "p" and "=" where ``bare``); a dash for None."""
+    if value is None:
+        return DASH
+    small = value < 0.001
+    number = f"<{NBSP}0.001" if small else f"{value:.2g}"
+    return number if bare else f"p{NBSP}{number}" if small else f"p{NBSP}={NBSP}{number}"
+
+
+def level(value: float) -> str:
+    """``0.95`` as "95 %"."""
+    return f"{100 * value:g}{NBSP}%"
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands apart; a dash for None."""
+    return DASH if value is None else f"{value:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as "3.2 s", "48 s" or "2 min 05 s"; a dash for None."""
+    if seconds is None:
+        return DASH
+    if seconds < 10:
+        return f"{seconds:.1f}{NBSP}s"
+    if round(seconds) < 60:
+        return f"{seconds:.0f}{NBSP}s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}{NBSP}min {rest:02d}{NBSP}s"
+
+
+def one_line(text: str, most: int = 60) -> str:
+    """The text on one line, cut to ``most`` characters with an ellipsis."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def token_text(text: str) -> str:
+    """A token as a word in a sentence: ends trimmed, white space shown by its sign."""
+    bare = visible(text)
+    if bare.strip():
+        return bare.strip().replace("\n", "↵")
+    return bare.replace("\n", "↵").replace("\t", "⇥").replace(" ", "␣") or "∅"

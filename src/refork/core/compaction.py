@@ -1,0 +1,165 @@
+"""The compaction seam: what makes a long history short, and what it did with every message.
+
+A :class:`Compactor` gets messages that each carry an ``id`` and returns the shorter context together with an
+account: which messages its summariser was shown, which are gone, and so whether a text that is gone was
+*trimmed* (never shown to the summariser) or *omitted* (shown, and left out). Strategies that need no
+framework, and the adapters of real ones, are in :mod:`refork.operate.pin`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from refork.core.errors import BadInput
+from refork.core.tree.formats.openai_chat import text_of
+from refork.core.types import Message
+
+#: What became of a text that stood in the history. ``absent``: it never did.
+Fate: TypeAlias = Literal["visible", "trimmed", "omitted", "absent"]
+#: Tokens of messages, as a compactor counts its budget.
+Counter: TypeAlias = Callable[[Sequence[Message]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCall:
+    """One question to the summariser: all it was shown, as messages, and its answer.
+
+    ``answer`` None: the framework built the question and never asked.
+    """
+
+    prompt: tuple[Message, ...]
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """A shorter context and the account of it.
+
+    ``messages`` is the new context; kept messages keep their ids, new ones are named in ``inserted``.
+    ``fired``: whether the history reached the trigger; if not, ``messages`` is the history. ``seen``: ids
+    that the summariser was shown. ``dropped``: ids that the new context has no more, in order.
+    ``calls``: every question to the summariser. ``reason``: what the compactor did, in words.
+    """
+
+    messages: tuple[Message, ...]
+    fired: bool
+    seen: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    inserted: tuple[str, ...] = ()
+    calls: tuple[SummaryCall, ...] = ()
+    reason: str = ""
+
+    @property
+    def summary(self) -> str | None:
+        """The summariser's last answer; None where it was not asked."""
+        answers = [call.answer for call in self.calls if call.answer is not None]
+        return answers[-1] if answers else None
+
+    @property
+    def trimmed(self) -> tuple[str, ...]:
+        """Dropped ids that no summariser was shown."""
+        seen = set(self.seen)
+        return tuple(name for name in self.dropped if name not in seen)
+
+    @property
+    def summarised(self) -> tuple[str, ...]:
+        """Dropped ids that the summariser was shown."""
+        seen = set(self.seen)
+        return tuple(name for name in self.dropped if name in seen)
+
+
+@runtime_checkable
+class Compactor(Protocol):
+    """Makes a history short."""
+
+    @property
+    def name(self) -> str:
+        """Which strategy of which package, for the record."""
+        ...
+
+    def compact(self, messages: Sequence[Message]) -> CompactionResult:
+        """The shorter context of a history whose messages all carry an ``id``.
+
+        Raises: BadInput for a message without an id, two with the same, or an empty summary.
+        """
+        ...
+
+
+def approximate_tokens(messages: Sequence[Message]) -> int:
+    """A quarter of the characters and three a message: what is counted where no tokenizer is given."""
+    return sum(math.ceil(len(text_of(m)) / 4) + 3 for m in messages)
+
+
+def checked_ids(messages: Sequence[Message]) -> list[str]:
+    """The ids of messages, in order.
+
+    Raises:
+        BadInput: a message without an id, or two with the same.
+    """
+    ids: list[str] = []
+    for place, message in enumerate(messages):
+        name = message.get("id")
+        if not isinstance(name, str) or not name:
+            raise BadInput(
+                "a message has no id, so what becomes of it cannot be told",
+                where=f"message {place + 1}, role {message.get('role')!r}",
+                hint="number them with refork.core.compaction.with_ids(messages)",
+            )
+        ids.append(name)
+    if len(set(ids)) < len(ids):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise BadInput(f"two messages have the id {twice!r}", hint="ids must differ")
+    return ids
+
+
+def with_ids(messages: Sequence[Message], prefix: str = "m") -> list[Message]:
+    """The messages, those without an id numbered by their place."""
+    return [m if m.get("id") else {**m, "id": f"{prefix}{i}"} for i, m in enumerate(messages)]
+
+
+def holds(messages: Sequence[Message], text: str) -> bool:
+    """Whether any message holds a text, byte for byte."""
+    return any(text in text_of(message) for message in messages)
+
+
+def fate(text: str, before: Sequence[Message], result: CompactionResult) -> Fate:
+    """What a compaction did with a text: an exact, mechanical account without a judge.
+
+    ``omitted`` needs a summariser that was shown the text itself: the message that held it may have been cut.
+    """
+    if holds(result.messages, text):
+        return "visible"
+    if not holds(before, text):
+        return "absent"
+    return "omitted" if any(holds(call.prompt, text) for call in result.calls) else "trimmed"
+
+
+def account(
+    before: Sequence[Message],
+    after: Sequence[Message],
+    *,
+    seen: Sequence[str] = (),
+    calls: Sequence[SummaryCall] = (),
+    reason: str = "",
+) -> CompactionResult:
+    """The result of a compaction that fired, with dropped and inserted ids worked out."""
+    old, new = checked_ids(before), checked_ids(after)
+    kept = set(new)
+    known = set(old)
+    return CompactionResult(
+        messages=tuple(after),
+        fired=True,
+        seen=tuple(seen),
+        dropped=tuple(name for name in old if name not in kept),
+        inserted=tuple(name for name in new if name not in known),
+        calls=tuple(calls),
+        reason=reason,
+    )
+
+
+def untouched(messages: Sequence[Message], reason: str) -> CompactionResult:
+    """The result of a compaction that did not fire."""
+    return CompactionResult(tuple(messages), fired=False, reason=reason)

@@ -1,0 +1,772 @@
+"""The one operation: go back to a point, change one thing, let the agent run on many times."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refork.core.errors import BadChange, BadInput, BadPoint, CannotDo
+from refork.core.fork.change import Change, Diff, Plan, join
+from refork.core.fork.check import check_ids, check_policy
+from refork.core.fork.context import (
+    Conversation,
+    conversation,
+    has_tokens,
+    said_whole,
+    turn_before,
+    turn_from,
+)
+from refork.core.fork.episodes import TURNS, Episodes
+from refork.core.fork.run_on import Branch, judge_draws, run_on, world_producer
+from refork.core.judge import Judge
+from refork.core.policy.base import Policy, Sampling
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.policy.sent import REQUEST
+from refork.core.policy.shown import ends_of, render_delta
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.node import Draft, Point, Trajectory
+from refork.core.tree.score import DrawRecord, ForkRecord
+from refork.core.tree.tree import Tree
+from refork.core.tree.turn import carrying, turn_begun
+from refork.core.types import IntArray, Json, Message, token_array
+from refork.core.world.base import World
+from refork.core.world.simulated import Simulator
+
+if TYPE_CHECKING:
+    from refork.core.fork.backend import Backend
+
+#: Version of what an arm's identity holds. Arms recorded before versions have no such entry.
+IDENTITY: Final = 2
+
+#: Of a policy's card, what changes no draw, or (the device, the way the pass is computed) only where rounding
+#: decides a tie. All else that a card says is heard.
+_UNHEARD: Final = frozenset({
+    "architecture", "batches", "device", "forward", "generation_config_not_applied", "members",
+    "not compared", "not packed", "reference", "unedited", "why_not_tokens",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """One arm and its draws, as recorded. ``draws[i]`` is draw ``i``; errors are among them.
+
+    ``tokens``, ``ties`` and ``seconds`` are of this call only (0 where all was already recorded).
+    ``judge`` is the producer of the judge that graded for this call, and the name of the score it gives.
+    """
+
+    tree: Tree
+    record: ForkRecord
+    point: Point
+    draws: tuple[DrawRecord, ...]
+    diff: Diff | None = None
+    tokens: int = 0
+    ties: int = 0
+    seconds: float = 0.0
+    judge: tuple[str, str] | None = None
+
+    def values(self, score: str | Callable[[Trajectory], float | None] = "success") -> list[float | None]:
+        """The score of each draw; None where it was not graded or the draw failed.
+
+        Where several gave a draw this score, the judge of this call counts, and where it has no answer the
+        world; of a call without a judge, the newest.
+        """
+        alive = [d for d in self.draws if d.end != "error"]
+        if callable(score):
+            walks = self.tree.paths([d.leaf for d in alive])
+            found = {d.draw: score(walk) for d, walk in zip(alive, walks, strict=True)}
+        else:
+            leaves = [d.leaf for d in alive]
+            if self.judge is not None and self.judge[1] == score:
+                # What another judge said earlier is no answer of this one, even where it has none.
+                by = [p.id for p in self.tree.producers() if p.name.startswith("world:")] + [self.judge[0]]
+                scored = {k: v for one in by for k, v in self.tree.score_map(score, leaves, one).items()}
+            else:
+                scored = self.tree.score_map(score, leaves)
+            found = {d.draw: scored.get(d.leaf) for d in alive}
+        return [found.get(d.draw) for d in self.draws]
+
+    @property
+    def simulator(self) -> Json | None:
+        """Who simulated the world's answers, None where nobody did."""
+        return self.record.extra.get("simulator")
+
+    @property
+    def simulated(self) -> float:
+        """Share of the arm's own answers that a simulator gave."""
+        if self.simulator is None:
+            return 0.0
+        own = [
+            step.node.origin == "simulated"
+            for walk in self.leaves()
+            for step in walk
+            if step.node.fork == self.record.id and step.node.kind == "observation"
+        ]
+        return sum(own) / len(own) if own else 0.0
+
+    def leaves(self) -> list[Trajectory]:
+        """The whole trajectory of every draw."""
+        return list(self.tree.paths([d.leaf for d in self.draws]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where every draw of an arm begins: node, kept tokens, prefix, conversation."""
+
+    at: str
+    keep: int | None
+    tokens: IntArray
+    messages: tuple[Message, ...]
+    pending: str
+    mid_turn: bool
+    complete: bool
+    said: int = 0
+
+
+def recorded_settings(point: Point, walk: Trajectory) -> Sampling:
+    """The settings that the turn at the point was sampled with, else the last recorded ones.
+
+    A log seldom says how long a turn could have been. Where it does not, ``max_tokens`` is the longest turn
+    of the walk and a usual turn more: the same at every point of one trace, and never less than was said.
+    """
+    begun = turn_from(point)
+    for node in [*([begun] if begun else []), point.node, *(step.node for step in reversed(walk.steps))]:
+        if node.settings is not None:
+            found = Sampling.from_json(node.settings).but(forced=(), banned_first=())
+            limit = node.extra.get("turn_limit")
+            if limit is None and node.noise is None and "max_tokens" not in node.settings:
+                limit = _unknown_limit(walk)
+            return found if limit is None else found.but(max_tokens=limit)
+    return Sampling(max_tokens=_unknown_limit(walk))
+
+
+def _unknown_limit(walk: Trajectory) -> int:
+    longest = max((step.node.length for step in walk if step.node.kind == "action"), default=0)
+    return longest + Sampling().max_tokens
+
+
+def _digest(body: object) -> str:
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _drawer(card: Json) -> Json:
+    """What of a policy's card can change a draw; weights that nobody knows go by the policy's name."""
+    extra = {name: value for name, value in card["extra"].items() if name not in _UNHEARD}
+    able = [name for name in card["capabilities"] if name in ("paired", "tokens")]
+    who = [card["weights"] or card["name"], card["tokenizer"], card["context"]]
+    return {"who": who, "able": able, "extra": extra}
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How far each draw of an arm may go: ``turns`` that the world answers, ``room`` of the first turn.
+
+    None: no world counts turns; the first turn has the settings' own limit.
+    """
+
+    turns: int | None
+    room: int | None
+
+
+def fork_id(
+    plan: Plan,
+    change: Change | None,
+    *,
+    seed: int,
+    stream: int,
+    start: _Start,
+    limits: _Limits,
+    exclude_first: int | None = None,
+    simulator: Json | None = None,
+) -> str:
+    """Digest of all that could change what a draw is; the same arm has the same id anywhere."""
+    world = plan.world
+    return _digest({
+        "identity": IDENTITY,
+        "point": plan.point.address,
+        "change": change.to_json() if change else None,
+        "policy": _drawer(plan.policy.card.to_json()),
+        "settings": plan.settings.to_json(),
+        "world": [world.name, world.version, world.deterministic] if world else None,
+        "noise": [seed, stream],
+        "exclude_first": exclude_first,
+        "simulator": simulator,
+        "turn": [start.mid_turn, start.complete],
+        "sees": hashlib.blake2b(start.tokens.tobytes(), digest_size=16).hexdigest()
+        if len(start.tokens)
+        else _digest(list(start.messages)),
+        "turns": limits.turns,
+        "room": limits.room,
+    })  # fmt: skip
+
+
+def _first_id(record: ForkRecord, plan: Plan, change: Change | None, extra: Json) -> str:
+    """The id of the same arm before identities had a version: it knew no limits."""
+    card = plan.policy.card
+    return _digest([
+        plan.point.address,
+        change.to_json() if change else None,
+        [card.weights or card.name, card.tokenizer],
+        record.settings,
+        [plan.world.name, plan.world.version] if plan.world else None,
+        record.seed,
+        extra,
+    ])  # fmt: skip
+
+
+def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str) -> _Start:
+    """Store a rewrite node with the whole new context and start from it."""
+    rendered, approximate = render_delta(plan.policy, [], token_array([]), messages)
+    begun = plan.policy.encode(pending) if pending else token_array([])
+    tokens = join(rendered.tokens, begun)
+    card = plan.policy.card
+    keep = plan.point.keep if plan.point.mid_node else None
+    extra: Json = {"messages": list(messages), "reason": reason} | carrying(pending, len(begun))
+    extra["tokenizer"] = card.tokenizer
+    extra |= {"token_ids": {"approximate": list(approximate)}} if approximate else {}
+    if plan.account is not None:
+        extra |= {"reason": str(plan.account.get("reason") or reason), "account": plan.account}
+    digest = hashlib.blake2b(json.dumps(extra, sort_keys=True).encode(), digest_size=8).hexdigest()
+    draft = Draft(
+        kind="rewrite",
+        parent=plan.point.node.id,
+        keep=keep,
+        key=f"edit/{digest}",
+        text=rendered.text + pending,
+        tokens=tokens,
+        policy=card.name,
+        extra=extra,
+    )
+    node = tree.append([draft])[0]
+    mid = bool(pending)
+    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, said=len(begun))
+
+
+def _as_offered(point: Point, walk: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """A chat whose first message carries its log's tools, and how the log's agent asked for this turn."""
+    tools = walk.root.extra.get("tools")
+    begun = turn_from(point)
+    asked = next(
+        (
+            node.extra[REQUEST]
+            for node in [*([begun] if begun else []), *(step.node for step in reversed(walk.steps))]
+            if REQUEST in node.extra
+        ),
+        None,
+    )
+    if isinstance(asked, dict) and asked.get("tools"):
+        tools, asked = asked["tools"], {key: value for key, value in asked.items() if key != "tools"}
+    if not messages or any(message.get("tools") for message in messages):
+        tools = None
+    more: Json = ({"tools": tools} if tools else {}) | ({} if asked is None else {REQUEST: asked})
+    return ({**messages[0], **more}, *messages[1:]) if messages and more else messages
+
+
+def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
+    """Turn a plan into a place in the tree, storing edit nodes where the prefix itself changed.
+
+    ``answered``: a log's turn that stands whole is over, for somebody is there to answer it.
+    """
+    point = plan.point
+    keep = point.keep - plan.drop
+    cut = Point(point.node, keep if (plan.drop or point.mid_node) else None, tree)
+    walk = tree.path(cut)
+    talk = conversation(walk)
+    if answered and talk.pending is not None and said_whole(walk):
+        talk = replace(talk, complete=True)
+    recorded = next((s.node.extra["tokenizer"] for s in walk if "tokenizer" in s.node.extra), None)
+    other_tokens = plan.swapped and recorded != plan.policy.card.tokenizer
+    pending = talk.pending or ""
+    if plan.messages is not None or other_tokens:
+        reason = "message edited" if plan.messages is not None else "handed over to another tokenizer"
+        inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
+        messages = _as_offered(point, walk, plan.messages or talk.messages)
+        return _rewrite(tree, plan, messages, pending + inserted, reason)
+    mid_turn = talk.pending is not None and not talk.complete
+    if not plan.policy.card.can("tokens"):
+        if mid_turn or len(plan.insert):
+            raise CannotDo(
+                f"{plan.policy.card.name!r} takes chat messages only and cannot go on inside a turn",
+                where=plan.where,
+                hint="fork at the end of an observation, or use a server that takes token ids",
+            )
+        kept = None if keep == point.node.length else keep
+        messages = _as_offered(point, walk, talk.messages)
+        return _Start(point.node.id, kept, token_array([]), messages, pending, False, talk.complete)
+    if not has_tokens(walk):
+        return _untokenised(tree, plan, walk, talk)
+    tokens = walk.tokens
+    kept = None if keep == point.node.length else keep
+    said = turn_begun(walk, plan.policy.encode) if mid_turn or len(plan.insert) else 0
+    if not len(plan.insert):
+        return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete, said)
+    text = plan.policy.decode(plan.insert)
+    digest = hashlib.blake2b(plan.insert.tobytes(), digest_size=8).hexdigest()
+    draft = Draft(
+        kind="action",
+        parent=point.node.id,
+        keep=kept,
+        key=f"edit/{digest}",
+        text=text,
+        tokens=plan.insert,
+        offsets=ends_of(plan.policy, plan.insert, text),
+        extra={"edit": "insert"},
+    )
+    node = tree.append([draft])[0]
+    prefix, said = join(tokens, plan.insert), said + len(plan.insert)
+    return _Start(node.id, None, prefix, talk.messages, pending + text, True, False, said)
+
+
+def _untokenised(tree: Tree, plan: Plan, walk: Trajectory, talk: Conversation) -> _Start:
+    """A start at a boundary between messages of a walk whose token ids nobody recorded.
+
+    The policy's own template renders the conversation up to there into a rewrite node, which says so. A start
+    inside a turn would need the ids that the model said, and a text has many.
+    """
+    messages = _as_offered(plan.point, walk, talk.messages)
+    inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
+    if talk.pending is None:
+        reason = "rendered with the policy's template: the log has no token ids"
+        return _rewrite(tree, plan, messages, inserted, reason)
+    if talk.complete and not inserted:
+        # Somebody is to answer first; the answer's rendering brings the whole context along.
+        return _Start(plan.point.node.id, None, token_array([]), messages, talk.pending, False, True)
+    raise CannotDo(
+        "this turn was recorded without token ids, so nothing can go on inside it or behind it",
+        where=plan.where,
+        hint=f"fork where the turn begins: --node {turn_before(walk)[:12]}; or import with --policy",
+    )
+
+
+def _turns_left(
+    walk: Trajectory, world: World | None, max_turns: int | None, *, simulated: bool = False
+) -> int | None:
+    """Turns that may still be answered; None where nobody answers. Those already answered are used up."""
+    if world is None and not simulated:
+        return None
+    answers = [step.node for step in walk if step.node.kind == "observation"]
+    if world is not None:
+        return max((max_turns or world.max_turns) - len(answers), 1)
+    # Of a log the simulator has answered nothing yet, however long it is.
+    return max((max_turns or TURNS) - sum(node.origin == "simulated" for node in answers), 1)
+
+
+@dataclass(slots=True)
+class Job:
+    """One arm that is ready to run: its record and the branches still to draw."""
+
+    record: ForkRecord
+    point: Point
+    plan: Plan
+    diff: Diff | None
+    branches: list[Branch] = field(default_factory=list)
+    simulator: Simulator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What running an arm took now: sampled tokens, ties, seconds."""
+
+    tokens: int = 0
+    ties: int = 0
+    seconds: float = 0.0
+
+    def plus(self, tokens: int, ties: int) -> Used:
+        """The same and some more."""
+        return replace(self, tokens=self.tokens + tokens, ties=self.ties + ties)
+
+
+def prepare(
+    point: Point,
+    policy: Policy,
+    draws: int | Sequence[int],
+    *,
+    change: Change | None = None,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    any_weights: bool = False,
+    exclude_first: int | None = None,
+    stream: int | None = None,
+    simulator: Simulator | None = None,
+    room: int | None = None,
+    away: bool = False,
+) -> Job:
+    """Check an arm, record it, and list the draws that are not on the tree yet.
+
+    ``away``: the draws are for a backend, whose workers open the episodes that they need. ``room``: tokens
+    that the first turn may still say, instead of what its limit leaves; for callers that read something else
+    than a whole turn, such as an answer behind thinking that was closed by force.
+    """
+    tree = point.tree
+    if tree is None:
+        raise BadPoint("this point belongs to no tree; take it with tree.at(node, token)")
+    wanted = list(range(draws)) if isinstance(draws, int) else list(draws)
+    if not wanted:
+        raise BadInput(f"draws is {draws!r}; at least 1 is needed")
+    walk = tree.path(point)
+    plan = Plan(point, walk, policy, settings or recorded_settings(point, walk), world)
+    diff = change.diff(plan) if change is not None else None
+    if change is not None:
+        plan = change.apply(plan)
+    check_policy(walk, policy, swapped=plan.swapped, any_weights=any_weights)
+    start = _begin(tree, plan, answered=simulator is not None)
+    if plan.policy.card.can("tokens") and not (start.complete and not len(start.tokens)):
+        check_ids(start.tokens, plan.policy.card, plan.where)
+    start, left = _within_limit(plan, start, room)
+    answering = plan.world is not None or simulator is not None
+    if start.complete and not answering:
+        raise BadPoint(
+            "the turn is over at this point and there is no world to answer it",
+            where=plan.where,
+            hint="fork earlier in the step, or name the world",
+        )
+    episodes = Episodes(tree, plan.walk, plan.world, simulator) if answering else None
+    limits = _Limits(_turns_left(walk, plan.world, max_turns, simulated=simulator is not None), left)
+    record = _recorded(
+        tree, plan, change, start=start, limits=limits, seed=seed, episodes=episodes,
+        exclude_first=exclude_first, stream=stream,
+    )  # fmt: skip
+    job = Job(record, point, plan, diff, simulator=simulator)
+    done = {d.draw for d in tree.draws(record.id)}
+    missing = [draw for draw in wanted if draw not in done]
+    template = Branch(
+        record.id, start.at, start.keep, start.tokens, list(start.messages),
+        NoiseKey(seed, record.stream, 0), start.pending, start.mid_turn, start.complete,
+        turns_left=limits.turns,
+        exclude_first=exclude_first,
+        max_tokens=limits.room,
+        turn_limit=None if room is None or limits.room is None else start.said + limits.room,
+        called=_calls(walk) if start.complete else None,
+        said=start.said,
+    )  # fmt: skip
+    try:
+        job.branches = _branches(tree, plan, template, missing, None if away else episodes)
+    finally:
+        if episodes is not None:
+            episodes.close()
+    return job
+
+
+def _within_limit(plan: Plan, start: _Start, room: int | None) -> tuple[_Start, int | None]:
+    """The start, and the tokens that the first turn may still say; None: as the settings say.
+
+    The limit is the turn's: what was said of it before the point, by whomever, counts. A turn that has said
+    as many tokens as it may is over.
+
+    Raises:
+        BadPoint: the turn is longer than its limit already.
+        BadChange: more tokens are forced than may be said.
+    """
+    limit = plan.settings.max_tokens
+    if start.complete or (room is None and not start.said):
+        return start, None
+    left = limit - start.said if room is None else min(room, limit)
+    if left < 0:
+        raise BadPoint(
+            f"{start.said} tokens of this turn stand before the draws, and its limit is {limit}",
+            where=plan.where,
+            hint=f"fork earlier, or let turns be longer: --set max_tokens={2 * start.said}",
+        )
+    if left == 0:
+        return replace(start, mid_turn=False, complete=True), None
+    if len(plan.settings.forced) > left:
+        raise BadChange(
+            f"{len(plan.settings.forced)} tokens are forced, and the turn may say {left} more",
+            where=plan.where,
+            hint=f"fork earlier, or let turns be longer: --set max_tokens={start.said + limit}",
+        )
+    return start, left
+
+
+def _recorded(
+    tree: Tree,
+    plan: Plan,
+    change: Change | None,
+    *,
+    start: _Start,
+    limits: _Limits,
+    seed: int,
+    episodes: Episodes | None,
+    exclude_first: int | None,
+    stream: int | None,
+) -> ForkRecord:
+    """The arm's record, on the tree: found again where it is there, else begun."""
+    point = plan.point
+    simulated = None if episodes is None else episodes.simulated
+    extra: Json = {} if exclude_first is None else {"exclude_first": exclude_first}
+    extra |= {} if stream is None else {"stream": stream}
+    extra |= {} if simulated is None else {"simulator": simulated}
+    noise = stream_of(point.address) if stream is None else stream
+    why = {"simulated": episodes.reason} if episodes is not None and episodes.reason else {}
+    made = {name: value for name, value in (("turns", limits.turns), ("room", limits.room)) if value}
+    record = ForkRecord(
+        id=fork_id(
+            plan,
+            change,
+            seed=seed,
+            stream=noise,
+            start=start,
+            limits=limits,
+            exclude_first=exclude_first,
+            simulator=simulated,
+        ),
+        node=point.node.id,
+        token=point.keep if point.mid_node else None,
+        change=change.to_json() if change else None,
+        policy=plan.policy.card.to_json(),
+        settings=plan.settings.to_json(),
+        world=plan.world.name if plan.world else None,
+        seed=seed,
+        stream=noise,
+        extra=extra | why | made | {"identity": IDENTITY},
+    )
+    # What differs between two records of one identity (a policy's other name, its device) changes no draw.
+    known = _found(tree, record.id)
+    if known is not None:
+        return known
+    earlier = _found(tree, _first_id(record, plan, change, extra))
+    if earlier is not None and _as_now(tree, earlier, record, start, limits):
+        return earlier
+    return tree.begin_fork(record)
+
+
+def _found(tree: Tree, fork: str) -> ForkRecord | None:
+    try:
+        return tree.fork_record(fork)
+    except BadInput:
+        return None
+
+
+def _as_now(tree: Tree, earlier: ForkRecord, record: ForkRecord, start: _Start, limits: _Limits) -> bool:
+    """Whether an arm recorded before identities had a version may be gone on with.
+
+    It may where its draws are those that this arm would draw: its record does not say what limits it had, but
+    its draws show whether any other limit than today's was ever met.
+    """
+    then, now = _drawer(earlier.policy), _drawer(record.policy)
+    known = then["extra"].keys()
+    if (then["who"], then["able"]) != (now["who"], now["able"]):
+        return False
+    if then["extra"] != {name: value for name, value in now["extra"].items() if name in known}:
+        return False
+    if limits.turns is not None and start.said:
+        return False  # a draw that was cut short in its first turn could not be told from one that was not
+    draws = tree.draws(earlier.id)
+    walks = tree.paths([draw.leaf for draw in draws])
+    return all(_same_limits(draw, walk, limits) for draw, walk in zip(draws, walks, strict=True))
+
+
+def _same_limits(draw: DrawRecord, walk: Trajectory, limits: _Limits) -> bool:
+    """Whether today's limits would have let a recorded draw go just as far."""
+    if draw.end == "error":
+        return True
+    own = [step.node for step in walk if step.node.fork == draw.fork]
+    first = next((node for node in own if node.kind == "action"), None)
+    if first is not None and limits.room is not None:
+        cut = first.finish == "length"
+        if first.length > limits.room or (cut and first.length < limits.room):
+            return False
+    if limits.turns is None:
+        return True
+    # A last answer without text has no node of its own, so turns are counted by their noise.
+    answered = 1 + max((node.noise.turn for node in own if node.kind == "action" and node.noise), default=0)
+    why = walk.leaf.extra.get("reason") if draw.end == "limit" else None
+    if why == "turn limit":
+        return answered == limits.turns
+    return answered < limits.turns or (answered == limits.turns and why is None)
+
+
+def _calls(walk: Trajectory) -> Message | None:
+    """The message of a walk's last turn, where it calls tools."""
+    message = walk.leaf.message or {}
+    return message if message.get("tool_calls") else None
+
+
+def _branches(
+    tree: Tree, plan: Plan, template: Branch, draws: list[int], episodes: Episodes | None
+) -> list[Branch]:
+    """A branch per missing draw, each with its own episode and luck."""
+    paired = plan.policy.card.can("paired")
+    branches = []
+    for draw in draws:
+        noise = replace(template.noise, draw=draw)
+        branch = replace(template, noise=noise, messages=list(template.messages))
+        if episodes is not None:
+            branch.episode, branch.origin = episodes.fresh(noise.integer())
+        if not paired:
+            branch.attempt = _attempt(tree, branch)
+        branches.append(branch)
+    return branches
+
+
+def _attempt(tree: Tree, branch: Branch) -> str:
+    """A suffix that no earlier, unfinished try of this draw has used (unpaired policies only)."""
+    from refork.core.tree.node import node_id
+
+    for n in range(10_000):
+        suffix = f"~{n}" if n else ""
+        key = f"{branch.fork}/{branch.noise.draw}{suffix}/0a"
+        if not tree.has(node_id(branch.at, branch.keep, "action", key)):
+            return suffix
+    raise BadInput("this draw was tried 10,000 times and never finished", where=f"fork {branch.fork[:12]}")
+
+
+def run_jobs(
+    jobs: Sequence[Job], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking",
+    backend: Backend | None = None,
+) -> list[Fork]:  # fmt: skip
+    """Run prepared arms, on a backend or here.
+
+    Here, arms with the same policy, settings and world share every batch.
+    """
+    started = time.monotonic()
+    if backend is None:
+        used = _run_here(jobs, judge, progress, stage)
+    else:
+        used = backend.run(jobs, judge=judge, progress=progress, stage=stage)
+        each = (time.monotonic() - started) / max(sum(len(job.branches) for job in jobs), 1)
+        used |= {j.record.id: replace(used[j.record.id], seconds=each * len(j.branches)) for j in jobs}
+    forks = []
+    for job in jobs:
+        tree = job.point.tree
+        assert tree is not None
+        drawn = sorted(tree.draws(job.record.id), key=lambda d: d.draw)
+        spent = used[job.record.id]
+        by = None
+        if judge is not None:
+            _judge_earlier(tree, judge, job, drawn)
+            by = (judge.producer.id, judge.score)
+        arm = Fork(tree, job.record, job.point, tuple(drawn), job.diff)
+        forks.append(replace(arm, tokens=spent.tokens, ties=spent.ties, seconds=spent.seconds, judge=by))
+    return forks
+
+
+def _judge_earlier(tree: Tree, judge: Judge, job: Job, drawn: Sequence[DrawRecord]) -> None:
+    """Let the judge grade draws that were on the tree before this call, where it has not done so yet."""
+    now = {branch.noise.draw for branch in job.branches}
+    before = [draw for draw in drawn if draw.draw not in now and draw.end != "error"]
+    known = tree.score_map(judge.score, [draw.leaf for draw in before], judge.producer.id)
+    lacking = [draw for draw in before if draw.leaf not in known]
+    if lacking:
+        tree.add_producer(judge.producer)
+        judge_draws(tree, judge, lacking)
+
+
+def _run_here(jobs: Sequence[Job], judge: Judge | None, progress: Progress, stage: str) -> dict[str, Used]:
+    started = time.monotonic()
+    groups: dict[tuple[int, str, str | None], list[Job]] = {}
+    for job in jobs:
+        law = json.dumps(job.plan.settings.to_json(), sort_keys=True)
+        groups.setdefault((id(job.plan.policy), law, job.record.world), []).append(job)
+    used: dict[str, Used] = {}
+    for group in groups.values():
+        plan = group[0].plan
+        tree = group[0].point.tree
+        assert tree is not None
+        branches = [b for job in group for b in job.branches]
+        producer = world_producer(plan.world.name, plan.world.version) if plan.world else None
+        totals = run_on(
+            tree, branches, plan.policy, plan.settings,
+            producer=producer, judge=judge, progress=progress, stage=stage,
+        )  # fmt: skip
+        seconds = time.monotonic() - started
+        for job in group:
+            fork = job.record.id
+            share = len(job.branches) / max(len(branches), 1)
+            used[fork] = Used(totals.tokens.get(fork, 0), totals.ties.get(fork, 0), seconds * share)
+    return used
+
+
+def fork(
+    point: Point,
+    policy: Policy,
+    draws: int = 64,
+    change: Change | None = None,
+    *,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    any_weights: bool = False,
+    simulator: Simulator | None = None,
+    progress: Progress = silent,
+    backend: Backend | None = None,
+) -> Fork:
+    """Let the agent run on ``draws`` times from a point, with at most one change; all is recorded.
+
+    ``settings`` default to those the turn was recorded with. With ``world`` every draw goes on until
+    the world ends it; without, a draw is the rest of the policy's turn. Draws already on the tree
+    are not done again, so an interrupted call is finished by repeating it.
+
+    ``simulator`` answers where there is no world, or where it can neither restore nor replay what is
+    recorded; the record, every answer and the scores say so. Where no world limits the turns, it answers
+    ``max_turns`` of them (default 8).
+
+    ``backend`` says who does the draws (default: this process); what is recorded is the same.
+
+    Raises:
+        BadInput, BadPoint, BadChange: the arm makes no sense.
+        WrongTokenizer, WrongWeights: the policy is not the recorded one and no swap was asked for.
+        CannotDo: the policy or world lacks what the arm needs.
+        ReplayDiverged: the world answers its recorded actions differently now.
+    """
+    if draws < 1:
+        raise BadInput(f"draws is {draws}; at least 1 is needed")
+    job = prepare(
+        point, policy, draws, change=change, settings=settings, world=world, seed=seed,
+        max_turns=max_turns, any_weights=any_weights, simulator=simulator, away=backend is not None,
+    )  # fmt: skip
+    return _first(run_jobs([job], judge=judge, progress=progress, backend=backend)[0], draws)
+
+
+def fork_both(
+    point: Point,
+    policy: Policy,
+    draws: int,
+    change: Change,
+    *,
+    settings: Sampling | None = None,
+    world: World | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    any_weights: bool = False,
+    simulator: Simulator | None = None,
+    progress: Progress = silent,
+    backend: Backend | None = None,
+) -> tuple[Fork, Fork]:
+    """The control and the changed arm, as two calls of :func:`fork` give them.
+
+    Both are checked before anything is drawn, so a change that cannot be made costs nothing; and arms that
+    share policy, settings and world are one batch. Raises what :func:`fork` raises.
+    """
+    if draws < 1:
+        raise BadInput(f"draws is {draws}; at least 1 is needed")
+    changed, control = (
+        prepare(
+            point, policy, draws, change=what, settings=settings, world=world, seed=seed, max_turns=max_turns,
+            any_weights=any_weights, simulator=simulator, away=backend is not None,
+        )
+        for what in (change, None)
+    )  # fmt: skip
+    base, other = run_jobs([control, changed], judge=judge, progress=progress, backend=backend)
+    return _first(base, draws), _first(other, draws)
+
+
+def _first(arm: Fork, draws: int) -> Fork:
+    """An arm with its first draws only; a call that wanted more may have been there before."""
+    return replace(arm, draws=tuple(d for d in arm.draws if d.draw < draws))
+
+
+def graded(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """Scores as an array, NaN where ungraded."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -1,0 +1,265 @@
+"""Backends: where draws are done. The driver alone writes, in order, each draw once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, final
+from urllib.parse import parse_qsl
+
+from refork.core.errors import BadInput, CannotDo
+from refork.core.fork.arm import Job, Used
+from refork.core.fork.backend.pool import Pool, SerialPool
+from refork.core.fork.backend.processes import ProcessPool
+from refork.core.fork.backend.ray_pool import RayPool
+from refork.core.fork.backend.schedule import Lost, Schedule
+from refork.core.fork.backend.unit import Result, Unit, units_of
+from refork.core.fork.run_on import judge_draws, world_producer
+from refork.core.judge import Judge
+from refork.core.policy.base import Policy
+from refork.core.policy.open import open_policy
+from refork.core.run.interrupt import Interrupt
+from refork.core.run.progress import Progress, silent
+from refork.core.run.workers import Roster
+from refork.core.tree.node import Draft, node_id
+from refork.core.tree.score import DrawRecord
+from refork.core.tree.tree import Tree
+from refork.core.world.base import World
+
+GRAMMAR: Final = """\
+serial                 one worker in this process
+processes[:N]          N processes of this machine (default: its processors)
+ray[:ADDRESS]          the Ray cluster at HOST:PORT, else the one that Ray finds, else one begun here
+ray://HOST:PORT        a Ray cluster through Ray's client server
+options: ?threads=1&unit=16, for Ray also workers=N and gpus=0"""
+
+#: Draws that are sampled together, whoever does them.
+UNIT: Final = 16
+
+
+@final
+@dataclass(slots=True)
+class Backend:
+    """Does draws elsewhere, and writes them here.
+
+    What workers are to open must be known by name: :meth:`open` a policy, or :meth:`know` one that is open.
+    Workers begin with the first draws and end with :meth:`close`. ``unit``: draws sampled together.
+    """
+
+    pool: Pool
+    unit: int = UNIT
+    opened: dict[str, Policy] = field(default_factory=dict)
+    retried: int = 0
+    roster: Roster = field(default_factory=Roster)
+    _specs: dict[int, tuple[str, object]] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        self.pool.close()
+        self.roster.end()
+
+    def open(self, spec: str) -> Policy:
+        """The policy that a name stands for, here and on the workers."""
+        if absolute(spec) not in self.opened:
+            self.know(open_policy(spec), spec)
+        return self.opened[absolute(spec)]
+
+    def know(self, thing: Policy | World, spec: str) -> None:
+        """Say how workers open what is open here: a name, or ``call:package.module:function[@argument]``.
+
+        Folders of a policy's name are made absolute, since a worker begins in another one.
+        """
+        spec = absolute(spec)
+        if isinstance(thing, Policy):
+            self.opened[spec] = thing
+        self._specs[id(thing)] = (spec, thing)
+
+    def spec_of(self, thing: Policy | World) -> str:
+        """How workers open a policy or world.
+
+        Raises:
+            CannotDo: nobody said how.
+        """
+        if id(thing) in self._specs:
+            return self._specs[id(thing)][0]
+        if isinstance(thing, World):
+            return thing.name
+        raise CannotDo(
+            f"workers cannot open {thing.card.name!r}: it is made by this process",
+            hint="name it (--policy SPEC, backend.know(it, SPEC)), or leave --backend away",
+        )
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        *,
+        judge: Judge | None = None,
+        progress: Progress = silent,
+        stage: str = "forking",
+    ) -> dict[str, Used]:
+        """Draw what prepared arms lack; what each arm used.
+
+        Results are written in the order of arms and draws. The first Ctrl-C waits for what is under way,
+        writes it, and ends; the second ends at once. The same call again goes on from what is written.
+
+        Raises:
+            KeyboardInterrupt: it was stopped.
+            UserError: what one process would have raised; what stands before it is written.
+        """
+        for job in jobs:
+            _away(job)
+        units = units_of(jobs, self.unit, self.spec_of)
+        for job in jobs:
+            _register(job, judge)
+        used = {job.record.id: Used() for job in jobs}
+        done, total = 0, sum(len(unit.draws) for unit in units)
+        self.roster.open()
+        schedule = Schedule(self.pool, units, roster=self.roster, title=partial(_title, jobs, stage))
+
+        def tell() -> None:
+            waiting = schedule.waiting if done < total else None
+            progress(stage, done, total, tokens=sum(u.tokens for u in used.values()), waiting=waiting)
+
+        with Interrupt() as interrupt:
+            tell()
+            for unit, answer in schedule.results(lambda: interrupt.asked, tell):
+                job = jobs[unit.job]
+                result = _given_up(job, unit, answer) if isinstance(answer, Lost) else answer
+                _write(_tree(job), result, judge)
+                used[job.record.id] = used[job.record.id].plus(result.tokens, result.ties)
+                done += len(unit.draws)
+                tell()
+        self.retried += schedule.retried
+        if done < total:
+            raise KeyboardInterrupt
+        return used
+
+
+def open_backend(spec: str) -> Backend:
+    """The backend that a specification names.
+
+    Raises:
+        BadInput: it does not follow the grammar.
+    """
+    head, _, query = spec.partition("?")
+    kind, _, rest = head.partition(":")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    known = {"threads", "unit"} | ({"workers", "gpus"} if kind == "ray" else set())
+    if kind not in ("serial", "processes", "ray") or set(options) - known or (kind == "serial" and rest):
+        raise BadInput(f"{spec!r} names no backend", hint=GRAMMAR)
+    threads = _count(options.get("threads", "1"), "threads", spec)
+    unit = _count(options.get("unit", str(UNIT)), "unit", spec)
+    if kind == "ray":
+        address = (f"ray:{rest}" if rest.startswith("//") else rest) or None
+        workers = _count(options["workers"], "workers", spec) if "workers" in options else None
+        return Backend(RayPool(address, workers, threads, _share(options.get("gpus", "0"), spec)), unit)
+    if kind == "processes":
+        count = _count(rest, "the number of processes", spec) if rest else _processors()
+        return Backend(ProcessPool(count, threads), unit)
+    opened: dict[str, Policy] = {}
+    return Backend(SerialPool(threads, opened), unit, opened)
+
+
+def absolute(spec: str) -> str:
+    """A policy's name with the folders of this machine in it written out in full."""
+    kind, colon, rest = spec.partition(":")
+    if kind not in ("hf", "openai"):
+        return spec
+    parts = []
+    for part in re.split(r"(\+[a-z_]+=)", rest):
+        parts.append(str(Path(part).resolve()) if part and Path(part).is_dir() else part)
+    return kind + colon + "".join(parts)
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _count(text: str, what: str, spec: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise BadInput(f"{what} is {text!r}; it must be 1 or more", where=spec, hint=GRAMMAR)
+    return int(text)
+
+
+def _share(text: str, spec: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise BadInput(f"gpus is {text!r}; it must be 0 or more", where=spec, hint=GRAMMAR)
+    return value
+
+
+def _title(jobs: Sequence[Job], stage: str, unit: Unit) -> str:
+    """A unit for people: what is done, of which arm, and which draws."""
+    first, last = unit.draws[0][0], unit.draws[-1][0]
+    which = f"draw {first}" if first == last else f"draws {first}-{last}"
+    return f"{stage} {jobs[unit.job].record.id[:8]} {which}"
+
+
+def _tree(job: Job) -> Tree:
+    assert job.point.tree is not None
+    return job.point.tree
+
+
+def _away(job: Job) -> None:
+    """Give back the episodes that were opened here: workers open their own."""
+    for branch in job.branches:
+        if branch.episode is not None:
+            branch.episode.close()
+            branch.episode = None
+
+
+def _register(job: Job, judge: Judge | None) -> None:
+    """The same producers, in the same order, as one process registers."""
+    world = job.plan.world
+    if world is not None:
+        _tree(job).add_producer(world_producer(world.name, world.version))
+    if judge is not None:
+        _tree(job).add_producer(judge.producer)
+
+
+def _write(tree: Tree, result: Result, judge: Judge | None) -> None:
+    for producer in result.producers:
+        tree.add_producer(producer)
+    tree.commit(result.drafts, result.draws, result.scores)
+    if judge is not None:
+        judge_draws(tree, judge, result.draws)
+
+
+def _given_up(job: Job, unit: Unit, lost: Lost) -> Result:
+    """A draw that kills its workers, as a failed turn: an error is data, and the others run on."""
+    ((draw, attempt),) = unit.draws
+    branch = next(b for b in job.branches if b.noise.draw == draw)
+    card = job.plan.policy.card
+    draft = Draft(
+        kind="action",
+        parent=branch.at,
+        keep=branch.keep,
+        key=f"{branch.fork}/{draw}{attempt}/{branch.noise.turn}a",
+        policy=card.name,
+        weights=card.weights,
+        settings=job.plan.settings.to_json(),
+        noise=branch.noise,
+        fork=branch.fork,
+        finish="error",
+        error=lost.why,
+    )
+    leaf = node_id(draft.parent, draft.keep, draft.kind, draft.key or "")
+    return Result([draft], [DrawRecord(branch.fork, draw, leaf, "error", lost.why)], [], [])

@@ -1,0 +1,376 @@
+"""Changes: the one thing that differs between two arms.
+
+A change edits a :class:`Plan`, which starts as "run on from the point as it was". Every change is
+serialised with the arm it made, and can say what it changed in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from refork.core.errors import BadChange
+from refork.core.policy.base import Policy, Sampling
+from refork.core.tree.node import Point, Trajectory
+from refork.core.types import IntArray, Json, Message, token_array
+from refork.core.world.base import World
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an arm will run: the walk up to the point, and everything that may be changed.
+
+    ``drop``: tokens cut from the end of the walk. ``insert``: token ids put in their place.
+    ``messages``: an edited conversation, None while the recorded one stands; ``account``: what is recorded
+    of that edit on the rewrite node (a ``reason``, and whatever its maker can say). A change that acts
+    inside the network replaces ``policy`` by one that acts so.
+    """
+
+    point: Point
+    walk: Trajectory
+    policy: Policy
+    settings: Sampling
+    world: World | None = None
+    drop: int = 0
+    insert: IntArray = field(default_factory=lambda: token_array([]))
+    messages: tuple[Message, ...] | None = None
+    account: Json | None = None
+    swapped: bool = False
+
+    @property
+    def where(self) -> str:
+        """The point, for error messages."""
+        return f"node {self.point.node.id[:12]}, token {self.point.keep}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A change in words: what stood there, what stands there now."""
+
+    what: str
+    before: str
+    after: str
+
+
+@runtime_checkable
+class Change(Protocol):
+    """One edit of a plan. ``kind`` names it in storage; ``touches`` names what it claims for itself."""
+
+    kind: ClassVar[str]
+
+    def touches(self) -> frozenset[str]:
+        """Parts of a plan that no other change may touch as well."""
+        ...
+
+    def apply(self, plan: Plan) -> Plan:
+        """The plan with this edit; raises BadChange where it cannot be made."""
+        ...
+
+    def diff(self, plan: Plan) -> Diff:
+        """What this edit does to ``plan``."""
+        ...
+
+    def to_json(self) -> Json:
+        """``{"kind": ..., ...}``."""
+        ...
+
+
+def _tail(plan: Plan, tokens: int) -> IntArray:
+    if not 1 <= tokens <= plan.point.keep:
+        raise BadChange(
+            f"cannot take {tokens} token(s) away: {plan.point.keep} stand before the point on this node",
+            where=plan.where,
+            hint="choose a later token, or fewer tokens",
+        )
+    recorded = plan.point.node.tokens
+    if recorded is None:
+        raise BadChange("this node records no token ids", where=plan.where)
+    return token_array(recorded[plan.point.keep - tokens : plan.point.keep])
+
+
+def _ids(plan: Plan, tokens: Sequence[int] | None, text: str | None) -> IntArray:
+    if (tokens is None) == (text is None):
+        raise BadChange("give either token ids or text, not both or neither", where=plan.where)
+    ids = plan.policy.encode(text) if text is not None else token_array(tokens)
+    size = plan.policy.card.vocabulary
+    outside = [int(i) for i in ids if i < 0 or (size is not None and i >= size)]
+    if outside:
+        raise BadChange(f"token id {outside[0]} is outside the vocabulary of {size}", where=plan.where)
+    if len(ids) == 0:
+        raise BadChange("nothing to put in: the text gives no tokens", where=plan.where)
+    return ids
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take the last ``tokens`` tokens before the point away."""
+
+    tokens: int = 1
+    kind: ClassVar[str] = "remove"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({"tail"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        _tail(plan, self.tokens)
+        return replace(plan, drop=self.tokens)
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        before = plan.policy.decode(_tail(plan, self.tokens))
+        return Diff(f"remove {self.tokens} token(s)", before, "")
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "tokens": self.tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Put token ids, or text, at the point."""
+
+    ids: tuple[int, ...] | None = None
+    text: str | None = None
+    kind: ClassVar[str] = "insert"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({"tail"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        return replace(plan, insert=_ids(plan, self.ids, self.text))
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        return Diff("insert", "", plan.policy.decode(_ids(plan, self.ids, self.text)))
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind} | _content(self.ids, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Put token ids, or text, in the place of the last ``tokens`` tokens before the point."""
+
+    tokens: int = 1
+    ids: tuple[int, ...] | None = None
+    text: str | None = None
+    kind: ClassVar[str] = "replace"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({"tail"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        _tail(plan, self.tokens)
+        return replace(plan, drop=self.tokens, insert=_ids(plan, self.ids, self.text))
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        decode = plan.policy.decode
+        after = decode(_ids(plan, self.ids, self.text))
+        return Diff(f"replace {self.tokens} token(s)", decode(_tail(plan, self.tokens)), after)
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "tokens": self.tokens} | _content(self.ids, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """Forbid tokens (ids, or the tokens of a text): as the first token after the point, or always."""
+
+    ids: tuple[int, ...] | None = None
+    text: str | None = None
+    always: bool = False
+    kind: ClassVar[str] = "ban"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({f"ban:{self.ids}{self.text}"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        ids = tuple(int(i) for i in _ids(plan, self.ids, self.text))
+        if set(ids) & set(plan.settings.forced):
+            raise BadChange("a token is both forced and banned", where=plan.where)
+        settings = plan.settings
+        if self.always:
+            return replace(plan, settings=settings.but(banned=settings.banned + ids))
+        return replace(plan, settings=settings.but(banned_first=settings.banned_first + ids))
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        word = "always" if self.always else "as the next token"
+        return Diff(f"ban {word}", plan.policy.decode(_ids(plan, self.ids, self.text)), "")
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "always": self.always} | _content(self.ids, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Force:
+    """Make the policy say tokens (ids or text) first; their log-probs are the policy's own."""
+
+    ids: tuple[int, ...] | None = None
+    text: str | None = None
+    kind: ClassVar[str] = "force"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({"settings:forced"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        ids = tuple(int(i) for i in _ids(plan, self.ids, self.text))
+        if set(ids) & {*plan.settings.banned, *plan.settings.banned_first}:
+            raise BadChange("a token is both forced and banned", where=plan.where)
+        return replace(plan, settings=plan.settings.but(forced=ids))
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        return Diff("force", "", plan.policy.decode(_ids(plan, self.ids, self.text)))
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind} | _content(self.ids, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class EditMessage:
+    """Replace the content of one message of the conversation (counted from 0, the task's first)."""
+
+    index: int
+    content: str
+    kind: ClassVar[str] = "message"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({f"message:{self.index}", "tail"})
+
+    def _messages(self, plan: Plan) -> tuple[Message, ...]:
+        from refork.core.fork.context import conversation
+
+        messages = plan.messages or conversation(plan.walk).messages
+        if not 0 <= self.index < len(messages):
+            raise BadChange(
+                f"there is no message {self.index}; the conversation has {len(messages)}",
+                where=plan.where,
+                hint="count from 0, the task's first message",
+            )
+        return messages
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        messages = list(self._messages(plan))
+        messages[self.index] = messages[self.index] | {"content": self.content}
+        return replace(plan, messages=tuple(messages))
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        before = str(self._messages(plan)[self.index].get("content", ""))
+        return Diff(f"edit message {self.index}", before, self.content)
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "index": self.index, "content": self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Sample under other settings, e.g. ``Set(temperature=0.5)``."""
+
+    values: Json
+    kind: ClassVar[str] = "set"
+
+    def __init__(self, values: Json | None = None, **settings: object) -> None:
+        object.__setattr__(self, "values", dict(values or {}) | settings)
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset(f"settings:{name}" for name in self.values)
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        merged = plan.settings.to_json() | self.values
+        return replace(plan, settings=Sampling.from_json(merged))
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        before = ", ".join(f"{k}={getattr(plan.settings, k, '?')}" for k in self.values)
+        return Diff("settings", before, ", ".join(f"{k}={v}" for k, v in self.values.items()))
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "values": self.values}
+
+
+@dataclass(frozen=True, slots=True)
+class SwapPolicy:
+    """Let another policy continue. A different tokenizer re-tokenises the context (a rewrite node)."""
+
+    policy: Policy
+    kind: ClassVar[str] = "policy"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({"policy"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        return replace(plan, policy=self.policy, swapped=True)
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        return Diff("policy", plan.policy.card.name, self.policy.card.name)
+
+    def to_json(self) -> Json:  # noqa: D102
+        card = self.policy.card
+        return {"kind": self.kind, "name": card.name, "weights": card.weights, "tokenizer": card.tokenizer}
+
+
+@dataclass(frozen=True, slots=True)
+class SwapWorld:
+    """Continue in another world (or variant of it) that accepts the same task and history."""
+
+    world: World
+    kind: ClassVar[str] = "world"
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset({"world"})
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        return replace(plan, world=self.world)
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        return Diff("world", plan.world.name if plan.world else "none", self.world.name)
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "name": self.world.name, "version": self.world.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """Several changes at once; two that touch the same thing are refused."""
+
+    changes: tuple[Change, ...]
+    kind: ClassVar[str] = "compose"
+
+    def __init__(self, *changes: Change) -> None:
+        seen: dict[str, str] = {}
+        for change in changes:
+            for part in change.touches():
+                if part in seen:
+                    raise BadChange(
+                        f"'{seen[part]}' and '{change.kind}' both change {part.split(':')[0]}",
+                        hint="use one change that does both, such as replace",
+                    )
+                seen[part] = change.kind
+        object.__setattr__(self, "changes", tuple(changes))
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return frozenset().union(*(c.touches() for c in self.changes))
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        # The policy comes first: its tokenizer is the one that reads every text.
+        for change in sorted(self.changes, key=lambda c: c.kind != "policy"):
+            plan = change.apply(plan)
+        return plan
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        diffs = [change.diff(plan) for change in self.changes]
+        return Diff(
+            " + ".join(d.what for d in diffs),
+            " | ".join(d.before for d in diffs),
+            " | ".join(d.after for d in diffs),
+        )
+
+    def to_json(self) -> Json:  # noqa: D102
+        return {"kind": self.kind, "changes": [c.to_json() for c in self.changes]}
+
+
+def _content(ids: tuple[int, ...] | None, text: str | None) -> Json:
+    return {"ids": list(ids)} if ids is not None else {"text": text}
+
+
+def join(ids: IntArray, more: IntArray) -> IntArray:
+    """Two token arrays, one after the other."""
+    return token_array(np.concatenate([ids, more]))

@@ -1,0 +1,236 @@
+"""What a walk means to a policy and to a world: the conversation so far, and a live episode there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from refork.core.calls import message_calls
+from refork.core.errors import BadInput, CannotDo
+from refork.core.tree.node import Node, Point, Step, Trajectory
+from refork.core.tree.tree import Tree
+from refork.core.tree.turn import Shown, Turn, parts_of
+from refork.core.types import Message, Origin
+from refork.core.world.base import Episode, Task, World
+from refork.core.world.environment import EnvTrajectory, Seen
+from refork.core.world.fork import check_answer, step_again
+from refork.core.world.walks import trajectory_of
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A walk as chat messages.
+
+    ``pending`` is what the assistant has said in the turn that is still open (None: no turn is
+    open). ``complete`` says that this turn ended by itself, so the world is to answer next.
+    """
+
+    messages: tuple[Message, ...]
+    pending: str | None
+    complete: bool
+
+
+def conversation(walk: Trajectory) -> Conversation:
+    """Messages of the context of a walk; a turn that lies in several nodes is one message."""
+    parts = parts_of(walk.context)
+    last = parts[-1] if parts else None
+    messages: list[Message] = []
+    for part in parts:
+        if isinstance(part, Shown):
+            messages += part.messages
+        elif part is not last:
+            messages.append(part.message or {"role": "assistant", "content": ""})
+    if not isinstance(last, Turn):
+        return Conversation(tuple(messages), None, complete=False)
+    end = last.steps[-1] if last.steps else None
+    whole = end is not None and (end.keep is None or end.keep >= end.node.length)
+    complete = whole and last.node.finish is not None and "edit" not in last.node.extra
+    return Conversation(tuple(messages), last.text, complete)
+
+
+def recorded_task(walk: Trajectory, world: World) -> Task:
+    """The world's task that a walk began with; raises BadInput where it began with none of this world."""
+    data = walk.root.extra.get("task")
+    if not isinstance(data, dict) or "id" not in data:
+        raise BadInput(
+            "this trajectory did not begin with a recorded task of a world",
+            where=f"task {walk.root.id[:12]}",
+            hint="fork it without a world: the draws then end with the policy's turn",
+        )
+    task = Task(**data)
+    if _family(task.world) != _family(world.name):
+        raise BadInput(
+            f"the task belongs to world {task.world!r}, not {world.name!r}", where=f"task {walk.root.id[:12]}"
+        )
+    return task
+
+
+def _family(world: str) -> str:
+    """A world's name without its argument, its options, and who simulates it."""
+    return world.removeprefix("simulated:").split("?")[0].split(":")[0]
+
+
+def imported_task(walk: Trajectory) -> Task:
+    """The task of a walk whose world is not here: the recorded one, else one made of the walk's beginning.
+
+    ``data["brief"]`` is what a simulator can be told, as far as the record has it.
+    """
+    root = walk.root
+    recorded = root.extra.get("task")
+    tools = bool(root.extra.get("tools"))
+    brief = _as_environment(walk, None).brief.to_json()
+    if isinstance(recorded, dict) and "id" in recorded:
+        task = Task(**recorded)
+    else:
+        task = Task(f"imported/{root.id}", "imported", "train", root.text)
+    return replace(task, data={**task.data, "brief": brief} | ({"tools": True} if tools else {}))
+
+
+def _as_environment(walk: Trajectory, world: World | None) -> EnvTrajectory:
+    """The answered turns of a walk as its environment saw them; raises BadInput where they are none."""
+    steps = list(walk.steps)
+    while steps[-1].node.kind == "action":
+        steps.pop()
+    return trajectory_of(Trajectory(tuple(steps)), world=world)
+
+
+def called(message: Message) -> str | None:
+    """The tool calls of a message, a line of JSON each; None where it makes none."""
+    return "\n".join(text for _, text in message_calls(message)) or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One recorded policy turn: what it did, whose luck it had, what the world answered."""
+
+    action: str
+    luck: tuple[str | None, int | None]
+    seed: int | None
+    answer: Step | None
+
+
+def _turns(walk: Trajectory) -> tuple[list[_Turn], list[Turn]]:
+    """Completed turns of a walk and what is still open at its end."""
+    turns: list[_Turn] = []
+    said: list[Turn] = []
+    for part in parts_of(walk):
+        if isinstance(part, Turn):
+            said.append(part)
+        elif said and part.step.node.kind == "observation" and not part.step.node.extra.get("scaffold"):
+            turns.append(_acted(said, part.step))
+            said = []
+    if said and walk.leaf.kind == "verdict":
+        turns.append(_acted(said, None))
+        said = []
+    return turns, said
+
+
+def _acted(said: Sequence[Turn], answer: Step | None) -> _Turn:
+    last = said[-1].node
+    luck = (last.fork, last.noise.draw if last.noise else None)
+    seed = last.noise.at_turn(0).integer() if last.noise else None
+    calls = called(said[-1].message or {}) if len(said) == 1 and said[0].whole else None
+    return _Turn(calls or "".join(turn.text for turn in said), luck, seed, answer)
+
+
+def transcript(walk: Trajectory, world: World | None = None) -> tuple[Seen, ...]:
+    """What was done and what was answered, turn by turn, without reasoning where that can be told apart."""
+    try:
+        return _as_environment(walk, world).seen()
+    except BadInput:
+        turns, _ = _turns(walk)
+        return tuple((turn.action, turn.answer.text if turn.answer else "") for turn in turns)
+
+
+def said_whole(walk: Trajectory) -> bool:
+    """Whether a walk ends with a whole turn of a log, so that the world is to answer next."""
+    last = walk.steps[-1]
+    whole = last.keep is None or last.keep >= last.node.length
+    foreign = last.node.noise is None and last.node.fork is None and "edit" not in last.node.extra
+    return last.node.kind == "action" and whole and foreign
+
+
+def live_episode(tree: Tree, walk: Trajectory, world: World) -> tuple[Episode, Origin]:
+    """An episode in the state the walk ends in: the last snapshot if there is one, else a checked replay.
+
+    Raises:
+        ReplayDiverged: the world answers otherwise than recorded.
+        CannotDo: some of the walk was simulated, which the real world never lived through.
+    """
+    task = recorded_task(walk, world)
+    made_up = next((step.node for step in walk if step.node.origin == "simulated"), None)
+    if made_up is not None:
+        raise CannotDo(
+            f"this was answered by a simulator: {world.name!r} cannot go on from it",
+            where=f"node {made_up.id[:12]}",
+            hint="name the simulator (--simulator SPEC), or fork before this node",
+        )
+    turns, _ = _turns(walk)
+    start = 0
+    episode: Episode | None = None
+    for i in range(len(turns) - 1, -1, -1):
+        answer = turns[i].answer
+        if answer is not None and answer.node.snapshot is not None:
+            episode = world.restore(task, tree.blob(answer.node.snapshot))
+            start = i + 1
+            break
+    origin: Origin = "real" if episode is not None or not turns else "replayed"
+    luck = turns[start - 1].luck if start else None
+    if episode is None:
+        seed = turns[0].seed if turns and turns[0].seed is not None else 0
+        episode = world.start(task, seed)
+        luck = turns[0].luck if turns else None
+    try:
+        _replay(episode, turns, start, luck)
+    except BaseException:
+        episode.close()
+        raise
+    return episode, origin
+
+
+def _replay(
+    episode: Episode, turns: Sequence[_Turn], start: int, luck: tuple[str | None, int | None] | None
+) -> None:
+    """Act the turns from ``start`` again, each with its luck, and check every answer."""
+    for i in range(start, len(turns)):
+        turn = turns[i]
+        if turn.luck != luck and turn.seed is not None:
+            episode.reseed(turn.seed)
+        luck = turn.luck
+        node = None if turn.answer is None else turn.answer.node
+        where = "the turn's end" if node is None else f"node {node.id[:12]}"
+        seen = step_again(episode, i + 1, turn.action, where=where)
+        if node is not None:
+            check_answer(i + 1, turn.action, node.text, seen, where=where, key=node.state_key)
+
+
+def has_tokens(walk: Trajectory) -> bool:
+    """Whether all that a walk's context says has token ids."""
+    return all(step.node.tokens is not None or not step.text for step in walk.context)
+
+
+def turn_from(point: Point) -> Node | None:
+    """The turn of a log that begins at a point: how it was asked for is how a fork there asks."""
+    if point.tree is None or point.mid_node or point.node.kind == "action":
+        return None
+    for node in point.tree.children(point.node):
+        # Draws of forks are no part of the log.
+        if node.kind == "action" and node.keep is None and node.fork is None:
+            return node
+    return None
+
+
+def turn_before(walk: Trajectory) -> str:
+    """The node that stands before the turn in which a walk ends: where that turn begins."""
+    return next((s.node.id for s in reversed(walk.steps) if s.node.kind != "action"), walk.root.id)
+
+
+def need_tokens(walk: Trajectory) -> None:
+    """Raise CannotDo where a walk has text without token ids."""
+    for step in walk.context:
+        if step.node.tokens is None and step.text:
+            raise CannotDo(
+                "this walk was recorded without token ids",
+                where=f"node {step.node.id[:12]}",
+                hint="fork at the end of a task or an observation, or import it with --policy",
+            )

@@ -1,0 +1,126 @@
+"""The judge seam: who says how well a trajectory did, where the world does not."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, final, runtime_checkable
+
+from refork.core.errors import BadInput
+from refork.core.tree.node import Trajectory
+from refork.core.tree.score import Producer
+from refork.core.tree.turn import last_said
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judge's answer; ``value`` None means ungraded, which is not 0."""
+
+    value: float | None
+    reason: str | None = None
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Scores a finished trajectory. ``score`` names what it gives, ``success`` for most."""
+
+    @property
+    def producer(self) -> Producer:
+        """Name, version and configuration of this judge."""
+        ...
+
+    @property
+    def score(self) -> str:
+        """Name of the score it writes."""
+        ...
+
+    def judge(self, walk: Trajectory) -> Verdict:
+        """The verdict on a root-to-leaf walk."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MatchJudge:
+    """1.0 where the text that follows the last observation matches a regular expression, else 0.0."""
+
+    pattern: str
+    score: str = "success"
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise BadInput(f"not a regular expression: {error}", where=repr(self.pattern)) from error
+
+    @property
+    def producer(self) -> Producer:
+        """This judge with its pattern."""
+        return Producer("match", "1", {"pattern": self.pattern, "score": self.score})
+
+    def judge(self, walk: Trajectory) -> Verdict:
+        """Whether the last turn's text matches."""
+        said = "".join(turn.text for turn in last_said(walk))
+        return Verdict(float(re.search(self.pattern, said) is not None))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FunctionJudge:
+    """A function of a trajectory as a judge: its number, or None where it cannot say.
+
+    Its producer carries a digest of the function's file, so that another version is another judge.
+    """
+
+    function: Callable[[Trajectory], float | None]
+    name: str
+    digest: str
+    score: str = "success"
+
+    @property
+    def producer(self) -> Producer:
+        """This function in this version."""
+        return Producer(f"function:{self.name}", self.digest, {"score": self.score})
+
+    def judge(self, walk: Trajectory) -> Verdict:
+        """What the function says."""
+        value = self.function(walk)
+        return Verdict(None if value is None else float(value))
+
+
+def load_judge(spec: str) -> Judge:
+    """The judge that ``FILE.py:NAME`` or ``package.module:NAME`` names.
+
+    NAME is a judge, a class of one that takes no arguments, or a function that is given the trajectory
+    and returns a number or None. The file is run.
+
+    Raises:
+        BadInput: no such file, module or name, or it is no judge.
+    """
+    place, colon, name = spec.rpartition(":")
+    if not place or not colon or not name.isidentifier():
+        raise BadInput(f"{spec!r} names no judge", hint="write FILE.py:NAME or package.module:NAME")
+    try:
+        if place.endswith(".py"):
+            found = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert found is not None
+            assert found.loader is not None
+            module = importlib.util.module_from_spec(found)
+            found.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        thing: Any = getattr(module, name)
+    except (ImportError, OSError, AttributeError) as error:
+        raise BadInput(f"this judge cannot be loaded: {error}", where=spec) from error
+    made = thing() if inspect.isclass(thing) else thing
+    if isinstance(made, Judge):
+        return made
+    if not callable(made):
+        raise BadInput(f"{name!r} is neither a judge nor a function", where=spec)
+    source = Path(str(module.__file__)).read_bytes()
+    return FunctionJudge(made, name, hashlib.sha256(source).hexdigest()[:16])

@@ -1,0 +1,264 @@
+"""Drawing tokens for rows that each have their own settings, ends and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from refork.core.errors import BadInput
+from refork.core.policy import law
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.live_prompts import Prompt, Prompts
+from refork.core.policy.decoder.prefill import Ints
+from refork.core.policy.decoder.record import AHEAD
+from refork.core.policy.decoder.session import NEVER, Ends
+from refork.core.policy.guide import Guide, masks
+from refork.core.policy.noise import NoiseKey, gumbels, uniforms
+from refork.core.types import FloatArray, IntArray
+
+NOT_FINITE = "the model gave logits that are not finite"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """One request: its prompt, the address of its noise, how it is drawn, and when it ends.
+
+    ``top``: how many of the likeliest tokens to report beside each drawn one. ``without``: the token that its
+    first free one must not be, -1: any. ``guide`` makes what says which tokens it may say. ``said``: how many
+    of the last tokens are of the turn itself, which penalties count.
+    """
+
+    tokens: IntArray
+    noise: NoiseKey
+    settings: Sampling
+    ends: Ends = NEVER
+    top: int = 0
+    without: int = -1
+    guide: Callable[[], Guide] | None = None
+    said: int = 0
+
+
+@final
+class Branch:
+    """A request on its way. ``law`` is what its tokens are drawn by; requests of equal laws share a draw.
+
+    ``words`` are kept only where its end depends on all that was said, a ``guide`` and what penalties read
+    (``so_far``) only until it ends.
+
+    Raises: BadInput as the maker of its guide.
+    """
+
+    __slots__ = ("ask", "forced", "guide", "joined", "law", "limit", "prompt", "so_far", "ticket", "words")
+
+    def __init__(self, ticket: int, ask: Ask, limit: int) -> None:
+        settings = ask.settings
+        self.ticket, self.ask, self.limit = ticket, ask, limit
+        self.prompt: Prompt | None = None
+        self.joined = False
+        self.guide = None if ask.guide is None else ask.guide()
+        self.forced = len(settings.forced)
+        # What says when a branch ends is its own; all else decides how its tokens are drawn.
+        self.law = settings.but(max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None)
+        self.so_far = law.SoFar(ask.tokens, ask.said) if settings.penalised else None
+        self.words: IntArray | None = None if ask.ends.check is None else np.zeros(32, dtype=np.int32)
+
+    def leave(self, prompts: Prompts) -> None:
+        """Let go of the prompt, the guide and what penalties read."""
+        self.guide = self.so_far = None
+        if self.prompt is not None:
+            prompts.release(self.prompt)
+            self.prompt = None
+
+    def ended(self, token: int, said: int) -> Literal["stop", "length"] | None:
+        """How ``token``, the ``said``-th, ends it, if it does; call once per token, in order."""
+        stop = token in self.ask.ends.ids
+        if self.so_far is not None:
+            self.so_far.take(token)
+        if self.words is not None and self.ask.ends.check is not None:
+            if said > len(self.words):
+                self.words = np.concatenate([self.words, np.zeros_like(self.words)])
+            self.words[said - 1] = token
+            stop = stop or self.ask.ends.check(self.words[:said])
+        if self.guide is not None and not (token in self.ask.ends.ids and said >= self.forced):
+            self.guide.take(token)
+            stop = stop or self.guide.over
+        # A forced token never ends a turn before all forced tokens are out.
+        if stop and said >= self.forced:
+            return "stop"
+        return "length" if said >= self.limit else None
+
+
+@dataclass(slots=True, eq=False)
+class Tokens:
+    """One token for each of n rows; ``wrong`` says what is the matter with some, by row."""
+
+    tokens: Ints
+    logprobs: FloatArray
+    logprobs_t1: FloatArray
+    ties: NDArray[np.bool_]
+    entropy: FloatArray | None = None
+    wrong: dict[int, str] = field(default_factory=dict)
+
+
+@final
+class Noises:
+    """Uniforms of rows, made for some token offsets at a time; ``begin`` [n] is the first of each row's."""
+
+    def __init__(self) -> None:
+        self.values = np.zeros((0, AHEAD), dtype=np.float64)
+        self.begin = np.zeros(0, dtype=np.int64)
+
+    def place(self, source: Ints) -> None:
+        """Row i becomes what row ``source[i]`` was; -1: a newcomer."""
+        stay = np.flatnonzero(source >= 0)
+        if len(self.begin) == len(source) and (source[stay] == stay).all():
+            self.begin[source < 0] = -1
+            return
+        values, begin = self.values, self.begin
+        self.values = np.zeros((len(source), AHEAD), dtype=np.float64)
+        self.begin = np.full(len(source), -1, dtype=np.int64)
+        self.values[stay], self.begin[stay] = values[source[stay]], begin[source[stay]]
+
+    def take(self, keys: Sequence[NoiseKey], rows: Ints, offset: Ints) -> NDArray[np.float64]:
+        """The uniform of each of ``rows`` [k], whose noise is ``keys`` [k], at its token ``offset`` [k]."""
+        lane = offset % AHEAD
+        begin = offset - lane
+        need = np.flatnonzero(self.begin[rows] != begin)
+        if len(need):
+            mine = rows[need]
+            self.values[mine] = uniforms([keys[int(i)] for i in need], AHEAD, begin[need])
+            self.begin[mine] = begin[need]
+        return self.values[rows, lane]
+
+
+Groups = list[tuple[Sampling, Ints]]
+
+
+def groups(branches: Sequence[Branch]) -> Groups:
+    """Places in ``branches`` by law."""
+    found: dict[Sampling, list[int]] = {}
+    for place, branch in enumerate(branches):
+        found.setdefault(branch.law, []).append(place)
+    return [(settings, np.array(mine, dtype=np.int64)) for settings, mine in found.items()]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Draw:
+    """One token for each of some branches, given their logits [n, V].
+
+    ``rows`` [n] are their rows in ``noises``, ``said`` [n] how many tokens each has emitted. What is wrong
+    with one branch is said of that branch, and the others are drawn.
+    """
+
+    branches: Sequence[Branch]
+    rows: Ints
+    said: Ints
+    logits: Tensor
+    noises: Noises
+
+    def all(self, parts: Groups) -> Tokens:
+        """The tokens of all branches, law after law."""
+        count = len(self.logits)
+        nats = np.zeros((2, count), dtype=np.float32)
+        out = Tokens(np.zeros(count, dtype=np.int64), nats[0], nats[1], np.zeros(count, dtype=np.bool_))
+        out.wrong = unusable(self.logits)
+        for settings, places in parts:
+            self._draw(settings, places, out)
+        return out
+
+    def _draw(self, settings: Sampling, places: Ints, out: Tokens) -> None:
+        """Draw the branches of one law; where that is refused, each alone."""
+        logits = self.logits
+        if len(places) < len(logits):
+            logits = logits[torch.from_numpy(places).to(logits.device)]
+        forced, first, without = self._fixed(settings, places)
+        noise = self._noise(settings, places)
+        allowed = self._allowed(places, out)
+        history = None
+        if settings.penalised:
+            history = law.History.of([self.branches[place].so_far for place in places], logits.device)
+        try:
+            drawn = law.draw(
+                logits,
+                settings,
+                noise,
+                first=first,
+                forced=forced,
+                without=without,
+                allowed=allowed,
+                history=history,
+            )
+        except BadInput as error:
+            if len(places) == 1:
+                out.wrong.setdefault(int(places[0]), str(error))
+                return
+            for place in places:
+                self._draw(settings, np.array([place], dtype=np.int64), out)
+            return
+        out.tokens[places] = drawn.tokens.cpu().numpy()
+        out.logprobs[places] = drawn.logprobs.cpu().numpy()
+        out.logprobs_t1[places] = drawn.logprobs_t1.cpu().numpy()
+        out.ties[places] = drawn.ties.cpu().numpy()
+        if drawn.entropy is not None:
+            if out.entropy is None:
+                out.entropy = np.zeros(len(out.tokens), dtype=np.float32)
+            out.entropy[places] = drawn.entropy.cpu().numpy()
+
+    def _fixed(self, settings: Sampling, places: Ints) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Forced tokens [k] (-1: free), who is at the first free token, and what it must not be (-1).
+
+        Each where it matters.
+        """
+        device, offset = self.logits.device, self.said[places]
+        lengths = np.array([self.branches[place].forced for place in places], dtype=np.int64)
+        forced = first = without = None
+        if (lengths > offset).any():
+            table = np.full(len(places), -1, dtype=np.int64)
+            for i in np.flatnonzero(lengths > offset):
+                table[i] = self.branches[places[i]].ask.settings.forced[offset[i]]
+            forced = torch.from_numpy(table).to(device)
+        if settings.banned_first:
+            first = torch.from_numpy(offset == lengths).to(device)
+        barred = [self.branches[place].ask.without for place in places]
+        left_out = np.where(offset == lengths, np.array(barred, dtype=np.int64), -1)
+        if (left_out >= 0).any():
+            without = torch.from_numpy(left_out).to(device)
+        return forced, first, without
+
+    def _allowed(self, places: Ints, out: Tokens) -> Tensor | None:
+        """What the branches may say [k, V], where some have a guide; what is wrong with one is said of it."""
+        guides = {i: guide for i, place in enumerate(places) if (guide := self.branches[place].guide)}
+        if not guides:
+            return None
+        mask, wrong = masks(guides, len(places), self.logits.shape[1])
+        for i, why in wrong.items():
+            out.wrong.setdefault(int(places[i]), why)
+        return torch.from_numpy(mask).to(self.logits.device)
+
+    def _noise(self, settings: Sampling, places: Ints) -> Tensor:
+        """Uniforms [k] or Gumbels [k, V] of the next tokens, from their addresses alone."""
+        if settings.temperature == 0.0:
+            return self.logits.new_zeros(0, dtype=torch.float64)
+        keys = [self.branches[place].ask.noise for place in places]
+        if settings.coupling == "gumbel":
+            values = gumbels(keys, self.said[places], self.logits.shape[1])
+        else:
+            values = self.noises.take(keys, self.rows[places], self.said[places])
+        return torch.from_numpy(values).to(self.logits.device)
+
+
+def unusable(logits: Tensor) -> dict[int, str]:
+    """What is wrong with rows of logits [n, V] that are not finite."""
+    peak = logits.amax(dim=-1)
+    finite = torch.isfinite(peak)
+    if bool(finite.all()):
+        return {}
+    bad = np.flatnonzero(~finite.cpu().numpy())
+    return {int(row): f"{NOT_FINITE} (maximum {float(peak[row])})" for row in bad}

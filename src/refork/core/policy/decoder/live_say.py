@@ -1,0 +1,161 @@
+"""What running branches say: tokens given to rows, and the rows that end with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refork.core.errors import InternalError
+from refork.core.policy import law
+from refork.core.policy.decoder.live_draw import Branch, Tokens
+from refork.core.policy.decoder.live_rows import LiveRows
+from refork.core.policy.decoder.prefill import Ints
+from refork.core.policy.decoder.speculator import Settled
+from refork.core.types import FloatArray, IntArray
+
+Top: TypeAlias = tuple[tuple[IntArray, FloatArray], ...]
+End: TypeAlias = Literal["stop", "length", "error"]
+
+_NO_TOKENS = np.zeros(0, dtype=np.int32)
+_NO_NATS = np.zeros(0, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What one request said in one step: k tokens, and their log-probs [k] in nats.
+
+    ``logprobs`` are under the law that was sampled from, ``logprobs_t1`` under temperature 1 with no filter.
+    ``top`` holds, per token, the ids of the likeliest tokens and their log-probs (temperature 1). ``finish``
+    is None while it goes on; with ``"error"`` the reason stands in ``error``. ``ties`` counts tokens that
+    rounding might have changed; ``entropy`` [k] in nats where it was asked for. ``drafted`` and ``accepted``
+    count the proposals of a speculator that were verified, and those of them that were said.
+    """
+
+    ticket: int
+    tokens: IntArray
+    logprobs: FloatArray
+    logprobs_t1: FloatArray
+    top: Top | None = None
+    finish: End | None = None
+    error: str | None = None
+    ties: int = 0
+    entropy: FloatArray | None = None
+    drafted: int = 0
+    accepted: int = 0
+
+
+def failed(ticket: int, why: str) -> Said:
+    """A request that ends without another token."""
+    return Said(ticket, _NO_TOKENS, _NO_NATS, _NO_NATS, finish="error", error=why)
+
+
+def say(rows: LiveRows, which: Ints, drawn: Tokens, logits: Tensor) -> list[Said]:
+    """Give one drawn token to each living one of some rows [n] with logits [n, V]; end those it ends."""
+    out, alive = [], rows.batch.alive
+    top = _tops(rows, which, logits)
+    tokens, ties, words = drawn.tokens.tolist(), drawn.ties.tolist(), drawn.tokens.astype(np.int32)
+    for place, row in enumerate(which.tolist()):
+        if not alive[row]:
+            continue
+        branch = rows.branches[row]
+        if place in drawn.wrong:
+            rows.leave(row, spoilt=True)
+            out.append(failed(branch.ticket, drawn.wrong[place]))
+            continue
+        _, finish = _take(rows, row, branch, tokens[place : place + 1])
+        one = slice(place, place + 1)
+        entropy = None if drawn.entropy is None or branch.law.entropy_top_k is None else drawn.entropy[one]
+        nats = drawn.logprobs[one], drawn.logprobs_t1[one]
+        tied = int(ties[place])
+        out.append(Said(branch.ticket, words[one], *nats, top.get(place), finish, None, tied, entropy))
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verified:
+    """What was settled for one ``row``, the ``place``-th of those in a pass.
+
+    Its logits are rows ``first .. first + fed - 1`` of the pass. From the ``broken``-th of these on they are
+    of no use, for the reason ``why``.
+    """
+
+    place: int
+    row: int
+    first: int
+    fed: int
+    settled: Settled
+    broken: int | None = None
+    why: str | None = None
+
+
+def say_settled(rows: LiveRows, verified: Sequence[Verified], logits: Tensor) -> list[Said]:
+    """Give each row what a speculator settled on, up to where the row ends; ``logits`` [T, V] of the pass."""
+    return [_say_settled(rows, item, logits) for item in verified]
+
+
+def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> Said:
+    branch, settled = rows.branches[item.row], item.settled
+    room = branch.limit - int(rows.batch.said[item.row])
+    if not 0 < len(settled.tokens) <= min(room, item.fed):
+        raise InternalError(
+            f"a speculator settled on {len(settled.tokens)} tokens of {item.fed}, room for {room}"
+        )
+    usable = len(settled.tokens) if item.broken is None else min(item.broken, len(settled.tokens))
+    count, finish = _take(rows, item.row, branch, [int(token) for token in settled.tokens[:usable]])
+    why = None
+    if finish is None and usable < len(settled.tokens):
+        rows.leave(item.row, spoilt=True)
+        finish, why = "error", item.why
+    entropy = None if settled.entropy is None or branch.law.entropy_top_k is None else settled.entropy[:count]
+    return Said(
+        branch.ticket,
+        np.asarray(settled.tokens[:count], dtype=np.int32),
+        np.asarray(settled.logprobs[:count], dtype=np.float32),
+        np.asarray(settled.logprobs_t1[:count], dtype=np.float32),
+        _top(logits[item.first : item.first + count], branch.ask.top) if branch.ask.top and count else None,
+        finish,
+        why,
+        int(np.sum(settled.ties[:count])),
+        entropy,
+        item.fed - 1,
+        min(settled.accepted, count),
+    )
+
+
+def _take(rows: LiveRows, row: int, branch: Branch, tokens: list[int]) -> tuple[int, End | None]:
+    """Give a row tokens until one ends it: how many it took, and how it ended."""
+    said, finish, count = int(rows.batch.said[row]), None, 0
+    for token in tokens:
+        said, count = said + 1, count + 1
+        rows.newest[row] = token
+        finish = branch.ended(token, said)
+        if finish is not None:
+            break
+    rows.batch.said[row] = said
+    if finish is not None:
+        rows.leave(row)
+    return count, finish
+
+
+def _tops(rows: LiveRows, which: Ints, logits: Tensor) -> dict[int, Top]:
+    """The likeliest tokens of the branches that ask for them, by place."""
+    counts = {p: rows.branches[row].ask.top for p, row in enumerate(which.tolist())}
+    asking = [place for place, count in counts.items() if count > 0]
+    if not asking:
+        return {}
+    found = _top(logits[torch.tensor(asking, device=logits.device)], max(counts[p] for p in asking))
+    return {
+        place: ((ids[: counts[place]], logs[: counts[place]]),)
+        for place, (ids, logs) in zip(asking, found, strict=True)
+    }
+
+
+def _top(logits: Tensor, count: int) -> Top:
+    """Per row of logits [k, V]: the ids of the likeliest tokens and their log-probs."""
+    ids, logs = law.likeliest(logits, count)
+    return tuple(zip(ids.int().cpu().numpy(), logs.cpu().numpy(), strict=True))

@@ -1,0 +1,199 @@
+"""A growing run: recipe in, tree and summary out, resumable at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.fork.arm import graded
+from refork.core.grow.allocator import AdaptiveBudgetAllocator
+from refork.core.grow.growing import Logged, own_turns
+from refork.core.grow.rollouts import Group, grow, grow_trees
+from refork.core.grow.selector import EVERY, Independent, RandomNode, Selector, Surprisal
+from refork.core.grow.speculate import Speculation
+from refork.core.grow.uucb import UUCB
+from refork.core.policy.base import Policy
+from refork.core.policy.open import open_policy
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import GrowRecipe, Selection, digest, open_folder
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import Task, World
+from refork.core.world.open import open_world
+
+if TYPE_CHECKING:
+    from refork.core.fork.backend import Backend
+
+
+def make_selector(chosen: Selection) -> Selector:
+    """The selector that a recipe names; ``inside`` None means its own default.
+
+    Raises BadInput for settings it refuses.
+    """
+    if chosen.kind == "independent":
+        return Independent()
+    if chosen.kind == "random":
+        inside = 4 if chosen.inside is None else chosen.inside
+        return RandomNode(chosen.seed, chosen.roots, chosen.at_once, inside)
+    if chosen.kind == "surprisal":
+        inside = EVERY if chosen.inside is None else chosen.inside
+        return Surprisal(chosen.roots, chosen.top, chosen.draws, chosen.rounds, inside)
+    return UUCB(
+        chosen.c, chosen.entropy_coef, chosen.roots, chosen.at_once, value=chosen.value,
+        entropy=chosen.entropy, score=chosen.score, per_token=chosen.per_token, scale=chosen.scale,
+        inside=4 if chosen.inside is None else chosen.inside, seed=chosen.seed,
+    )  # fmt: skip
+
+
+def _checked(recipe: GrowRecipe) -> GrowRecipe:
+    """The recipe, if its settings make sense together."""
+    if recipe.selector is None:
+        if recipe.leaves is not None or recipe.budget_tokens is not None:
+            raise BadInput(
+                "leaves and budget_tokens are budgets of trees, and no selector is chosen",
+                where="recipe",
+                hint="--selector uucb, or --draws for independent rollouts",
+            )
+        return recipe
+    if recipe.max_turns is not None:
+        raise BadInput("max_turns cannot be set for trees: the world's own limit holds", where="recipe")
+    if recipe.leaves is not None and recipe.budget_tokens is not None:
+        raise BadInput("one budget binds: leaves or budget_tokens", where="recipe")
+    make_selector(recipe.selector)
+    return recipe
+
+
+def plan_grow(recipe: GrowRecipe) -> Json:
+    """What a run would do, without a model: tasks, rollouts, and the most it could sample."""
+    _checked(recipe)
+    world = open_world(recipe.world)
+    tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
+    turns = recipe.max_turns or world.max_turns
+    each = (recipe.leaves or recipe.draws) if recipe.selector else recipe.draws
+    rollouts: int | str = len(tasks) * each
+    tokens = len(tasks) * each * turns * recipe.sampling.max_tokens
+    if recipe.budget_tokens is not None:
+        rollouts, tokens = "as the tokens allow", len(tasks) * recipe.budget_tokens
+    return {
+        "digest": digest(recipe),
+        "world": f"{world.name} (version {world.version})",
+        "policy": recipe.policy,
+        "selector": make_selector(recipe.selector).name if recipe.selector else "independent",
+        "tasks": len(tasks),
+        "rollouts": rollouts,
+        "turns at most": rollouts * turns if isinstance(rollouts, int) else rollouts,
+        "tokens at most": tokens,
+    }
+
+
+def run_grow(
+    recipe: GrowRecipe, folder: Path, progress: Progress = silent, backend: Backend | None = None,
+    place: Path | None = None,
+) -> Json:  # fmt: skip
+    """Grow the recipe's rollouts into ``folder/tree.db``; again with the same recipe it resumes.
+
+    ``backend`` says who draws; it is no part of the recipe, so another one may go on. Nor is ``place``, where
+    the rollouts go instead: a file, or a tree on a server that several runs share.
+    """
+    _checked(recipe)
+    world = open_world(recipe.world)
+    policy = open_policy(recipe.policy) if backend is None else backend.open(recipe.policy)
+    resumed = open_folder(folder, recipe)
+    tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
+    with Tree.open(place or folder / "tree.db") as tree:
+        more: Json = {}
+        if recipe.selector is None:
+            groups = grow(
+                tree, policy, world, tasks, draws=recipe.draws, settings=recipe.sampling.sampling(),
+                seed=recipe.seed, max_turns=recipe.max_turns, progress=progress,
+                backend=backend,
+            )  # fmt: skip
+        else:
+            trees = _Trees(recipe, recipe.selector, folder, backend)
+            groups, more = trees.run(tree, policy, world, tasks, progress)
+        summary = _summary(groups, folder) | more | {"resumed": resumed, "digest": digest(recipe)}
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """A run that grows trees; the choices with their terms are written beside the tree."""
+
+    recipe: GrowRecipe
+    chosen: Selection
+    folder: Path
+    backend: Backend | None = None
+
+    def run(
+        self, tree: Tree, policy: Policy, world: World, tasks: Sequence[Task], progress: Progress
+    ) -> tuple[list[Group], Json]:
+        recipe, chosen = self.recipe, self.chosen
+        selector = make_selector(chosen)
+        allocator = AdaptiveBudgetAllocator() if chosen.allocate else None
+        tokens = recipe.budget_tokens
+        groups, log = grow_trees(
+            tree, policy, world, tasks, selector=selector, tokens=tokens,
+            leaves=None if tokens is not None else recipe.leaves or recipe.draws,
+            settings=recipe.sampling.sampling(), seed=recipe.seed, allocator=allocator,
+            speculation=None if chosen.staleness is None else Speculation(chosen.staleness),
+            progress=progress, backend=self.backend,
+        )  # fmt: skip
+        _write_choices(self.folder / "choices.jsonl", log)
+        if allocator is not None:
+            allocator.save(self.folder / "allocator.json")
+        values = [{v for v in group.values() if v is not None} for group in groups]
+        return groups, {
+            "selector": selector.name,
+            "mixed": sum(len(found) > 1 for found in values),
+            "biased": groups[0].biased,
+            "leaves_per_task": float(np.mean([len(group.values()) for group in groups])),
+            "tokens_per_task": float(np.mean([_recorded_tokens(group) for group in groups])),
+        }
+
+
+def _recorded_tokens(group: Group) -> int:
+    """Tokens of all of a group's own draws, sampled now or before."""
+    pairs = ((d, w) for arm in group.forks for d, w in zip(arm.draws, arm.leaves(), strict=True))
+    return sum(sum(own_turns(walk, record.fork, record.draw)) for record, walk in pairs)
+
+
+def _write_choices(path: Path, log: Sequence[Logged]) -> None:
+    lines = [json.dumps(asdict(entry)) for entry in log]
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("\n".join(lines) + "\n")
+    temporary.replace(path)
+
+
+def _summary(groups: Sequence[Group], folder: Path) -> Json:
+    """Counts and the mean success; of trees, over rollouts that began at the task."""
+    trees = any(arm.point != group.root for group in groups for arm in group.forks)
+    arms = [arm for group in groups for arm in group.forks]
+    rooted = [arm for group in groups for arm in group.forks if arm.point == group.root]
+    everyone = graded([v for arm in arms for v in arm.values()])
+    values = graded([v for arm in rooted for v in arm.values()]) if trees else everyone
+    known = values[~np.isnan(values)]
+    if not len(known):
+        raise BadInput(
+            f"none of the {len(everyone)} rollouts was graded",
+            where=str(folder),
+            hint="see `refork tree show`: the draws' errors are recorded there",
+        )
+    interval = stats.mean_interval(known)
+    return {
+        "tasks": len(groups),
+        "rollouts": len(everyone),
+        "graded": int((~np.isnan(everyone)).sum()),
+        "errors": sum(d.end == "error" for arm in arms for d in arm.draws),
+        "rate": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "tokens": sum(group.tokens for group in groups),
+    }

@@ -1,0 +1,93 @@
+"""A worker process is watched as part of the run that it works for."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from refork.core.errors import UserError
+from refork.core.run import sections
+from refork.core.run.attach import Attachment, Named
+from refork.core.run.otel import Telemetry, exporters, open_telemetry
+from refork.core.run.profile import Profile, write_json
+from refork.core.run.sections import Recorder, Watcher
+
+#: The variable that tells workers the folder for their part of a profile.
+PARTS: Final = "REFORK_PROFILE_PARTS"
+#: Stretches that a worker keeps for it.
+_MOST: Final = 500
+
+
+@dataclass(slots=True)
+class _Joined:
+    """What a worker process does for the run that it works for."""
+
+    telemetry: Telemetry | None
+    profile: Profile | None
+    parts: Path | None
+    cost: float = 0.0
+    last: float = field(default_factory=time.monotonic)
+
+    def unit(self) -> None:
+        """Hand over what is known, for this process may be killed between two units."""
+        if self.telemetry is not None:
+            self.telemetry.flush()
+        begun = time.monotonic()
+        if self.profile is None or self.parts is None or begun - self.last < 10 * self.cost:
+            return
+        write_json(self.parts / f"{os.getpid()}.json", self.profile.to_json())
+        self.last = time.monotonic()
+        self.cost = self.last - begun
+
+
+_joined: _Joined | None = None
+
+
+def join() -> None:
+    """In a worker process: watch its units as part of the run that began it, if that one is watched."""
+    global _joined  # noqa: PLW0603
+    folder = os.environ.get(PARTS)
+    if _joined is not None or not (folder or _asked()):
+        return
+    try:
+        telemetry = open_telemetry()
+    except UserError:  # the run has said so
+        telemetry = None
+    timing = Profile(time.perf_counter_ns(), time.time(), _MOST) if folder else None
+    watchers: list[Watcher] = [one for one in (telemetry, timing) if one is not None]
+    if not watchers:
+        return
+    from refork.core.run.seams import watch_all
+
+    made = _joined = _Joined(telemetry, timing, Path(folder) if folder else None)
+    content = telemetry is not None and telemetry.content
+    sections.keep(Recorder(watchers, content=content))
+    watch_all()
+    unit: Named = {"refork.core.fork.backend.worker": {"Worker": {"run": _unit(made)}}}
+    Attachment(unit).attach()
+
+
+def _asked() -> bool:
+    return bool(exporters("traces", os.environ) or exporters("metrics", os.environ))
+
+
+def _unit(joined: _Joined) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, text: str) -> Any:
+            keeper = sections.recorder()
+            if keeper is None:
+                return method(self, text)
+            draws = len(json.loads(text)["draws"])
+            with keeper.section("unit", "unit", **{"refork.draws": draws}):
+                answer = method(self, text)
+            joined.unit()
+            return answer
+
+        return run
+
+    return wrap

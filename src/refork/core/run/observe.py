@@ -1,0 +1,235 @@
+"""Watch what a process does as one long run: its record on disk, spans and metrics, a profile, a log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from refork.core.errors import UserError
+from refork.core.run import sections
+from refork.core.run.attach import Attachment, Named
+from refork.core.run.join import PARTS
+from refork.core.run.logs import log
+from refork.core.run.otel import open_telemetry
+from refork.core.run.profile import Profile, read_parts, together, trace_of, write_json
+from refork.core.run.record import Record, new_record, trace_file
+from refork.core.run.running import Run
+from refork.core.run.sections import Recorder, Watcher
+from refork.core.types import Json
+
+_run: Run | None = None
+
+
+def current() -> Run | None:
+    """The run that is under way in this process; None outside of :func:`observed`."""
+    return _run
+
+
+@contextmanager
+def observed(
+    command: str,
+    arguments: Sequence[str] = (),
+    *,
+    out: str | None = None,
+    profile: Path | bool = False,
+    record: bool = True,
+) -> Iterator[Run]:
+    """Watch everything this process does in the block, as one run; inside another run, nothing more.
+
+    ``profile``: time all seams; the trace goes to this file, or for True beside the records. ``record``
+    keeps a status record under REFORK_HOME. Spans and metrics go where ``OTEL_*`` variables say.
+    """
+    global _run  # noqa: PLW0603
+    if _run is not None:
+        yield _run
+        return
+    run = Run(new_record(command, arguments, out), keep=record)
+    failed: BaseException | None = None
+    _run = run
+    with ExitStack() as stack:
+        _count(run, stack)
+        finish = _watch(run, profile, stack)
+        _log_start(run)
+        run.begin()
+        try:
+            yield run
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            wrong, status = _outcome(failed)
+            finish(wrong)
+            run.end(wrong, status)
+            _log_end(run)
+            _run = None
+
+
+def _outcome(error: BaseException | None) -> tuple[BaseException | None, int]:
+    """What went wrong, and the exit status; an exit that is asked for is no error."""
+    if error is None:
+        return None, 0
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+        return error, 130
+    if isinstance(error, UserError):
+        return error, error.exit_code
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, str):  # Python prints it as what went wrong
+            return error, 1
+        return None, error.code or 0
+    status = getattr(error, "exit_code", None)  # the command line's own exit
+    return (error, 1) if status is None else (None, int(status))
+
+
+@contextmanager
+def counting(run: Run) -> Iterator[None]:
+    """Let a run hear what this process stores, and nothing else: it is part of another process's run."""
+    with ExitStack() as stack:
+        _count(run, stack)
+        yield
+
+
+def _count(run: Run, stack: ExitStack) -> None:
+    """Hear what is stored (draws, their errors, arms), and of workers."""
+    from refork.core.run.seams import noticed
+
+    def stored(tree: Any, given: Mapping[str, Any]) -> None:
+        draws = given.get("draws") or given.get("records") or ()
+        if draws:
+            run.draws(draws)
+        run.saved(tree.place)
+
+    def begun(tree: Any, given: Mapping[str, Any]) -> None:
+        run.group(given["record"].id)
+
+    def manned(roster: Any, given: Mapping[str, Any]) -> None:
+        run.shows(roster)
+
+    named: Named = {
+        "refork.core.run.workers": {"Roster": {"open": noticed(manned, ())}},
+        "refork.core.tree.tree": {
+            "Tree": {
+                "commit": noticed(stored, ("drafts", "draws", "scores")),
+                "finish_draws": noticed(stored, ("records",)),
+                "begin_fork": noticed(begun, ("record",)),
+            }
+        },
+    }
+    counting = Attachment(named)
+    counting.attach()
+    stack.callback(counting.detach)
+
+
+def _watch(run: Run, profile: Path | bool, stack: ExitStack) -> Callable[[BaseException | None], None]:
+    """Attach what is asked for; what ends it, told what the run failed of."""
+    try:
+        run.telemetry = open_telemetry()
+    except UserError as error:  # a variable meant for other programs must not stop this one
+        run.complain(f"no traces or metrics: {error}")
+    timing = Profile(time.perf_counter_ns(), time.time()) if profile else None
+    watchers: list[Watcher] = [one for one in (run.telemetry, timing) if one is not None]
+    if not watchers:
+        return lambda error: None
+    from refork.core.run.seams import watch_all
+
+    content = run.telemetry is not None and run.telemetry.content
+    keeper = run.recorder = Recorder(watchers, content=content)
+    stack.callback(watch_all().detach)
+    stack.callback(sections.keep, sections.keep(keeper))
+    whole = keeper.open(f"refork {run.record.command}", "run", **_facts(run.record, content=content))
+    keeper.enter(whole)
+    parts = Path(tempfile.mkdtemp(prefix="refork-profile-")) if timing is not None else None
+    given = run.telemetry.headers(whole) if run.telemetry is not None else {}
+    stack.callback(_with_environment(given | ({PARTS: str(parts)} if parts is not None else {})))
+
+    def finish(error: BaseException | None) -> None:
+        run.finish_spans()
+        keeper.leave(whole)
+        whole.attributes |= {"refork.rollouts": run.record.rollouts, "refork.stage": run.record.stage}
+        keeper.close(whole, error)
+        if run.telemetry is not None:
+            run.telemetry.close()
+        if timing is not None and parts is not None:
+            _write_profile(run, timing, parts, profile)
+
+    return finish
+
+
+def _facts(record: Record, *, content: bool) -> Json:
+    facts: Json = {"refork.run": record.id, "refork.command": record.command}
+    return facts | ({"process.command_args": list(record.arguments)} if content else {})
+
+
+def _with_environment(values: Mapping[str, str]) -> Callable[[], None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+
+    def restore() -> None:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    return restore
+
+
+def _write_profile(run: Run, timing: Profile, parts: Path, asked: Path | bool) -> None:
+    own, workers = timing.to_json(), read_parts(parts)
+    shutil.rmtree(parts, ignore_errors=True)
+    run.rows, run.worker_rows = timing.rows(), together(workers)
+    file = asked if isinstance(asked, Path) else trace_file(run.record)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, trace_of(f"refork {run.record.command}", own, workers))
+        run.record.profile = str(file.resolve())
+    except OSError as error:
+        run.complain(f"the profile could not be written: {error.strerror}")
+
+
+def _log_start(run: Run) -> None:
+    told, record = log(), run.record
+    if told is not None:
+        told.context = {"run": record.id, "command": record.command}
+        told.tell(
+            "run.start", arguments=record.arguments, pid=record.pid, host=record.host, out=record.out
+        )  # fmt: skip
+        complain(run)
+
+
+def progress_facts(record: Record) -> Json:
+    """How far a run is, as log lines say it."""
+    return {
+        "stage": record.stage or None, "done": record.done, "total": record.total, "tokens": record.tokens,
+        "rate": record.rate, "eta": record.eta, "waiting": record.waiting, "rollouts": record.rollouts,
+        "errors": record.errors or None,
+    }  # fmt: skip
+
+
+def _log_end(run: Run) -> None:
+    told, record = log(), run.record
+    if told is None:
+        return
+    complain(run)
+    level: Any = "error" if record.state == "failed" else "info"
+    told.tell(
+        "run.end", level, state=record.state, status=record.status, profile=record.profile,
+        seconds=(record.ended or record.started) - record.started, **progress_facts(record),
+    )  # fmt: skip
+    told.context = {}
+
+
+def complain(run: Run) -> None:
+    """Say once what could not be watched: in the log, else on standard error."""
+    told = log()
+    for what in run.unsaid():
+        if told is not None:
+            told.tell("log", "warning", message=what, logger="refork.run")
+        else:
+            print(f"note: {what}", file=sys.stderr)

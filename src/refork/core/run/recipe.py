@@ -1,0 +1,238 @@
+"""Recipes: what a run will do, as one validated file with a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+
+from refork.core.errors import BadInput, Mismatch
+from refork.core.policy.base import Sampling
+from refork.core.policy.grammar import Grammar
+from refork.core.types import Json
+
+
+class Part(BaseModel):
+    """Base settings of every recipe part: no unknown keys, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tasks(Part):
+    """Which tasks of the world."""
+
+    split: Literal["train", "held-out"] = "held-out"
+    count: int = Field(default=16, ge=1)
+    seed: int = 0
+
+
+#: Settings that came after recipes had digests.
+_LATER = frozenset({"grammar", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"})
+
+
+class Law(Part):
+    """How tokens are drawn; the fields of :class:`Sampling` that a recipe sets."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    top_k: int | None = Field(default=None, ge=1)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int = Field(default=64, ge=1)
+    stop: tuple[str, ...] = ()
+    coupling: Literal["inverse", "gumbel"] = "inverse"
+    entropy_top_k: int | None = None
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+
+    @model_serializer(mode="wrap")
+    def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
+        # Recipes without these keep the digests that they had before there were any.
+        told: Json = dump(self)
+        return {key: value for key, value in told.items() if key not in _LATER or value is not None}
+
+    def sampling(self) -> Sampling:
+        """The value object that policies take."""
+        return Sampling(**self.model_dump())
+
+
+class TurnLaw(Law):
+    """A law that may hold every turn to a form too: ``grammar`` is a kind and its text, as recorded.
+
+    Training takes a :class:`Law`: its gradients are of the model's own chances.
+    """
+
+    grammar: Json | None = None
+
+    @field_validator("grammar")
+    @classmethod
+    def _is_one(cls, value: Json | None) -> Json | None:
+        try:
+            return None if value is None else Grammar.from_json(value).to_json()
+        except BadInput as error:
+            raise ValueError(error.what) from error
+
+    def sampling(self) -> Sampling:
+        """The value object that policies take."""
+        grammar = None if self.grammar is None else Grammar.from_json(self.grammar)
+        return Sampling(**{**self.model_dump(), "grammar": grammar})
+
+
+class Selection(Part):
+    """How a growing tree chooses the points it forks; which settings count depends on ``kind``."""
+
+    kind: Literal["independent", "random", "surprisal", "uucb"] = "independent"
+    c: float = 0.5
+    entropy_coef: float = 1.0
+    value: Literal["win_rate", "mixed"] = "win_rate"
+    entropy: Literal["plain", "coverage", "unseen"] = "plain"
+    score: Literal["uucb", "mixed_gain"] = "uucb"
+    per_token: bool = False
+    scale: float | None = None
+    roots: int = Field(default=2, ge=1)
+    at_once: int = Field(default=1, ge=1)
+    inside: int | None = Field(default=None, ge=-1)
+    top: int = Field(default=2, ge=1)
+    draws: int = Field(default=2, ge=1)
+    rounds: int = Field(default=1, ge=1)
+    seed: int = 0
+    staleness: int | None = Field(default=None, ge=0)
+    allocate: bool = False
+
+
+class GrowRecipe(Part):
+    """Rollouts of a policy in a world over tasks: ``draws`` independent ones, or a tree per task.
+
+    With ``selector``, the budget of each task is ``leaves`` (default: ``draws``) or ``budget_tokens``.
+    """
+
+    world: str
+    policy: str
+    tasks: Tasks = Tasks()
+    draws: int = Field(default=8, ge=1)
+    seed: int = 0
+    max_turns: int | None = Field(default=None, ge=1)
+    sampling: TurnLaw = TurnLaw()
+    selector: Selection | None = None
+    leaves: int | None = Field(default=None, ge=1)
+    budget_tokens: int | None = Field(default=None, ge=1)
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def digest(recipe: BaseModel) -> str:
+    """Sixteen hex digits that change with any setting."""
+    body = json.dumps(recipe.model_dump(mode="json"), sort_keys=True)
+    return hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
+
+
+def resolve(
+    kind: type[R],
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    **given: Any,
+) -> R:
+    """A recipe from a TOML file, then ``REFORK_A__B`` variables, then ``a.b=c`` overrides, then ``given``.
+
+    Raises BadInput naming the key, what it holds and what it may hold.
+    """
+    data: Json = {}
+    if file is not None:
+        data = _read(file)
+    for name, text in sorted((os.environ if environment is None else environment).items()):
+        path = name.removeprefix("REFORK_").lower().split("__")
+        if name.startswith("REFORK_") and path[0] in kind.model_fields:
+            _put(data, path, _value(text), name)
+    for item in overrides:
+        key, sign, text = item.partition("=")
+        if not sign:
+            raise BadInput(f"--set {item!r} has no '='", hint="write --set tasks.count=32")
+        _put(data, key.strip().split("."), _value(text), f"--set {key}")
+    for key, value in given.items():
+        if value is not None:
+            data[key] = value
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"])
+        missing = first["type"] == "missing"
+        raise BadInput(
+            f"recipe key {place!r} is missing"
+            if missing
+            else f"recipe key {place!r}: {first['msg']} (it holds {first['input']!r})",
+            where=str(file) if file else "recipe",
+            hint=f"keys are {', '.join(kind.model_fields)}; see `refork grow --help`",
+        ) from error
+
+
+def _read(file: Path) -> Json:
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError as error:
+        raise BadInput("there is no such recipe", where=str(file)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"the recipe is not TOML: {error}", where=str(file)) from error
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _put(data: Json, path: Sequence[str], value: Any, where: str) -> None:
+    for key in path[:-1]:
+        data = data.setdefault(key, {})
+        if not isinstance(data, dict):
+            raise BadInput(f"{'.'.join(path)} goes through a plain value", where=where)
+    data[path[-1]] = value
+
+
+def open_folder(folder: Path, recipe: BaseModel) -> bool:
+    """Make or reopen a run's folder; True where it resumes. Another recipe there is refused, keys named."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "recipe.json"
+    now = recipe.model_dump(mode="json")
+    if file.exists():
+        before = json.loads(file.read_text())["recipe"]
+        differ = sorted(_differences(before, now))
+        if differ:
+            raise Mismatch(
+                "this folder holds a run with another recipe; it differs in: " + "; ".join(differ),
+                where=str(folder),
+                hint="use the same settings to resume, or another --out for a new run",
+            )
+        return True
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps({"digest": digest(recipe), "recipe": now}, indent=2) + "\n")
+    temporary.replace(file)
+    return False
+
+
+def _differences(before: Json, now: Json, prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for key in before.keys() | now.keys():
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key} (was {old!r}, now {new!r})")
+    return found

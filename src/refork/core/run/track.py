@@ -1,0 +1,335 @@
+"""Where a run's curves go: one small protocol, and tools that keep them on this machine unless they are told.
+
+======================  ==============================================  =====================================
+``--track``             ``WHERE``                                       left out
+======================  ==============================================  =====================================
+``tensorboard[:WHERE]``  a folder for its event files                    ``OUT/tensorboard``
+``trackio[:WHERE]``      a project of this machine                       ``refork``
+``wandb[:WHERE]``        PROJECT or ENTITY/PROJECT; files in OUT/wandb   ``refork``
+``mlflow[:WHERE]``       a folder, ``sqlite:///FILE`` or a server's URL  ``OUT/mlflow``
+======================  ==============================================  =====================================
+
+Weights & Biases runs offline unless WANDB_MODE says otherwise; MLflow uploads only to a server that is named.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, final, runtime_checkable
+
+from refork.core.errors import BadInput, MissingExtra
+from refork.core.types import Json
+
+#: Files in which runs keep a line for every step.
+CURVES: Final = ("metrics.jsonl", "log.jsonl")
+GRAMMAR: Final = "tensorboard, trackio, wandb or mlflow, each with :WHERE if you like"
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Told of steps; numbers only. ``handle`` lets a later process go on with the same curve."""
+
+    @property
+    def handle(self) -> str | None:
+        """What the tool calls this run; None where it needs no name to go on."""
+        ...
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Metrics of one step; what is no finite number is left out."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
+def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers among some metrics."""
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if type(value) is not bool and isinstance(value, numbers.Real) and math.isfinite(float(value))
+    }
+
+
+@final
+class TensorBoard:
+    """Scalars for TensorBoard, in event files of a folder."""
+
+    handle: str | None = None
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise MissingExtra("tensorboard", "track") from error
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Write a step's numbers."""
+        for name, value in plain_metrics(metrics).items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        self._writer.close()
+
+
+@final
+class Trackio:
+    """A trackio project of this machine; nothing is uploaded, since no Space is named."""
+
+    handle: str | None = None
+
+    def __init__(self, project: str, name: str) -> None:
+        try:
+            import trackio
+        except ImportError as error:
+            raise MissingExtra("trackio", "track") from error
+        self._trackio: Any = trackio
+        trackio.init(project=project, name=name, resume="allow")
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Log a step's numbers."""
+        self._trackio.log(plain_metrics(metrics), step=step)
+
+    def close(self) -> None:
+        """End the run."""
+        self._trackio.finish()
+
+
+@final
+class WeightsAndBiases:
+    """A Weights & Biases run, offline unless WANDB_MODE says otherwise; ``wandb sync`` uploads it later."""
+
+    def __init__(self, folder: Path, project: str, name: str, handle: str | None = None) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingExtra("wandb", "wandb") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        entity, slash, rest = project.rpartition("/")
+        self.handle: str | None = handle or secrets.token_hex(4)
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
+        self._run: Any = wandb.init(
+            project=rest, entity=entity if slash else None, name=name, id=self.handle, resume="allow",
+            dir=str(folder), mode=mode,
+            settings=wandb.Settings(silent=True, disable_git=True, save_code=False, console="off"),
+        )  # fmt: skip
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Log a step's numbers."""
+        self._run.log(plain_metrics(metrics), step=step)
+
+    def close(self) -> None:
+        """End the run."""
+        self._run.finish()
+
+
+@final
+class MLflow:
+    """An MLflow run in a folder, a database or on a server; the experiment is ``refork``."""
+
+    def __init__(self, where: str, name: str, handle: str | None = None) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        local = "://" not in where
+        if local:  # recent releases want to be told that a folder is meant
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        try:
+            from mlflow.entities import Metric
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise MissingExtra("mlflow", "mlflow") from error
+        self._metric: Any = Metric
+        try:
+            self._client: Any = MlflowClient(tracking_uri=Path(where).resolve().as_uri() if local else where)
+            self.handle: str | None = self._go_on(handle, MlflowException) or self._begin(name)
+        except (MlflowException, ImportError) as error:
+            raise BadInput(f"MLflow cannot write there: {error}", where=where) from error
+
+    def _go_on(self, handle: str | None, refused: type[Exception]) -> str | None:
+        """The run of before, if it is still there."""
+        if handle is None:
+            return None
+        try:
+            self._client.update_run(handle, status="RUNNING")
+        except refused:
+            return None
+        return handle
+
+    def _begin(self, name: str) -> str:
+        known = self._client.get_experiment_by_name("refork")
+        experiment = self._client.create_experiment("refork") if known is None else known.experiment_id
+        return str(self._client.create_run(experiment, run_name=name).info.run_id)
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Log a step's numbers in one call."""
+        now = int(time.time() * 1000)
+        batch = [self._metric(name, value, now, step) for name, value in plain_metrics(metrics).items()]
+        if batch:
+            self._client.log_batch(self.handle, metrics=batch)
+
+    def close(self) -> None:
+        """End the run."""
+        self._client.set_terminated(self.handle)
+
+
+Opener = Callable[[str, Path, str, str | None], Tracker]
+_OPENERS: Final[Mapping[str, Opener]] = {
+    "tensorboard": lambda where, out, name, handle: TensorBoard(Path(where or out / "tensorboard")),
+    "trackio": lambda where, out, name, handle: Trackio(where or "refork", name),
+    "wandb": lambda where, out, name, handle: WeightsAndBiases(
+        out / "wandb", where or "refork", name, handle
+    ),
+    "mlflow": lambda where, out, name, handle: MLflow(where or str(out / "mlflow"), name, handle),
+}
+
+
+def parse_track(text: str) -> tuple[str, str]:
+    """The tool and the place that ``NAME[:WHERE]`` names; an empty place is the tool's own.
+
+    Raises:
+        BadInput: no such tool.
+    """
+    name, colon, where = text.partition(":")
+    if name not in _OPENERS or bool(colon) != bool(where):
+        raise BadInput(f"{text!r} names no tracker", hint=f"--track {GRAMMAR}")
+    return name, where
+
+
+def open_tracker(asked: str, out: Path, handle: str | None = None) -> Tracker:
+    """The tracker of a run whose folder is ``out``; ``handle`` is what an earlier one of it was called.
+
+    Raises:
+        BadInput, MissingExtra: no such tracker, or it is not installed.
+    """
+    name, where = parse_track(asked)
+    return _OPENERS[name](where, out, out.resolve().name, handle)
+
+
+@final
+class Follower:
+    """Tells a tracker what a run writes of its steps, so that the run itself knows of no tracker.
+
+    It reads the lines of the run's curve files as they come. Where a run has none, it is told progress.
+    What it has told is kept beside them, so that a resumed run goes on where it stopped. ``notes`` says what
+    the user should know of: files that are damaged.
+
+    Raises:
+        BadInput, MissingExtra: no such tracker, or it is not installed.
+    """
+
+    def __init__(self, asked: str, out: Path) -> None:
+        name, _ = parse_track(asked)
+        out.mkdir(parents=True, exist_ok=True)
+        self.notes: list[str] = []
+        self._marker = out / f".track-{name}.json"
+        known = self._known(asked)
+        self.asked = asked
+        self._out = out
+        self._told: dict[str, int] = known["told"]
+        self._read: dict[str, int] = {}
+        self.tracker = open_tracker(asked, out, known["handle"])
+
+    def _known(self, asked: str) -> Json:
+        """What an earlier one kept; nothing where there was none, or it told somebody else."""
+        nothing: Json = {"asked": asked, "handle": None, "told": {}}
+        try:
+            known = _checked(json.loads(self._marker.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return nothing
+        except (OSError, ValueError) as error:
+            self._damaged(asked, error.strerror if isinstance(error, OSError) else str(error))
+            return nothing
+        return known if known["asked"] == asked else nothing
+
+    def _damaged(self, asked: str, why: str | None) -> None:
+        """Keep a marker that cannot be read, since it may name the run that the curve was told to."""
+        kept = self._marker.with_suffix(".damaged")
+        try:
+            self._marker.replace(kept)
+            said = f"it is kept as {kept}"
+        except OSError as error:
+            said = f"it cannot be kept ({error.strerror})"
+        self.notes.append(
+            f"{self._marker} cannot be read ({why}): {asked} is told the whole curve again, as a new run "
+            f"where it has runs; {said}"
+        )
+
+    def poll(self, progress: Mapping[str, Any] | None = None) -> None:
+        """Tell what is new; ``progress`` where the run writes no curve."""
+        files = [file for name in CURVES if (file := self._out / name).exists()]
+        for file in files:
+            self._file(file)
+        if not files and progress is not None:
+            step = int(progress.get("done") or 0)
+            name = str(progress.get("stage") or "run")
+            if step > self._told.get(name, -1):
+                self.tracker.log(step, {f"{name}/{key}": value for key, value in progress.items()})
+                self._told[name] = step
+        self._keep()
+
+    def _file(self, file: Path) -> None:
+        size = file.stat().st_size
+        if size == self._read.get(file.name):
+            return
+        self._read[file.name] = size
+        rows, damaged = _rows(file)
+        if damaged and (note := f"{file}: lines that are no JSON are not shown: {damaged}") not in self.notes:
+            self.notes.append(note)
+        told = min(self._told.get(file.name, -1), max((row["step"] for row in rows), default=-1))
+        for row in rows:  # a resumed run takes back steps, and tells them again
+            if row["step"] > told:
+                self.tracker.log(row["step"], {k: v for k, v in row.items() if k != "step"})
+                told = row["step"]
+        self._told[file.name] = told
+
+    def _keep(self) -> None:
+        known = {"asked": self.asked, "handle": self.tracker.handle, "told": self._told}
+        part = self._marker.with_suffix(".part")
+        part.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        part.replace(self._marker)
+
+    def close(self) -> None:
+        """Tell the rest, and end."""
+        try:
+            self.poll()
+        finally:
+            self.tracker.close()
+
+
+def _checked(known: Any) -> Json:
+    """A marker's content; ValueError where it is none."""
+    if not isinstance(known, dict) or not isinstance(known.get("asked"), str):
+        raise ValueError("it says not who was told")
+    handle, told = known.get("handle"), known.get("told")
+    fits = isinstance(told, dict) and all(type(step) is int for step in told.values())
+    if not fits or not (handle is None or isinstance(handle, str)):
+        raise ValueError("it says not what was told")
+    return known
+
+
+def _rows(file: Path) -> tuple[list[Json], str]:
+    """Lines that say a step, and the numbers of those that are damaged; the last may still be written."""
+    rows: list[Json] = []
+    damaged: list[str] = []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            if number < len(lines):
+                damaged.append(str(number))
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows, ", ".join(damaged)

@@ -1,0 +1,126 @@
+"""The parent's side of the process that runs are forked from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, final
+
+from refork.core.errors import CannotDo
+from refork.core.sandbox import inside
+
+#: Makes this folder importable under its own name, and nothing else of Refork: packages above it are empty.
+BOOT = f"""
+import sys, types
+parts = {inside.__name__!r}.split(".")
+for count in range(1, len(parts) + 1):
+    package = types.ModuleType(".".join(parts[:count]))
+    package.__path__ = [sys.argv[1]] if count == len(parts) else []
+    sys.modules[package.__name__] = package
+from {inside.__name__}.zygote import serve
+serve(int(sys.argv[2]), sys.argv[3:])
+"""
+
+
+class EndedError(Exception):
+    """The process is gone."""
+
+
+@final
+class Zygote:
+    """A fresh interpreter: isolated, no site packages, empty environment, own session, in an empty folder.
+
+    ``preload``: modules of the standard library that it loads beside those of every tool.
+    """
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        if os.name != "posix" or not hasattr(os, "fork"):
+            raise CannotDo(
+                "the sandbox needs fork, sockets that pass descriptors and resource limits",
+                where=sys.platform,
+                hint="run it on Linux (best), macOS, or in the Windows subsystem for Linux",
+            )
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._folder = tempfile.mkdtemp(prefix="refork-sandbox-")
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            code = ["-I", "-S", "-B", "-X", "utf8", "-c", BOOT, str(Path(inside.__file__).parent)]
+            self._process = subprocess.Popen(
+                [sys.executable, *code, str(theirs.fileno()), *preload],
+                env={},
+                cwd=self._folder,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._stop = weakref.finalize(self, _stop, self._process, self._socket, self._folder, self.owner)
+
+    def ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Send a request, with descriptors, and wait for its answer.
+
+        Raises:
+            EndedError: the process is gone.
+        """
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+                data = b""
+                while not data.endswith(b"\n"):
+                    part = self._socket.recv(1 << 16)
+                    if not part:
+                        raise EndedError
+                    data += part
+            except OSError as error:
+                raise EndedError from error
+            except BaseException:
+                self.close()  # an answer that nobody waited for would be taken for the next one's
+                raise
+        answer: dict[str, Any] = json.loads(data)
+        if request["do"] == "end":
+            self._tidy()
+        return answer
+
+    def _tidy(self) -> None:
+        """Empty the folder again, should a layer have let something through."""
+        with suppress(OSError):
+            for left in Path(self._folder).iterdir():
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was closed, or ended by itself."""
+        return not self._stop.alive or self._process.poll() is not None
+
+    def close(self) -> None:
+        """End the process and all its runs."""
+        self._stop()
+
+
+def _stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the process that started it
+        return
+    sock.close()
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)

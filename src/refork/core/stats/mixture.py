@@ -1,0 +1,40 @@
+"""The law of chances behind counts: a mixture over a grid that makes what was counted likeliest."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from refork.core.errors import BadInput
+from refork.core.stats.results import Array
+
+
+def binomial_likelihood(
+    successes: Shaped[Array, "patterns"], trials: Shaped[Array, patterns], logits: Shaped[Array, "grid"]
+) -> Float[Array, "patterns grid"]:
+    """Likelihood of every count under every chance, each row's largest entry 1.
+
+    Raises: BadInput for impossible counts.
+    """
+    from scipy.special import log_expit
+
+    k, n = (np.asarray(a)[:, None] for a in (successes, trials))
+    if k.shape != n.shape or not k.size or not ((n >= 1) & (k >= 0) & (k <= n)).all():
+        raise BadInput("every count needs 0 .. n successes of n >= 1 trials")
+    grid = np.asarray(logits, dtype=np.float64)
+    logs = k * log_expit(grid) + (n - k) * log_expit(-grid)
+    return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
+
+
+def mixture_laws(
+    likelihood: Float[Array, "patterns grid"], weights: Float[Array, "samples patterns"], steps: int = 300
+) -> Float[Array, "samples grid"]:
+    """Law over the grid for every sample of weighted patterns, by EM steps from the uniform one.
+
+    Source: Laird, Nonparametric maximum likelihood estimation of a mixing distribution (1978).
+    """
+    share = weights / weights.sum(axis=1, keepdims=True)
+    law = np.full((len(share), likelihood.shape[1]), 1.0 / likelihood.shape[1])
+    for _ in range(steps):
+        law = law * ((share / (law @ likelihood.T)) @ likelihood)
+    return law

@@ -1,0 +1,190 @@
+"""What a reader yields and a writer takes: the records of a tree, each after those it refers to.
+
+Helpers for readers stand beside this file: ``rows`` (JSON lines, arrays and documents, within limits, bad
+items skipped), ``json_guard`` (one JSON text within limits), ``archive`` (ZIP files within limits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Final, Literal, Protocol, TypeAlias, final, runtime_checkable
+
+from refork.core.errors import BadInput
+from refork.core.tree.formats.json_guard import parse_json
+from refork.core.tree.node import Draft, Node
+from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.core.tree.scoring import Retired
+from refork.core.types import Json
+
+#: Bytes of a file that are looked at to tell its format.
+HEAD: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """The bytes of a snapshot; nodes refer to their SHA-256."""
+
+    data: bytes
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What an import could not bring along: ``count`` times ``what``, first seen at ``where``.
+
+    ``skipped``: an item that could not be read, with why. ``lost``: something that the file has and the tree
+    will not, or that a format does not record at all (token ids, log-probs, times). ``redacted``: a secret.
+    """
+
+    kind: Literal["skipped", "lost", "redacted"]
+    what: str
+    where: str | None = None
+    count: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Position:
+    """That all items before a byte of a file were yielded; where a line is given, it can be resumed there."""
+
+    done: int
+    total: int
+    line: int = 0
+
+
+#: A foreign reader yields drafts with their keys; the native one whole nodes and everything else.
+Record: TypeAlias = (
+    Blob | Producer | Draft | Node | ForkRecord | DrawRecord | Score | Retired | Remark | Position
+)
+
+
+@final
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file, up to 64 KiB, and the file's name."""
+
+    data: bytes
+    name: str = ""
+
+    @cached_property
+    def text(self) -> str:
+        """The bytes as UTF-8, errors replaced, without a byte order mark."""
+        return self.data.decode("utf-8", errors="replace").removeprefix("\ufeff")
+
+    @cached_property
+    def first(self) -> Any:
+        """The JSON value of the first line that is not empty; None where it is no JSON, or is cut."""
+        try:
+            return parse_json(self.text.lstrip().partition("\n")[0].encode(), self.name)
+        except BadInput:
+            return None
+
+    @classmethod
+    def of(cls, path: Path) -> Head:
+        """The beginning of a file; raises BadInput where it cannot be read."""
+        try:
+            with path.open("rb") as file:
+                return cls(file.read(HEAD), path.name)
+        except OSError as error:
+            raise BadInput(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+
+
+class Reader(Protocol):
+    """One format that trees can be made from."""
+
+    @property
+    def name(self) -> str:
+        """What ``--format`` takes."""
+        ...
+
+    def sniff(self, head: Head) -> bool:
+        """Whether a file that begins so is of this format."""
+        ...
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """Records, one at a time; an item that cannot be read is a Remark, and the next one follows."""
+        ...
+
+
+@runtime_checkable
+class ItemReader(Protocol):
+    """A reader of files of items, each an object that is read alone; a killed import of one is resumed."""
+
+    @property
+    def label(self) -> str:
+        """What messages call the format."""
+        ...
+
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
+        """Records of one object; ``name`` is its digest and how often it came before."""
+        ...
+
+    def unpack(self, body: Any, where: str) -> Iterable[Any]:
+        """The items of a file that is one JSON document."""
+        ...
+
+
+@runtime_checkable
+class FolderReader(Protocol):
+    """A reader whose items may be folders: one file of theirs is read, the others lie beside it."""
+
+    def unit(self, folder: Path) -> Path | None:
+        """The file that stands for a folder; None where the folder is no item of this format."""
+        ...
+
+
+class Writer(Protocol):
+    """One text format that trees can be written to."""
+
+    @property
+    def name(self) -> str:
+        """What ``--format`` takes."""
+        ...
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write records; returns how many."""
+        ...
+
+
+@runtime_checkable
+class BinaryWriter(Protocol):
+    """One binary format that trees can be written to."""
+
+    @property
+    def name(self) -> str:
+        """What ``--format`` takes."""
+        ...
+
+    @property
+    def binary(self) -> Literal[True]:
+        """Tells it from a writer of text."""
+        ...
+
+    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
+        """Write records; returns how many."""
+        ...
+
+
+def shaped(records: Iterator[Record], where: str, name: str) -> Iterator[Record]:
+    """Records of foreign data; BadInput with the place where its parts are of other kinds than a format's."""
+    try:
+        yield from records
+    except BadInput as error:
+        if error.where is not None:
+            raise
+        raise BadInput(error.what, where=where, hint=error.hint) from error
+    except (UnicodeDecodeError, OSError) as error:
+        raise BadInput(f"this file cannot be read: {error}", where=where) from error
+    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
+        raise BadInput(f"this is not as {name} writes it: {error}"[:300], where=where) from error
+
+
+def whole(records: Iterator[Record], where: str, name: str) -> Iterator[Record]:
+    """All records of one item, or a remark why none of them can be read."""
+    try:
+        yield from list(shaped(records, where, name))
+    except BadInput as error:
+        yield Remark("skipped", error.what, error.where)

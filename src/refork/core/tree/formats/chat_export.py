@@ -1,0 +1,64 @@
+"""Writes walks as OpenAI chat JSON lines: what the policy saw and said at the end of each walk.
+
+A walk that was read from such a file is written as it was read; of others the messages and tools are written,
+for that is what fine-tuning takes. Where a context was rewritten, the line begins there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import IO, final
+
+from refork.core.tree.formats.base import Record
+from refork.core.tree.formats.recorded import recorded, walks_of
+from refork.core.tree.node import Trajectory
+from refork.core.tree.turn import Part, Shown, parts_of
+from refork.core.types import Json, Message
+
+
+def messages_of(walk: Trajectory) -> Iterator[tuple[Message, Part]]:
+    """The messages of a walk's last context, each with the part that it is of."""
+    for part in parts_of(walk.context):
+        if isinstance(part, Shown):
+            yield from ((message, part) for message in part.messages)
+        elif (message := part.message) is not None:
+            yield message, part
+
+
+def written(lines: Iterable[Json], out: IO[str]) -> int:
+    """Write objects as JSON lines; returns how many."""
+    count = 0
+    for line in lines:
+        out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        count += 1
+    return count
+
+
+def rest_of(walk: Trajectory, form: str) -> Json | None:
+    """What a line said beside its messages, of a walk that was read from a format; None of others."""
+    leaf = walk.leaf
+    if not leaf.key.startswith(f"{form}/"):
+        return None
+    rest = leaf.extra.get("line", {})
+    return dict(rest) if isinstance(rest, dict) else {}
+
+
+@final
+class OpenAIChatWriter:
+    """Writes OpenAI chat JSON lines."""
+
+    name = "openai-chat"
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write a line for each walk; how many."""
+        with recorded(records) as tree:
+            return written((line for walk in walks_of(tree) if (line := _line(walk)) is not None), out)
+
+
+def _line(walk: Trajectory) -> Json | None:
+    messages = [message for message, _ in messages_of(walk)]
+    if not messages:
+        return None
+    tools = next((step.node.extra["tools"] for step in walk.steps if step.node.extra.get("tools")), None)
+    return {"messages": messages} | ({"tools": tools} if tools else {}) | (rest_of(walk, "chat") or {})

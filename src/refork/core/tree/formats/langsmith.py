@@ -1,0 +1,276 @@
+"""Runs of LangSmith: JSON lines, an array, or ``{"runs": [...]}`` (or ``data``), child runs inside or beside.
+
+The runs of one trace are one trajectory in the order of their beginnings: a run of a model is an action, runs
+of tools stand with the results that the model was shown, chains and agents above a run are named with it.
+Messages are read as LangChain serialises them, as OpenAI has them, or as plain prompts. Feedback is a score.
+
+Source: LangSmith's run data format, and ``langsmith`` 0.15 and ``langchain-core`` 1.7 as they write runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, final
+
+from refork.core.policy.base import Cost, Policy
+from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
+from refork.core.tree.formats.conversation import asked_for, origin
+from refork.core.tree.formats.grouped import Grouped
+from refork.core.tree.formats.langchain import asked_and_said
+from refork.core.tree.formats.rows import objects
+from refork.core.tree.formats.sampled import draft_id, finish_of
+from refork.core.tree.formats.spans import Call, ToolRun, Walk
+from refork.core.tree.formats.tokenised import lacking
+from refork.core.tree.score import Producer, Score
+from refork.core.types import Json, Message
+
+_PRODUCER: Final = Producer("langsmith")
+_TYPES: Final = ("llm", "chain", "tool", "retriever", "embedding", "prompt", "parser")
+#: What a run repeats of its messages, or of other runs.
+_REPEATED: Final = frozenset(
+    {"inputs", "outputs", "child_runs", "inputs_preview", "outputs_preview", "messages"}
+)
+
+
+@final
+class LangSmith:
+    """Reads runs of LangSmith; those of traces without a model are counted and left out."""
+
+    name = "langsmith"
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy
+
+    def sniff(self, head: Head) -> bool:
+        """Whether the file begins with a run."""
+        first = head.first
+        if isinstance(first, list) and first:
+            first = first[0]
+        if isinstance(first, dict):
+            listed = first.get("runs", first.get("data"))
+            return _is_run(listed[0] if isinstance(listed, list) and listed else first)
+        start = head.text.lstrip()
+        marks = any(f'"{key}"' in start for key in ("dotted_order", "parent_run_id", "trace_id"))
+        return start.startswith(("{", "[")) and '"run_type"' in start and marks
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """Drafts and scores of every trace, in the order in which they begin in the file.
+
+        Raises:
+            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
+        """
+        with closing(Grouped()) as kept:
+            for where, body in objects(path, _listed):
+                if isinstance(body, (Remark, Position)):
+                    yield body
+                    continue
+                for run in (one for listed in _listed(body, where) for one in _flat(listed)):
+                    if not _is_run(run):
+                        yield Remark("skipped", "this is no run of LangSmith", where)
+                    elif not kept.add(str(run.get("trace_id") or _id(run)), _id(run), run):
+                        yield Remark("skipped", "another run of the same id", where)
+            lost = False
+            for trace in kept.names():
+                lost = True
+                runs = sorted(kept.members(trace), key=_moment)
+                yield from whole(_trace(trace, runs, self._policy), f"{path}, trace {trace}", "LangSmith")
+            if lost:
+                yield Remark("lost", f"{lacking(self._policy)}: runs have none", str(path))
+
+
+def _is_run(body: Any) -> bool:
+    return isinstance(body, Mapping) and body.get("run_type") in _TYPES and bool(_id(body))
+
+
+def _id(run: Mapping[str, Any]) -> str:
+    return str(run.get("id") or run.get("run_id") or "")
+
+
+def _listed(body: Any, where: str) -> list[Any]:
+    for key in ("runs", "data"):
+        if isinstance(body, Mapping) and not _is_run(body) and isinstance(body.get(key), list):
+            return list(body[key])
+    return [body]
+
+
+def _flat(run: Any) -> Iterator[Any]:
+    """A run and those inside it, each by itself."""
+    if not isinstance(run, dict):
+        yield run
+        return
+    waiting = [(run, run.get("trace_id"))]
+    while waiting:
+        one, trace = waiting.pop(0)
+        children = one.get("child_runs") or []
+        trace = one.get("trace_id") or trace or (_id(one) if not one.get("parent_run_id") else None)
+        yield {**one, "trace_id": trace}
+        waiting += [
+            ({"parent_run_id": _id(one), **child}, trace) for child in children if isinstance(child, dict)
+        ]
+
+
+def _moment(run: Json) -> tuple[float, str]:
+    return _time(run.get("start_time")) or 0.0, str(run.get("dotted_order") or "")
+
+
+def _time(raw: Any) -> float | None:
+    """Seconds since 1970; times without a zone are UTC, as LangSmith writes them."""
+    if not isinstance(raw, str) or not raw:
+        return None
+    try:
+        moment = datetime.fromisoformat(raw)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[Record]:
+    by_id = {_id(run): run for run in runs}
+    calls = [run for run in runs if run["run_type"] == "llm"]
+    tools = [run for run in runs if run["run_type"] == "tool"]
+    if not calls:
+        yield Remark("skipped", "a trace without a run of a model", f"trace {trace}")
+        return
+    definitions = next((found for run in calls if (found := _tools(run))), None)
+    made = [_call(run, by_id, definitions) for run in calls]
+    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    came = origin("langsmith", model, project=calls[0].get("session_name") or calls[0].get("session_id"))
+    walk = Walk(definitions, [_tool_run(run, by_id) for run in tools], policy, came)
+    walk.add(made)
+    walk.finish(f"langsmith/{trace}")
+    others = [run for run in runs if run["run_type"] not in ("llm", "tool")]
+    unplaced = walk.unplaced()
+    kept: Json = {"id": trace, "runs": [_kept(run, by_id, whole_run=run is others[0]) for run in others]}
+    root = others[0] if others else runs[0]
+    walk.last({"trace": kept | ({"tools": unplaced} if unplaced else {})}, _error(root))
+    if len(others) > 1:
+        yield Remark(
+            "lost", "inputs and outputs of chains below the first", f"trace {trace}", len(others) - 1
+        )
+    yield from walk.drafts
+    for run in runs:
+        at = walk.main.get(_key(run)) or walk.drafts[-1]
+        yield from _scores(run, draft_id(at))
+
+
+def _key(run: Mapping[str, Any]) -> str:
+    return f"langsmith/{_id(run)}"
+
+
+def _above(run: Mapping[str, Any], by_id: Mapping[str, Json]) -> list[str]:
+    """The ids of the runs that a run lies in, the outermost first."""
+    found: list[str] = []
+    at = by_id.get(str(run.get("parent_run_id")))
+    while at is not None and _id(at) not in found:
+        found.append(_id(at))
+        at = by_id.get(str(at.get("parent_run_id")))
+    return found[::-1]
+
+
+def _kept(run: Json, by_id: Mapping[str, Json], *, whole_run: bool = False) -> Json:
+    """A run without its messages, and the runs above it."""
+    kept = {key: value for key, value in run.items() if key not in _REPEATED and value not in (None, [], {})}
+    if whole_run:
+        kept |= {key: run[key] for key in ("inputs", "outputs") if run.get(key)}
+    above = _above(run, by_id)
+    return kept | ({"above": above} if above else {})
+
+
+def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> Call:
+    inputs, outputs = run.get("inputs"), run.get("outputs")
+    talk = asked_and_said(inputs, outputs)
+    kept = _kept(run, by_id)
+    given = inputs if isinstance(inputs, Mapping) else {}
+    rest = {key: value for key, value in given.items() if key not in ("messages", "prompts", "prompt")}
+    kept |= {"inputs": rest} if rest else {}
+    kept |= {"tools": own} if (own := _tools(run)) and own != tools else {}
+    start, end = _time(run.get("start_time")), _time(run.get("end_time"))
+    usage = talk.usage
+    asked = asked_for({**given, **_invocation(run)})
+    told: Json = {
+        "policy": _model(run) or talk.model,
+        "cost": Cost(
+            tokens_in=_whole(run.get("prompt_tokens"), usage.get("input_tokens"), usage.get("prompt_tokens")),
+            tokens_out=_whole(
+                run.get("completion_tokens"), usage.get("output_tokens"), usage.get("completion_tokens")
+            ),
+            seconds=end - start if start is not None and end is not None and end > start else None,
+            money=_money(run.get("total_cost")),
+        ),
+        "error": _error(run),
+        **asked,
+        "extra": asked.get("extra", {}) | {"run": kept},
+    }
+    choices = [
+        {"finish": finish_of(reason), "extra": {"answer": extra} if extra else {}}
+        for reason, extra in zip(talk.ends, talk.extras, strict=True)
+    ]
+    return Call(_key(run), talk.shown, talk.said, told, choices)
+
+
+def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:
+    outputs = run.get("outputs") if isinstance(run.get("outputs"), Mapping) else {}
+    output = (outputs or {}).get("output", outputs)
+    body = output.get("kwargs", output) if isinstance(output, Mapping) else {}
+    extra = run.get("extra") if isinstance(run.get("extra"), Mapping) else {}
+    call = body.get("tool_call_id") or (extra or {}).get("tool_call_id")
+    content = body.get("content", output)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    result: Message = {"role": "tool", "tool_call_id": str(call), "content": text}
+    kept = _kept(run, by_id, whole_run=True)
+    return ToolRun(None if call is None else str(call), result if output else None, kept)
+
+
+def _metadata(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    extra = run.get("extra")
+    found = extra.get("metadata") if isinstance(extra, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _invocation(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    extra = run.get("extra")
+    found = extra.get("invocation_params") if isinstance(extra, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _model(run: Mapping[str, Any]) -> str | None:
+    told = _invocation(run)
+    name = _metadata(run).get("ls_model_name") or told.get("model") or told.get("model_name")
+    return str(name) if name else None
+
+
+def _tools(run: Mapping[str, Any]) -> Any:
+    inputs = run.get("inputs")
+    found = _invocation(run).get("tools") or (inputs.get("tools") if isinstance(inputs, Mapping) else None)
+    return found if isinstance(found, list) and found else None
+
+
+def _whole(*values: Any) -> int | None:
+    """The first that is a count; LangSmith writes 0 where it does not know."""
+    return next((value for value in values if type(value) is int and value > 0), None)
+
+
+def _money(raw: Any) -> float | None:
+    try:
+        return None if raw is None else float(raw)
+    except (TypeError, ValueError):
+        return None
+
+
+def _error(run: Mapping[str, Any]) -> str | None:
+    error = run.get("error")
+    return str(error) if error else None
+
+
+def _scores(run: Mapping[str, Any], node: str) -> Iterator[Record]:
+    """The mean of each kind of feedback."""
+    stats = run.get("feedback_stats")
+    for name, one in (stats if isinstance(stats, Mapping) else {}).items():
+        mean = one.get("avg") if isinstance(one, Mapping) else one
+        if isinstance(mean, (int, float)) and not isinstance(mean, bool):
+            yield _PRODUCER
+            yield Score(node, str(name), float(mean), _PRODUCER.id)

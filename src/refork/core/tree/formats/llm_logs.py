@@ -1,0 +1,223 @@
+"""``logs.db`` of simonw/llm: conversations of every schema that it has had since its tables were split (0.4).
+
+Which tables and columns a file has is asked of the file. Newer files (``turns``, since 0.32) hold a tree of
+messages, of which forked threads share what they have in common: so they do here. What older releases logged
+(``responses``) is read as conversations. The file is opened for reading only, and never changed.
+
+Source: ``migrations.py`` and ``logs.py`` of llm 0.36.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final, final
+from urllib.parse import quote
+
+from refork.core.errors import BadInput
+from refork.core.foreign_sqlite import harden, real_tables, was_interrupted
+from refork.core.policy.base import Policy
+from refork.core.tree.formats.base import Head, Record, Remark, whole
+from refork.core.tree.formats.conversation import tool_call
+from refork.core.tree.formats.llm_messages import MessageTree, cost_of, loaded, tool_of
+from refork.core.tree.formats.openai_chat import OpenAIChat
+from refork.core.tree.formats.tokenised import lacking
+from refork.core.types import Json, Message
+
+_SQLITE: Final = b"SQLite format 3\0"
+_JSONS: Final = ("prompt_json", "options_json", "response_json", "token_details")
+
+
+@final
+class LLMLogs:
+    """Reads llm's log database; token ids are recorded where a policy is given to tokenise with."""
+
+    name = "llm"
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy
+        self._chat = OpenAIChat(policy)
+
+    def sniff(self, head: Head) -> bool:
+        """Whether the file is an SQLite database: what is in it may be said anywhere in the file."""
+        return head.data.startswith(_SQLITE)
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """Drafts of every conversation.
+
+        Raises:
+            BadInput: no database of llm, or one that is damaged.
+        """
+        try:
+            with closing(_opened(path)) as db:
+                tables = _tables(db)
+                if not {"responses", "turns"} & tables.keys():
+                    raise BadInput(
+                        "there are no tables of llm in this database",
+                        where=str(path),
+                        hint="another tree is copied with `refork tree merge`",
+                    )
+                if "turns" in tables:
+                    yield from MessageTree(db, tables, str(path), self._policy).records()
+                if "responses" in tables:
+                    yield from self._conversations(db, tables, path)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
+            # Messages of SQLite quote what is in the file, whatever it is.
+            raise BadInput(
+                f"this database cannot be read: {error}",
+                where=str(path),
+                hint="was the file cut, or is it open?",
+            ) from error
+
+    def _conversations(
+        self, db: sqlite3.Connection, tables: Mapping[str, set[str]], path: Path
+    ) -> Iterator[Record]:
+        # A response that is a turn too was logged both ways.
+        own = "WHERE r.id NOT IN (SELECT id FROM turns)" if "turns" in tables else ""
+        sql = (
+            f"SELECT coalesce(r.conversation_id, r.id) AS talk FROM responses r {own} "
+            "GROUP BY talk ORDER BY min(r.rowid)"
+        )
+        names = [row["talk"] for row in db.execute(sql)]
+        for name in names:
+            where = f"{path}, conversation {name}"
+            yield from whole(self._conversation(db, tables, name, own, where), where, "llm")
+
+    def _conversation(
+        self, db: sqlite3.Connection, tables: Mapping[str, set[str]], name: str, own: str, where: str
+    ) -> Iterator[Record]:
+        also = "AND" if own else "WHERE"
+        sql = f"SELECT r.* FROM responses r {own} {also} coalesce(r.conversation_id, r.id) = ? ORDER BY r.id"
+        messages: list[Message] = []
+        told: list[Json] = []
+        beside = _Beside(db, tables)
+        system = first = None
+        for row in db.execute(sql, (name,)):
+            response = dict(row)
+            first = first or response["id"]
+            said = beside.system(response)
+            if said and said != system:
+                messages.append({"role": "system", "content": said})
+                system = said
+            messages += beside.asked(response)
+            messages.append(beside.answer(response))
+            told.append(_told(response, beside.instances(response)))
+        # What may grow until the next import must not change what stands: the root tells of the conversation.
+        root = {"conversation": dict(beside.row("conversations", name) or {"id": name})}
+        tools = beside.tools(str(first)) if first is not None else []
+        rest: Json = {"tools": tools} if tools else {}
+        yield Remark("lost", f"{lacking(self._policy)}: the file has none", where)
+        if beside.lost:
+            yield Remark("lost", "contents of attachments", where, beside.lost)
+        yield from self._chat.drafts(messages, rest, f"llm/{name}", where, root=root, told=told)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write; a file that another program has open is read as it is."""
+    db = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
+    try:
+        harden(db)
+        db.row_factory = sqlite3.Row
+        db.execute("PRAGMA query_only = ON")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        db.close()
+        raise
+    # Texts that are no UTF-8 are read with marks in the place of what is none.
+    db.text_factory = lambda data: data.decode("utf-8", errors="replace")
+    return db
+
+
+def _tables(db: sqlite3.Connection) -> dict[str, set[str]]:
+    """The tables of a database with the names of their columns."""
+    names = real_tables(db)
+    return {name: {row["name"] for row in db.execute(f'PRAGMA table_info("{name}")')} for name in names}
+
+
+@final
+class _Beside:
+    """What other tables say of responses, where the file has them; ``lost`` counts attachments left out."""
+
+    def __init__(self, db: sqlite3.Connection, tables: Mapping[str, set[str]]) -> None:
+        self._db, self._tables = db, tables
+        self.lost = 0
+
+    def _rows(self, table: str, sql: str, value: str) -> list[sqlite3.Row]:
+        return self._db.execute(sql, (value,)).fetchall() if table in self._tables else []
+
+    def row(self, table: str, name: str) -> sqlite3.Row | None:
+        """A row of a table by its id."""
+        found = self._rows(table, f"SELECT * FROM {table} WHERE id = ?", name)
+        return found[0] if found else None
+
+    def _fragments(self, kind: str, response: Json) -> list[str]:
+        sql = (
+            f"SELECT f.content FROM {kind}_fragments p JOIN fragments f ON f.id = p.fragment_id "
+            'WHERE p.response_id = ? ORDER BY p."order"'
+        )
+        return [str(row[0]) for row in self._rows(f"{kind}_fragments", sql, response["id"])]
+
+    def system(self, response: Json) -> str:
+        """The system prompt of a response, with its fragments."""
+        return "\n".join([*self._fragments("system", response), *filter(None, [response.get("system")])])
+
+    def asked(self, response: Json) -> Iterator[Message]:
+        """What was asked: results of tools, then the prompt with its fragments and attachments."""
+        sql = "SELECT * FROM tool_results WHERE response_id = ? ORDER BY id"
+        for row in self._rows("tool_results", sql, response["id"]):
+            result = dict(row)
+            message: Message = {"role": "tool", "name": result["name"], "content": result["output"] or ""}
+            message |= {key: result[key] for key in ("tool_call_id", "exception") if result.get(key)}
+            yield message
+        text = "\n".join([*self._fragments("prompt", response), *filter(None, [response.get("prompt")])])
+        sql = (
+            "SELECT a.id, a.type, a.path, a.url, a.content IS NOT NULL AS held FROM prompt_attachments p "
+            'JOIN attachments a ON a.id = p.attachment_id WHERE p.response_id = ? ORDER BY p."order"'
+        )
+        attached = []
+        for row in self._rows("prompt_attachments", sql, response["id"]):
+            self.lost += row["held"]
+            attached.append({key: row[key] for key in ("id", "type", "path", "url") if row[key]})
+        if text or attached:
+            yield {"role": "user", "content": text, **({"attachments": attached} if attached else {})}
+
+    def answer(self, response: Json) -> Message:
+        """What the model said, with its calls."""
+        sql = "SELECT name, arguments, tool_call_id FROM tool_calls WHERE response_id = ? ORDER BY id"
+        rows = self._rows("tool_calls", sql, response["id"])
+        calls = [tool_call(row["name"], row["arguments"], row["tool_call_id"]) for row in rows]
+        message: Message = {"role": "assistant", "content": response.get("response") or ""}
+        message |= {"tool_calls": calls} if calls else {}
+        return message | ({"reasoning_content": response["reasoning"]} if response.get("reasoning") else {})
+
+    def instances(self, response: Json) -> list[Json]:
+        """The toolboxes that served a response's results."""
+        sql = (
+            "SELECT i.plugin, i.name, i.arguments, t.tool_call_id FROM tool_results t "
+            "JOIN tool_instances i ON i.id = t.instance_id WHERE t.response_id = ? ORDER BY t.id"
+        )
+        return [dict(row) for row in self._rows("tool_instances", sql, response["id"])]
+
+    def tools(self, response: str) -> list[Json]:
+        """The tools that a response was offered, as OpenAI has them."""
+        sql = (
+            "SELECT t.id, t.name, t.description, t.input_schema FROM tool_responses o "
+            "JOIN tools t ON t.id = o.tool_id WHERE o.response_id = ? ORDER BY t.id"
+        )
+        return [tool_of(row) for row in self._rows("tool_responses", sql, response)]
+
+
+def _told(response: Json, instances: Sequence[Json]) -> Json:
+    """What a response says beside its text."""
+    kept = {key: value for key in _JSONS if (value := loaded(response.get(key))) not in (None, {}, [])}
+    kept |= {key: response[key] for key in ("id", "datetime_utc", "schema_id") if response.get(key)}
+    if response.get("resolved_model"):
+        kept["model"] = response.get("model")
+    kept |= {"tool_instances": list(instances)} if instances else {}
+    model = response.get("resolved_model") or response.get("model")
+    told: Json = {"cost": cost_of(response), "extra": {"response": kept}}
+    return told | ({"policy": str(model)} if model else {})

@@ -1,0 +1,162 @@
+"""OpenAI chat JSONL: ``{"messages": [...]}`` a line, with ``tools`` and other keys if it has them.
+
+The messages up to the first assistant turn are one task node, an assistant turn is an action, what
+comes between two of them one observation. Equal beginnings are one node; turns of two lines
+are kept apart, for how often something was said is data. Importing a file twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, final
+
+from refork.core.errors import BadInput
+from refork.core.policy.base import Policy
+from refork.core.tree.formats.base import Head, Record
+from refork.core.tree.formats.rows import read_items
+from refork.core.tree.formats.tokenised import TokenWalk
+from refork.core.tree.node import Draft, node_id
+from refork.core.types import Json, Message, NodeKind
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def text_of(message: Message) -> str:
+    """The text of a message: its content, text parts joined, and its tool calls as JSON lines."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    calls = [json.dumps(call.get("function", call), ensure_ascii=False) for call in _calls(message)]
+    return "\n".join(part for part in (str(content or ""), *calls) if part)
+
+
+def _calls(message: Message) -> list[Json]:
+    calls = message.get("tool_calls") or []
+    return [call for call in calls if isinstance(call, dict)]
+
+
+def _messages(body: Json, where: str) -> tuple[list[Message], Json]:
+    """The messages of a line, and all else it says."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise BadInput("this line has no messages", where=where, hint='expected {"messages": [...]}')
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise BadInput("a message needs a role and a content", where=where)
+        if not isinstance(message.get("content"), (str, list, type(None))):
+            raise BadInput("the content of a message is neither text nor parts", where=where)
+    return messages, {key: value for key, value in body.items() if key != "messages"}
+
+
+@final
+class OpenAIChat:
+    """Reads OpenAI chat JSONL; token ids are recorded where a policy is given to tokenise with."""
+
+    name, label = "openai-chat", "OpenAI's chat format"
+    #: What the format never records.
+    lacks = ("log-probs", "times")
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy
+
+    def sniff(self, head: Head) -> bool:
+        """Whether the first line, or the first item of an array, is an object with messages."""
+        body = head.first
+        if body is None:
+            # A long first line may be cut by the sniffing window.
+            first = head.text.lstrip(" \t\r\n[")
+            return first.startswith("{") and '"messages"' in first[:4096]
+        body = body[0] if isinstance(body, list) and body else body
+        return isinstance(body, dict) and isinstance(body.get("messages"), list)
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """Drafts of every line, in order; a line without messages is skipped."""
+        return read_items(path, self.label, self.item, self.unpack)
+
+    def unpack(self, body: Any, where: str) -> list[Any]:
+        """A document is one conversation."""
+        return [body]
+
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
+        """One line."""
+        messages, rest = _messages(body, where)
+        yield from self.drafts(messages, rest, f"chat/{name}", where, apart=True)
+
+    def drafts(
+        self,
+        messages: Sequence[Message],
+        rest: Json,
+        line: str,
+        where: str,
+        *,
+        root: Json | None = None,
+        told: Sequence[Json] = (),
+        copied: Collection[int] = (),
+        apart: bool = False,
+        origin: Json | None = None,
+    ) -> Iterator[Draft]:
+        """One conversation as a task, actions and observations; other formats are made into it.
+
+        ``rest`` is kept with the last node (its ``tools`` with the first), ``root`` with the task; ``told``
+        has further fields of each assistant turn. ``line`` names the conversation in its file. Turns at
+        places in ``copied`` were said elsewhere and are shown here. ``apart`` keeps a conversation in which
+        nothing was said from being one with equal prompts. ``origin`` says where it comes from: equal prompts
+        of other origins are other tasks. Where nothing was said, what ``rest`` tells stands on a verdict of
+        its own, since the task may be that of others.
+        """
+        spoke = [m["role"] == "assistant" and at not in copied for at, m in enumerate(messages)]
+        pairs = groupby(zip(spoke, messages, strict=True), lambda pair: pair[0])
+        groups = [(said, [message for _, message in group]) for said, group in pairs]
+        opening = [] if groups[0][0] else groups.pop(0)[1]
+        rest = dict(rest)
+        tools = rest.pop("tools") if rest.get("tools") else None
+        if origin is None:
+            answered = next((one["policy"] for one in told if one.get("policy")), rest.get("model"))
+            origin = {"model": str(answered)} if isinstance(answered, str) and answered else None
+        turns = [
+            (said, turn) for said, group in groups for turn in ([[m] for m in group] if said else [group])
+        ]
+        ids = TokenWalk(self._policy, tools or ())
+        parent: str | None = None
+        spoken = 0
+        alone = apart and not turns
+        for number, (said, group) in enumerate([(False, opening), *turns]):
+            kind: NodeKind = "task" if number == 0 else ("action" if said else "observation")
+            parts = (opening, tools, self.tokenizer, *([root] if root else []), *([origin] if origin else []))
+            key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
+            fields: Json = {"text": "\n".join(filter(None, map(text_of, group)))}
+            fields |= ids.goes_on(group[0], ids.said(group[0])) if said else ids.shown(group)
+            extra: Json = {"messages": group} if len(group) > 1 else {}
+            extra |= fields.pop("extra", {})
+            if number == 0:
+                extra |= {"tools": tools} if tools else {}
+                extra |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
+                extra |= {"origin": origin} if origin else {}
+                extra |= root or {}
+            if number == len(turns) and (number or alone) and rest:
+                extra |= {"line": rest}
+            if said and spoken < len(told):
+                more = dict(told[spoken])
+                extra |= more.pop("extra", {})
+                fields = fields | more
+            spoken += said
+            message = group[0] if len(group) == 1 else None
+            if fields.get("error") and not fields["text"]:
+                message = None  # A call that failed said nothing.
+            yield Draft(
+                kind=kind, parent=parent, key=key, message=message, extra=extra, origin="real", **fields
+            )
+            parent = node_id(parent, None, kind, key)
+        if not turns and not alone and rest:
+            yield Draft(kind="verdict", parent=parent, key=f"{line}/end", origin="real", extra={"line": rest})
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Digest of the tokenizer that texts are tokenised with; None where none is."""
+        return None if self._policy is None else self._policy.card.tokenizer

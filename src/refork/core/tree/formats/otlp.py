@@ -1,0 +1,330 @@
+"""OTLP JSON with GenAI spans, as an OpenTelemetry collector writes it to a file: a batch, or one a line.
+
+The spans of one trace are one trajectory in the order of their beginnings. A span of a model's call is an
+action; what it was shown beyond the call before it is an observation with the runs of tools that answered.
+The agents that a span lies in, times, attributes and events that have no place in a tree stay in ``extra``.
+Evaluations (``gen_ai.evaluation.result``) are scores. Log records are read as events of their spans.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, final
+
+from refork.core.errors import BadInput
+from refork.core.policy.base import Cost, Policy, Sampling
+from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
+from refork.core.tree.formats.conversation import origin
+from refork.core.tree.formats.grouped import Grouped
+from refork.core.tree.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
+from refork.core.tree.formats.otlp_messages import Talk, talk_of
+from refork.core.tree.formats.rows import objects
+from refork.core.tree.formats.sampled import draft_id, finish_of
+from refork.core.tree.formats.spans import Call, ToolRun, Walk
+from refork.core.tree.formats.tokenised import lacking
+from refork.core.tree.score import Producer, Score
+from refork.core.types import Json, Message
+
+#: What the writer says beside the conventions: the node a span was made of, and who gave a score.
+NODE, PRODUCER = "refork.node", "refork.producer"
+EVALUATION: Final = "gen_ai.evaluation.result"
+_CALLS: Final = ("chat", "text_completion", "generate_content", "completion")
+_AGENTS: Final = ("invoke_agent", "create_agent", "invoke_workflow")
+_BEGIN: Final = ('"resourceSpans"', '"resource_spans"', '"resourceLogs"', '"resource_logs"')
+
+
+@final
+class OTLP:
+    """Reads traces of models and agents; spans of anything else are counted and left out."""
+
+    name = "otlp"
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy
+
+    def sniff(self, head: Head) -> bool:
+        """Whether the file begins with a batch of OTLP."""
+        if is_batch(head.first):
+            return True
+        start = head.text.lstrip()
+        return start.startswith(("{", "[")) and any(name in start[:4096] for name in _BEGIN)
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """Drafts and scores of every trace, in the order in which they begin in the file.
+
+        Raises:
+            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
+        """
+        with closing(Grouped()) as kept:
+            for where, body in objects(path):
+                if isinstance(body, (Remark, Position)):
+                    yield body
+                    continue
+                if not is_batch(body):
+                    yield Remark("skipped", "this is no batch of OTLP", where)
+                    continue
+                yield from _add(kept, body, where)
+            found = False
+            for trace in kept.names():
+                found = True
+                spans = _spans(kept, trace)
+                yield from whole(
+                    trace_records(trace, spans, self._policy), f"{path}, trace {trace}", "OpenTelemetry"
+                )
+            if found:
+                yield Remark("lost", f"{lacking(self._policy)}: spans have none", str(path))
+
+
+def _add(kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+    """Keep the spans and log records of a batch by their traces; remarks on what cannot be read."""
+    try:
+        for place, span in spans_of(body, where):
+            if not kept.add(span.trace, span.id, asdict(span)):
+                yield Remark("skipped", "another span of the same trace and id", place)
+        for _, (trace, of, event) in logs_of(body, where):
+            kept.note(trace, of, asdict(event))
+    except BadInput as error:
+        yield Remark("skipped", f"the rest of a batch: {error.what}", error.where or where)
+    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
+        yield Remark("skipped", f"the rest of a batch is not as OTLP has it: {error}"[:200], where)
+
+
+def _spans(kept: Grouped, trace: str) -> list[Span]:
+    """The spans of a trace with the log records of each as events, in the order of their beginnings."""
+    logs: dict[str, list[Event]] = {}
+    for of, body in kept.notes(trace):
+        logs.setdefault(of, []).append(Event(**body))
+    found = []
+    for raw in kept.members(trace):
+        events = [*(Event(**one) for one in raw.pop("events")), *logs.get(raw["id"], [])]
+        found.append(Span(**raw, events=sorted(events, key=lambda event: event.time)))
+    return sorted(found, key=lambda span: span.start)
+
+
+def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = None) -> Iterator[Record]:
+    """Drafts and scores of one trace, and a remark on spans that have nothing to do with a model."""
+    by_id = {span.id: span for span in spans}
+    operations = {span.id: operation(span) for span in spans}
+    calls = [span for span in spans if operations[span.id] == "call"]
+    tools = [span for span in spans if operations[span.id] == "tool"]
+    agents = [span for span in spans if operations[span.id] == "agent"]
+    if others := len(spans) - len(calls) - len(tools) - len(agents):
+        yield Remark("lost", "spans of neither models, tools nor agents", f"trace {trace}", others)
+    if not calls:
+        yield Remark("skipped", "a trace without a call of a model", f"trace {trace}")
+        return
+    talks = {span.id: talk_of(span) for span in calls}
+    if silent := sum(not talk.shown and not talk.said for talk, _, _ in talks.values()):
+        yield Remark("lost", "messages of calls: their content was not captured", f"trace {trace}", silent)
+    told = _Told(trace, spans[0].resource, by_id, {span.id for span in agents})
+    definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
+    made = [_call(span, *talks[span.id], told, definitions) for span in calls]
+    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
+    walk = Walk(
+        definitions,
+        [_tool_run(span, told) for span in tools],
+        policy,
+        origin("otlp", model, service=service) if model or service else None,
+    )
+    walk.add(made)
+    walk.finish(f"otlp/{trace}")
+    unplaced = walk.unplaced()
+    whole_trace = told.of_trace(agents) | ({"tools": unplaced} if unplaced else {})
+    # A node that the writer named may be in several traces, and cannot tell of one.
+    if NODE not in calls[-1].attributes:
+        walk.last({"trace": whole_trace}, _failed(agents, by_id))
+    yield from walk.drafts
+    for span in spans:
+        at = walk.main.get(_key(span)) or walk.drafts[-1]
+        yield from _scores(span, draft_id(at))
+
+
+def operation(span: Span) -> str | None:
+    """``call``, ``tool`` or ``agent``; None for a span that is none of them."""
+    said = span.attributes.get("gen_ai.operation.name")
+    kind = span.attributes.get("traceloop.span.kind", span.attributes.get("llm.request.type"))
+    if said in _CALLS or kind in ("chat", "completion"):
+        return "call"
+    if said == "execute_tool" or kind == "tool":
+        return "tool"
+    if said in _AGENTS or kind in ("agent", "workflow"):
+        return "agent"
+    if said is None and any(
+        key.startswith(("gen_ai.request.", "gen_ai.response.")) for key in span.attributes
+    ):
+        return "call"
+    return None
+
+
+@final
+class _Told:
+    """What a trace's spans say beside messages, as it is kept with nodes."""
+
+    def __init__(self, trace: str, resource: Json, by_id: Mapping[str, Span], agents: set[str]) -> None:
+        self.trace, self.resource = trace, resource
+        self._by_id, self._agents = by_id, agents
+
+    def above(self, span: Span) -> list[str]:
+        """The ids of the agents that a span lies in, the outermost first."""
+        found: list[str] = []
+        seen = {span.id}
+        at = self._by_id.get(span.parent or "")
+        while at is not None and at.id not in seen:
+            seen.add(at.id)
+            if at.id in self._agents:
+                found.append(at.id)
+            at = self._by_id.get(at.parent or "")
+        return found[::-1]
+
+    def of_span(self, span: Span, attributes: Json, events: Sequence[Event]) -> Json:
+        """A span without its messages."""
+        agents = self.above(span)
+        kept: Json = {
+            "id": span.id,
+            "name": span.name,
+            "kind": span.kind,
+            "start": span.start,
+            "end": span.end,
+        }
+        kept |= {"agents": agents} if agents else {}
+        kept |= {"attributes": attributes} if attributes else {}
+        kept |= {"events": [event.plain() for event in events]} if events else {}
+        kept |= {"status": span.status} if span.status else {}
+        kept |= {"scope": span.scope} if span.scope else {}
+        kept |= {"resource": span.resource} if span.resource != self.resource else {}
+        return kept | ({"other": span.other} if span.other else {})
+
+    def of_trace(self, agents: Sequence[Span]) -> Json:
+        """The trace itself: its id, its resource, its agents."""
+        nested = [self.of_span(span, span.attributes, _unscored(span.events)) for span in agents]
+        kept: Json = {"id": self.trace}
+        kept |= {"resource": self.resource} if self.resource else {}
+        return kept | ({"agents": nested} if nested else {})
+
+
+def _key(span: Span) -> str:
+    """The key of a call's node: its own id, or the node that the writer made the span of."""
+    node = span.attributes.get(NODE)
+    return f"otlp/{node}" if isinstance(node, str) else f"otlp/{span.trace}/{span.id}"
+
+
+def _call(span: Span, talk: Talk, attributes: Json, events: Sequence[Event], told: _Told, tools: Any) -> Call:
+    attributes = {key: value for key, value in attributes.items() if key != NODE}
+    reasons = attributes.get("gen_ai.response.finish_reasons")
+    listed = reasons if isinstance(reasons, list) else []
+    ends = [
+        end if end is not None else (listed[number] if number < len(listed) else None)
+        for number, end in enumerate(talk.ends or [None])
+    ]
+    kept = told.of_span(span, attributes, _unscored(events))
+    # Most calls of a trace are offered the same tools, which stand with the task.
+    kept |= {"tools": talk.tools} if talk.tools and talk.tools != tools else {}
+    fields: Json = {
+        "policy": _name(attributes),
+        "settings": _settings(attributes),
+        "cost": Cost(
+            tokens_in=_count(attributes, "input_tokens", "prompt_tokens"),
+            tokens_out=_count(attributes, "output_tokens", "completion_tokens"),
+            seconds=(span.end - span.start) / 1e9 if span.end > span.start > 0 else None,
+        ),
+        "error": _error(span),
+        "extra": {"span": kept},
+    }
+    choices: list[Json] = [
+        {"finish": finish_of(end), "extra": {"finish_reason": end} if end else {}} for end in ends
+    ]
+    return Call(_key(span), talk.shown, talk.said, fields, choices)
+
+
+def _tool_run(span: Span, told: _Told) -> ToolRun:
+    call = span.attributes.get("gen_ai.tool.call.id")
+    result = span.attributes.get("gen_ai.tool.call.result")
+    message: Message | None = None
+    if result is not None and call is not None:
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        message = {"role": "tool", "tool_call_id": str(call), "content": text}
+    kept = told.of_span(span, span.attributes, _unscored(span.events))
+    return ToolRun(None if call is None else str(call), message, kept)
+
+
+def _unscored(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not _graded(event)]
+
+
+def _graded(event: Event) -> bool:
+    value = event.attributes.get("gen_ai.evaluation.score.value")
+    return event.name == EVALUATION and isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _scores(span: Span, node: str) -> Iterator[Record]:
+    for event in span.events:
+        if _graded(event):
+            producer = _producer(event.attributes)
+            name = str(event.attributes.get("gen_ai.evaluation.name") or "score")
+            value = float(event.attributes["gen_ai.evaluation.score.value"])
+            reason = event.attributes.get("gen_ai.evaluation.explanation")
+            yield producer
+            yield Score(node, name, value, producer.id, None if reason is None else str(reason))
+
+
+def _producer(attributes: Json) -> Producer:
+    """Who gave a score: as the writer says it, or the evaluation's label scale."""
+    try:
+        body = json.loads(attributes[PRODUCER])
+        return Producer(str(body["name"]), str(body["version"]), dict(body["config"]))
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return Producer("otlp")
+
+
+def _name(attributes: Json) -> str | None:
+    name = attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")
+    return None if name is None else str(name)
+
+
+def _count(attributes: Json, *names: str) -> int | None:
+    for name in names:
+        value = attributes.get(f"gen_ai.usage.{name}")
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _settings(attributes: Json) -> Json | None:
+    """The request's sampling settings where they are all allowed; they stay among the attributes too."""
+    given = {
+        "temperature": attributes.get("gen_ai.request.temperature"),
+        "top_p": attributes.get("gen_ai.request.top_p"),
+        "max_tokens": attributes.get("gen_ai.request.max_tokens"),
+        "presence_penalty": attributes.get("gen_ai.request.presence_penalty"),
+        "frequency_penalty": attributes.get("gen_ai.request.frequency_penalty"),
+    }
+    known: Json = {key: value for key, value in given.items() if isinstance(value, (int, float))}
+    top_k = attributes.get("gen_ai.request.top_k")
+    known |= {"top_k": int(top_k)} if isinstance(top_k, (int, float)) and top_k >= 1 else {}
+    stop = attributes.get("gen_ai.request.stop_sequences")
+    if isinstance(stop, list) and all(isinstance(one, str) for one in stop):
+        known["stop"] = tuple(stop)
+    if not known:
+        return None
+    try:
+        return Sampling(**known).to_json()
+    except (BadInput, TypeError, ValueError):
+        return None
+
+
+def _error(span: Span) -> str | None:
+    if span.status.get("code") != 2:
+        return None
+    kind = span.attributes.get("error.type")
+    return str(span.status.get("message") or kind or "error")
+
+
+def _failed(agents: Sequence[Span], by_id: Mapping[str, Span]) -> str | None:
+    """What went wrong with the trace as a whole: the error of its outermost agent."""
+    roots = [span for span in agents if span.parent not in by_id]
+    return next((said for span in roots if (said := _error(span)) is not None), None)

@@ -1,0 +1,451 @@
+"""Writes walks as Parquet rows of TRL and of verl: what a tree recorded, and no advantage made up for it.
+
+``refork train export`` writes what a trainer is to learn from, with credit; this writes the record. A context
+of a walk is a row: up to the first turn it is the prompt, from there the completion. Token ids and log-probs
+are written where every node of the row has ids, messages always; scores are columns under their names. A row
+knows nothing of forks: what walks share stands in each of them.
+
+Source: the columns of TRL 1.16 and verl 0.9, as :mod:`refork.core.tree.formats.trl` and ``verl`` read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, final
+
+import numpy as np
+
+from refork.core.errors import BadInput
+from refork.core.plain import canonical, content_hash
+from refork.core.tree.formats.answers import PREFERRED
+from refork.core.tree.formats.base import Record
+from refork.core.tree.formats.openai_chat import text_of
+from refork.core.tree.formats.parquet import arrow, write_rows
+from refork.core.tree.formats.recorded import recorded, scores_of, walks_of
+from refork.core.tree.formats.sampled import TURNS
+from refork.core.tree.node import Trajectory
+from refork.core.tree.turn import Part, Shown, Turn, parts_of
+from refork.core.types import Json
+
+if TYPE_CHECKING:
+    from refork.core.tree.tree import Tree
+
+_LOGPROBS: Final = ("logprobs", "logprobs_t1", "ref_logprobs")
+_TOKEN_SCORES: Final = {"advantage": "advantages"}
+_VERL: Final = {
+    "logprobs": "rollout_log_probs",
+    "logprobs_t1": "log_probs_t1",
+    "ref_logprobs": "ref_log_prob",
+}
+_VERL_SCORES: Final = {
+    "advantage": "advantages", "token_reward": "token_level_rewards", "token_score": "token_level_scores",
+    "return": "returns",
+}  # fmt: skip
+
+
+@final
+@dataclass(slots=True)
+class _Row:
+    """One context of a walk: what was shown before the first turn, and everything from it on."""
+
+    walk: Trajectory
+    before: list[Part]
+    after: list[Part]
+
+    def has_ids(self) -> bool:
+        """Whether every part that says something has token ids."""
+        known = all(part.tokens is not None for part in self.after)
+        return known and all(part.tokens is not None or not _messages([part]) for part in self.before)
+
+    def agrees(self) -> bool:
+        """Whether the messages of every part are what its token ids say."""
+        return all(isinstance(part, Turn) or part.exact for part in (*self.before, *self.after))
+
+    def group(self) -> str:
+        """The name of the row's prompt within its task: the task's own where the prompt is the task."""
+        task, shown = self.walk.root, _messages(self.before)
+        steps = [part.step for part in self.before if isinstance(part, Shown)]
+        cut = [[step.node.id, step.keep] for step in steps if step.keep is not None]
+        root = Shown(self.walk.steps[0]) if self.walk.steps[0].keep is None else None
+        ids, own = _joined(self.before), [] if root is None else _tokens(root)
+        if not cut and root is not None and canonical(shown) == canonical(_messages([root])) and ids == own:
+            return task.id
+        return content_hash([task.id, shown, ids, cut])
+
+
+@final
+class TRLWriter:
+    """Writes rows of prompts and completions for TRL."""
+
+    name = "trl"
+    binary: Literal[True] = True
+
+    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
+        """Write a row for each context of each walk in which something was said; how many."""
+        with recorded(records) as tree:
+            grades = _Grades.of(tree)
+            ids, floats = _lists()
+            fields = [*_conversation(), ("prompt_ids", ids), ("completion_ids", ids), ("env_mask", ids)]
+            fields += [(name, floats) for name in (*_LOGPROBS, *_TOKEN_SCORES.values())]
+            fields += [(TURNS, _text_type())]
+            rows = (_trl(row, grades) for row in _rows(tree))
+            return write_rows(
+                _some(rows, "walks in which something was said"), out, _schema(fields, grades.names)
+            )
+
+
+@final
+class TRLPairsWriter:
+    """Writes preferences for TRL: of two branches of one prompt, the one with ``preferred`` 1 is chosen."""
+
+    name = "trl-pairs"
+    binary: Literal[True] = True
+
+    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
+        """Write a row for each rejected branch that has a chosen one beside it; how many."""
+        with recorded(records) as tree:
+            ids, _ = _lists()
+            messages = _messages_type()
+            fields = [
+                ("prompt", messages),
+                ("chosen", messages),
+                ("rejected", messages),
+                ("tools", _text_type()),
+            ]
+            fields += [(name, ids) for name in ("prompt_ids", "chosen_ids", "rejected_ids")]
+            fields += [(name, _number_type()) for name in ("score_chosen", "score_rejected")]
+            rows = _some(_pairs(tree), f"branches with the score {PREFERRED!r}")
+            return write_rows(rows, out, _schema(fields, ()))
+
+
+@final
+class VerlWriter:
+    """Writes batches of verl, unpadded, for walks with token ids; single answers as texts for the others."""
+
+    name = "verl"
+    binary: Literal[True] = True
+
+    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
+        """Write a row for each context of each walk that verl's columns can hold; how many."""
+        with recorded(records) as tree:
+            grades = _Grades.of(tree)
+            ids, floats = _lists()
+            fields = [(name, _text_type()) for name in ("uid", "data_source", "leaf", "extra")]
+            fields += [("prompts", ids), ("responses", ids), ("response_mask", ids)]
+            fields += [(name, floats) for name in (*_VERL.values(), *_VERL_SCORES.values())]
+            fields += [(TURNS, _text_type())]
+            rows = (_verl(row, grades) for row in _rows(tree) if row.has_ids())
+            return write_rows(_some(rows, "walks with token ids"), out, _schema(fields, grades.names))
+
+
+def _some(rows: Iterator[Json], what: str) -> Iterator[Json]:
+    """Rows; BadInput where there are none."""
+    first = next(rows, None)
+    if first is None:
+        raise BadInput(f"the tree has no {what}, so there is nothing to write in this format")
+    yield first
+    yield from rows
+
+
+def _rows(tree: Tree) -> Iterator[_Row]:
+    for walk in walks_of(tree):
+        parts = parts_of(walk)
+        cuts = [
+            at for at, part in enumerate(parts) if part.node.kind == "rewrite" and isinstance(part, Shown)
+        ]
+        for start, end in zip([0, *cuts], [*cuts, len(parts)], strict=True):
+            context = parts[start:end]
+            first = next((at for at, part in enumerate(context) if isinstance(part, Turn)), None)
+            if first is not None:
+                # A row that was imported said itself where its prompt ends.
+                first = 1 if context[0].node.key.startswith("sampled/") else first
+                yield _Row(walk, context[:first], _seen(context[first:]))
+
+
+def _seen(parts: list[Part]) -> list[Part]:
+    """Parts without what an episode ended with, where all else has token ids: nobody was shown it."""
+    end = len(parts)
+    while end and isinstance(parts[end - 1], Shown) and parts[end - 1].tokens is None:
+        end -= 1
+    return parts[:end] if all(part.tokens is not None for part in parts[:end]) else parts
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Grades:
+    """The live scores of a tree: their names, and which producer is newer than which."""
+
+    tree: Tree
+    names: tuple[str, ...]
+    order: dict[str, int]
+
+    @classmethod
+    def of(cls, tree: Tree) -> _Grades:
+        """The scores of a tree."""
+        names = sorted({one.name for one in tree.stats().scores if not one.retired})
+        return cls(tree, tuple(names), {one.id: at for at, one in enumerate(tree.producers())})
+
+    def end(self, walk: Trajectory) -> dict[str, float]:
+        """The scores of a walk's end and of the verdict on it, by the newest producer of each name."""
+        count = 2 if walk.leaf.kind == "verdict" else 1
+        nodes = [step.node for step in walk.steps[-count:]]
+        found = [score for node in nodes for score in scores_of(self.tree, node)]
+        newest = sorted(found, key=lambda score: self.order[score.producer])
+        return {one.name: float(one.value) for one in newest if not isinstance(one.value, np.ndarray)}
+
+    def tokens(self, row: _Row) -> dict[str, list[float]]:
+        """The scores that all that was said in a row has one of for each token, 0 for the other tokens."""
+        arrays = {
+            step.node.id: {
+                one.name: one.value
+                for one in scores_of(self.tree, step.node)
+                if isinstance(one.value, np.ndarray)
+            }
+            for part in row.after
+            if isinstance(part, Turn)
+            for step in part.steps
+        }
+        found: dict[str, list[float]] = {}
+        for name in {name for one in arrays.values() for name in one}:
+            values: list[float] | None = []
+            for part in row.after:
+                for count, given, node in _spans(part):
+                    known = None if node is None else arrays[node].get(name)
+                    if known is None and count and not given:
+                        values = None
+                    elif values is not None:
+                        numbers = [0.0] * count if known is None else known[:count]
+                        values += [float(value) for value in numbers]
+            if values is not None:
+                found[name] = values
+        return found
+
+
+def _spans(part: Part) -> list[tuple[int, bool, str | None]]:
+    """Tokens of a part piece by piece: how many, whether nobody said them, and the node of them who did."""
+    if isinstance(part, Shown):
+        return [(len(_tokens(part)), True, None)]
+    return [
+        (len(piece.tokens), piece.given, None if piece.step is None else piece.step.node.id)
+        for piece in part.pieces
+        if piece.tokens is not None
+    ]
+
+
+def _messages(parts: Iterable[Part]) -> list[Json]:
+    """Parts of a conversation as messages."""
+    found: list[Json] = []
+    for part in parts:
+        if isinstance(part, Shown):
+            found += map(_message, part.messages)
+        elif part.message is not None:
+            found.append(_message(part.message))
+    return found
+
+
+def _message(message: Json) -> Json:
+    """A message as its columns hold it: text, calls with their arguments as JSON."""
+    calls = [
+        {
+            "id": None if call.get("id") is None else str(call["id"]),
+            "type": "function",
+            "function": {
+                "name": str(call["function"].get("name")),
+                "arguments": str(call["function"].get("arguments")),
+            },
+        }
+        for call in message.get("tool_calls") or []
+    ]
+    made: Json = {"role": message["role"], "content": text_of({"content": message.get("content")})}
+    made |= {key: message[key] for key in ("name", "tool_call_id", "reasoning_content") if message.get(key)}
+    return made | ({"tool_calls": calls} if calls else {})
+
+
+def _ids(row: _Row, grades: _Grades) -> Json:
+    """Token ids of a row and what is known of each."""
+    made: Json = {"prompt": _joined(row.before), "completion": _joined(row.after), "mask": []}
+    for part in row.after:
+        said = ~part.given if isinstance(part, Turn) else [False] * len(_tokens(part))
+        made["mask"] += [int(one) for one in said]
+    for name in _LOGPROBS:
+        made[name] = _values(row.after, name)
+    return made | {"scores": grades.tokens(row), "turns": _turns(row.after)}
+
+
+def _values(parts: Sequence[Part], name: str) -> list[float] | None:
+    """Numbers of all tokens: 0 for what was shown or given, as trainers have it; None once one lacks."""
+    values: list[float] = []
+    for part in parts:
+        found = part.values(name) if isinstance(part, Turn) else np.zeros(len(_tokens(part)))
+        if found is None:
+            return None
+        values += np.where(np.isnan(found), 0.0, found).tolist()
+    return values
+
+
+def _turns(parts: Sequence[Part]) -> str | None:
+    """Where the turns begin and what they are made of; None where the mask alone says it."""
+    found: list[Json] = []
+    at, plain, before = 0, True, False
+    for part in parts:
+        if isinstance(part, Turn):
+            pieces = [
+                [len(piece.tokens), len(piece.text), int(piece.given), piece.forced]
+                for piece in part.pieces
+                if piece.tokens is not None
+            ]
+            found.append({"start": at, "pieces": pieces})
+            # Two turns in a row, and one that says no token, are not to be seen in a mask.
+            plain = plain and not before and bool(pieces[0][0]) and len(pieces) == 1
+            plain = plain and not (pieces[0][2] or pieces[0][3])
+        elif not _messages([part]) or not len(_tokens(part)):
+            plain = False
+        at += len(_tokens(part))
+        before = isinstance(part, Turn)
+    return None if plain else json.dumps(found)
+
+
+def _tokens(part: Part) -> Sequence[int]:
+    return [] if part.tokens is None else part.tokens.tolist()
+
+
+def _joined(parts: Sequence[Part]) -> list[int]:
+    return [token for part in parts for token in _tokens(part)]
+
+
+def _line(row: _Row) -> Json:
+    """What an import kept of the row that this walk was read from."""
+    line = row.walk.leaf.extra.get("line")
+    return dict(line) if isinstance(line, dict) else {}
+
+
+def _told(row: _Row, grades: _Grades, kept: Json) -> Json:
+    """The columns that every row has: its group, its leaf, its scores, and what else was recorded of it."""
+    made: Json = {
+        "group": str(kept.pop("group", row.group())),
+        "leaf": str(kept.pop("leaf", row.walk.leaf.id)),
+    }
+    scores = grades.end(row.walk)
+    for name in grades.names:
+        kept.pop(name, None)
+        made[name] = scores.get(name)
+    return made | {"extra": json.dumps(kept, ensure_ascii=False) if kept else None}
+
+
+def _trl(row: _Row, grades: _Grades) -> Json:
+    prompt, completion = _messages(row.before), _messages(row.after)
+    tools = row.walk.root.extra.get("tools")
+    made: Json = {"prompt": prompt, "completion": completion}
+    made |= _told(row, grades, _line(row))
+    made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
+    if row.has_ids() and row.agrees():
+        ids = _ids(row, grades)
+        made[TURNS] = ids["turns"]
+        made |= {"prompt_ids": ids["prompt"], "completion_ids": ids["completion"], "env_mask": ids["mask"]}
+        made |= {name: ids.get(name) for name in _LOGPROBS}
+        made |= {column: ids["scores"].get(name) for name, column in _TOKEN_SCORES.items()}
+    return made
+
+
+def _verl(row: _Row, grades: _Grades) -> Json:
+    ids = _ids(row, grades)
+    kept = _line(row)
+    source = kept.pop("data_source", row.walk.root.extra.get("world") or "refork")
+    kept |= {"group": kept.pop("uid")} if "uid" in kept else {}
+    told = _told(row, grades, kept)
+    made: Json = {"uid": told.pop("group"), "data_source": str(source), **told}
+    made |= {"prompts": ids["prompt"], "responses": ids["completion"], "response_mask": ids["mask"]}
+    made |= {column: ids.get(name) for name, column in _VERL.items()} | {TURNS: ids["turns"]}
+    return made | {column: ids["scores"].get(name) for name, column in _VERL_SCORES.items()}
+
+
+def _pairs(tree: Tree) -> Iterator[Json]:
+    """Chosen and rejected walks that part nearest to their ends, each rejected one once.
+
+    Sides go by their last contexts; those of different contexts are no answers to one prompt.
+    """
+    grades = _Grades.of(tree)
+    for task in tree.tasks():
+        walks = tree.paths(list(tree.leaves(task)))
+        graded = [(walk, parts_of(walk.context), grades.end(walk)) for walk in walks]
+        chosen = [one for one in graded if one[2].get(PREFERRED) == 1.0]
+        for worse in graded:
+            if worse[2].get(PREFERRED) != 0.0 or not chosen:
+                continue
+            best = max(chosen, key=lambda one: _common(one[1], worse[1]))
+            if _common(best[1], worse[1]):
+                yield _pair(best, worse)
+
+
+def _common(one: Sequence[Part], other: Sequence[Part]) -> int:
+    """How many parts two contexts share."""
+    count = 0
+    for first, second in zip(one, other, strict=False):
+        if _place(first) != _place(second):
+            break
+        count += 1
+    return count
+
+
+def _place(part: Part) -> Any:
+    """What makes a part the same in two walks: where it lies, and of a rewritten context what it says."""
+    if isinstance(part, Turn):
+        opening = None if part.opening is None else part.opening.node.id
+        return opening, [(step.node.id, step.keep) for step in part.steps]
+    if part.node.kind == "rewrite":
+        return canonical(part.messages)
+    return part.node.id, part.step.keep
+
+
+def _pair(
+    chosen: tuple[Trajectory, list[Part], dict[str, float]],
+    rejected: tuple[Trajectory, list[Part], dict[str, float]],
+) -> Json:
+    at = _common(chosen[1], rejected[1])
+    sides = [_Row(walk, parts[:at], _seen(parts[at:])) for walk, parts, _ in (chosen, rejected)]
+    tools = chosen[0].root.extra.get("tools")
+    made: Json = {"prompt": _messages(sides[0].before)}
+    made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
+    made |= {"score_chosen": chosen[2].get("score"), "score_rejected": rejected[2].get("score")}
+    exact = all(one.has_ids() and one.agrees() for one in sides)
+    for name, side in zip(("chosen", "rejected"), sides, strict=True):
+        made[name] = _messages(side.after)
+        if exact:
+            made |= {"prompt_ids": _joined(side.before), f"{name}_ids": _joined(side.after)}
+    return made
+
+
+def _schema(fields: Sequence[tuple[str, Any]], names: Sequence[str]) -> Any:
+    taken = {name for name, _ in fields}
+    if clash := sorted(taken & set(names)):
+        raise BadInput(f"a score is named {clash[0]!r}, as a column of this format is")
+    return arrow().schema([*fields, *((name, _number_type()) for name in names)])
+
+
+def _conversation() -> list[tuple[str, Any]]:
+    texts = [(name, _text_type()) for name in ("tools", "group", "leaf", "extra")]
+    return [("prompt", _messages_type()), ("completion", _messages_type()), *texts]
+
+
+def _messages_type() -> Any:
+    pa = arrow()
+    text = pa.string()
+    function = pa.struct([("name", text), ("arguments", text)])
+    call = pa.struct([("id", text), ("type", text), ("function", function)])
+    names = ("role", "content", "name", "tool_call_id", "reasoning_content")
+    return pa.list_(pa.struct([*((name, text) for name in names), ("tool_calls", pa.list_(call))]))
+
+
+def _lists() -> tuple[Any, Any]:
+    pa = arrow()
+    return pa.list_(pa.int64()), pa.list_(pa.float32())
+
+
+def _text_type() -> Any:
+    return arrow().string()
+
+
+def _number_type() -> Any:
+    return arrow().float64()

@@ -1,0 +1,50 @@
+"""Records as a tree, for writers of formats that go by walks; on the disk where they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from refork.core.tree.formats.base import Record
+from refork.core.tree.node import Node, Trajectory
+from refork.core.tree.score import Score
+
+if TYPE_CHECKING:
+    from refork.core.tree.tree import Tree
+
+_WALKS: Final = 64
+_FEW: Final = 20_000
+
+
+@contextmanager
+def recorded(records: Iterable[Record]) -> Iterator[Tree]:
+    """A tree of records, gone afterwards: in memory while they are few."""
+    from refork.core.tree.tree import Tree
+
+    stream = iter(records)
+    few = list(islice(stream, _FEW))
+    if len(few) < _FEW:
+        with Tree.memory() as tree:
+            tree.load(few)
+            yield tree
+        return
+    folder = TemporaryDirectory(prefix="refork-export-")
+    with folder as place, Tree.open(Path(place) / "tree.db") as tree:
+        tree.load(chain(few, stream))
+        yield tree
+
+
+def walks_of(tree: Tree) -> Iterator[Trajectory]:
+    """The walks to all leaves, a few in memory at a time."""
+    leaves: Iterator[Node] = iter(tree.leaves())
+    while batch := list(islice(leaves, _WALKS)):
+        yield from tree.paths(batch)
+
+
+def scores_of(tree: Tree, node: Node) -> list[Score]:
+    """The live scores of a node, in one order."""
+    return sorted(tree.scores(node), key=lambda score: (score.name, score.producer))

@@ -1,0 +1,234 @@
+"""A trace's calls of models as one walk: what each was shown beyond the last, what it said, what tools gave.
+
+A call whose context does not go on from the one before (another agent's, or one that was compacted) begins
+with a ``rewrite`` node that carries the whole of its context, so a trace stays one trajectory in its order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, final
+
+from refork.core.plain import content_hash
+from refork.core.policy.base import Policy
+from refork.core.tree.formats.openai_chat import text_of
+from refork.core.tree.formats.sampled import draft_id
+from refork.core.tree.formats.tokenised import TokenWalk
+from refork.core.tree.node import Draft
+from refork.core.types import Json, Message, NodeKind
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a model.
+
+    ``shown``: its whole context; ``said``: its answers, of which a later call may go on from one. ``told``:
+    further fields of a draft, with ``extra``. ``choices``: what is to be kept with each answer alone.
+    """
+
+    key: str
+    shown: Sequence[Message]
+    said: Sequence[Message]
+    told: Json = field(default_factory=dict)
+    choices: Sequence[Json] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """One run of a tool: the message of its result, and what is known of the run."""
+
+    call: str | None
+    result: Message | None
+    told: Json
+
+
+@final
+class Walk:
+    """Drafts of a trace, call by call; ``main`` has the calls' continued answers by their keys."""
+
+    def __init__(
+        self,
+        tools: Any = None,
+        runs: Sequence[ToolRun] = (),
+        policy: Policy | None = None,
+        origin: Json | None = None,
+    ) -> None:
+        self.drafts: list[Draft] = []
+        self.main: dict[str, Draft] = {}
+        self._tools = tools
+        self._ids = TokenWalk(policy, tools or ())
+        self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
+        self._root |= {"origin": origin} if origin else {}
+        self._runs = {run.call: run for run in runs if run.call is not None}
+        self._nameless = [run.told for run in runs if run.call is None]
+        self._context: list[Message] = []
+        self._end: Draft | None = None
+
+    def add(self, calls: Sequence[Call]) -> None:
+        """Append calls in their order."""
+        for number, call in enumerate(calls):
+            after = calls[number + 1] if number + 1 < len(calls) else None
+            self._show(call)
+            self._say(call, after)
+
+    def finish(self, key: str) -> None:
+        """Append results of tools that no later call was shown."""
+        seen = {str(m["tool_call_id"]) for m in self._context if m.get("tool_call_id") is not None}
+        asked = {str(c.get("id")) for m in self._context for c in m.get("tool_calls") or []}
+        left = [
+            run.result for name, run in self._runs.items() if name in asked - seen and run.result is not None
+        ]
+        if left and self._end is not None:
+            self._append("observation", left, f"{key}/results")
+
+    def unplaced(self) -> list[Json]:
+        """What is known of runs of tools whose results no call was shown."""
+        placed = [told for draft in self.drafts for told in draft.extra.get("tool_spans", [])]
+        return [*self._nameless, *(run.told for run in self._runs.values() if run.told not in placed)]
+
+    def last(self, extra: Json, error: str | None = None) -> None:
+        """Keep something with the end of the walk."""
+        if self._end is None:
+            return
+        at = self.drafts.index(self._end)
+        ended = replace(self._end, extra=self._end.extra | extra, error=self._end.error or error)
+        self.drafts[at] = self._end = ended
+
+    def _show(self, call: Call) -> None:
+        shown = list(call.shown)
+        if self._end is None:
+            self._begin(shown, call.key)
+        elif not shown:
+            # The content was not captured: nothing says that the context was another one.
+            self._ids.lose()
+            return
+        elif goes_on(self._context, shown):
+            self._turns(shown[len(self._context) :], call.key)
+        else:
+            self._ids.begin()
+            self._append("rewrite", shown, f"{call.key}/context", {"reason": "another context"})
+            self._context = []
+        self._context += shown[len(self._context) :]
+
+    def _begin(self, shown: Sequence[Message], key: str) -> None:
+        count = next((i for i, m in enumerate(shown) if m["role"] == "assistant"), len(shown))
+        opening = list(shown[:count])
+        extra = ({"tools": self._tools} if self._tools else {}) | self._root
+        name = content_hash([opening, self._tools, self._root]) if opening else key
+        if not shown:
+            self._ids.lose()
+        self._append("task", opening, f"task/{name}", extra)
+        self._context = opening
+        self._turns(shown[count:], key)
+
+    def _turns(self, messages: Sequence[Message], key: str) -> None:
+        """Messages that a call was shown: other assistant turns, and observations between them."""
+        number = 0
+        for said, run in groupby(messages, lambda message: message["role"] == "assistant"):
+            group = list(run)
+            for part in [[one] for one in group] if said else [group]:
+                self._append("action" if said else "observation", part, f"{key}/shown/{number}")
+                number += 1
+
+    def _append(
+        self, kind: NodeKind, messages: Sequence[Message], key: str, extra: Json | None = None
+    ) -> None:
+        kept: Json = {"messages": list(messages)} if len(messages) > 1 or kind == "rewrite" else {}
+        runs = [self._runs[str(m["tool_call_id"])].told for m in messages if self._known(m)]
+        kept |= {"tool_spans": runs} if any(runs) and kind == "observation" else {}
+        if kind == "action":
+            ids = dict(self._ids.goes_on(messages[0], self._ids.said(messages[0])))
+        else:
+            ids = dict(self._ids.shown(messages))
+        kept |= ids.pop("extra", {})
+        self._put(
+            Draft(
+                kind=kind,
+                parent=None if self._end is None else draft_id(self._end),
+                key=key,
+                text=ids.pop("text", "\n".join(filter(None, map(text_of, messages)))),
+                message=messages[0] if len(messages) == 1 and kind != "rewrite" else None,
+                origin="real",
+                extra=kept | (extra or {}),
+                **ids,
+            )
+        )
+
+    def _known(self, message: Message) -> bool:
+        return message.get("tool_call_id") is not None and str(message["tool_call_id"]) in self._runs
+
+    def _put(self, draft: Draft) -> None:
+        self.drafts.append(draft)
+        self._end = draft
+
+    def _say(self, call: Call, after: Call | None) -> None:
+        """The answers of a call as siblings; the walk goes on from the one that the next call was shown."""
+        above = self._end
+        parent = None if above is None else draft_id(above)
+        said = list(call.said) or [{"role": "assistant", "content": ""}]
+        if not call.said:
+            self._ids.lose()
+        ids = [self._ids.said(message) for message in said]
+        chosen = 0
+        if after is not None:
+            fits = [n for n, one in enumerate(said) if goes_on([*self._context, one], after.shown)]
+            chosen = fits[0] if fits else 0
+        for number, message in enumerate(said):
+            told = dict(call.told)
+            own = call.choices[number] if number < len(call.choices) else {}
+            fields = dict(ids[number])
+            extra = {**told.pop("extra", {}), **({"choice": number} if len(said) > 1 else {})}
+            extra |= fields.pop("extra", {})
+            told |= {key: value for key, value in own.items() if key != "extra"}
+            draft = Draft(
+                kind="action",
+                parent=parent,
+                key=call.key if number == 0 else f"{call.key}/{number}",
+                text=fields.pop("text", text_of(message)),
+                message=message if call.said else None,
+                origin="real",
+                extra=extra | own.get("extra", {}),
+                **told,
+                **fields,
+            )
+            self.drafts.append(draft)
+            if number == chosen:
+                self._end = self.main[call.key] = draft
+        if call.said:
+            self._context.append(said[chosen])
+            self._ids.goes_on(said[chosen], ids[chosen])
+
+
+def goes_on(before: Sequence[Message], shown: Sequence[Message]) -> bool:
+    """Whether a context begins with all messages of another one."""
+    if len(before) > len(shown):
+        return False
+    return all(_said(one) == _said(other) for one, other in zip(before, shown, strict=False))
+
+
+def _said(message: Message) -> Any:
+    """What a message says, without what instruments add or leave out when they repeat it."""
+    calls = [
+        (call.get("id"), call["function"]["name"], _value(call["function"].get("arguments")))
+        for call in message.get("tool_calls") or []
+    ]
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [_part(part) for part in content]
+    return message["role"], content or "", calls, message.get("tool_call_id")
+
+
+def _part(part: Any) -> Any:
+    return {k: v for k, v in part.items() if v is not None} if isinstance(part, Mapping) else part
+
+
+def _value(arguments: Any) -> Any:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return arguments

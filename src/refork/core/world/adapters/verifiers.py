@@ -1,0 +1,393 @@
+"""``verifiers:ENV-ID?setting=value``: environments of the ``verifiers`` library (``load_environment``).
+
+A task is a row of the environment's dataset; held-out tasks are those of its evaluation dataset where it
+has one (a training row that is also there is left out), else the rows that Refork's split holds out. A turn
+is what the assistant says; where tools are offered, calls in it (``{"name": ..., "arguments": {...}}``,
+alone, in a fenced block or in ``<tool_call>`` tags) are made. What the environment answers is the
+observation, and the rubric's reward is given at the end: None where a reward function raised.
+
+Options: ``turns`` (default: the environment's own limit, else 50); ``seconds`` that it may take to answer
+(120); ``deterministic`` where it is known to be. All others are arguments of ``load_environment``. There are
+no snapshots: an environment's state may lie anywhere in its process. A fork replays and checks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, final
+
+from refork.core.errors import BadInput, CannotDo, MissingExtra
+from refork.core.thoughts import without_thoughts
+from refork.core.tree.formats.openai_chat import text_of
+from refork.core.types import Json, Message
+from refork.core.world.adapters.verifiers_rollout import Asked, Broken, Ended, Event, Rollout, plain
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.dice import Dice, digest, split_of
+from refork.core.world.game import need
+from refork.core.world.house_rules.calls import calls_in
+from refork.core.world.spec import Spec
+
+_TURNS: Final = 50
+_SECONDS: Final = 120.0
+_OWN: dict[str, type | tuple[type, ...]] = {
+    "turns": int,
+    "seconds": (int, float),
+    "deterministic": bool,
+}
+
+
+@final
+class VerifiersEpisode:
+    """One live rollout."""
+
+    def __init__(self, world: VerifiersWorld, task: Task) -> None:
+        self.task = task
+        self._world = world
+        self._rollout: Rollout | None = None
+        self._tools: tuple[Json, ...] = ()
+        self._turn = 0
+        self._first: Observation | None = None
+        self._last: Observation | None = None
+
+    @property
+    def first(self) -> Observation:
+        """What the model is asked first where that is not the task's prompt; the rollout begins here."""
+        if self._first is None:
+            self._rollout = Rollout(self._world.env, self.task.data["row"], self._world.seconds)
+            # An episode that nobody closed would leave its rollout waiting.
+            weakref.finalize(self, self._rollout.close)
+            event = self._rollout.begin()
+            seen = self._seen(event)
+            told = isinstance(event, Asked) and _texts(event.messages) == _texts(
+                self.task.data["row"]["prompt"]
+            )
+            self._first = Observation("", seen.state_key) if told else seen
+        return self._first
+
+    def step(self, action: str) -> Observation:
+        """Say it and see what the environment answers; after the end the last answer is given again."""
+        before = self._last or self.first
+        if before.done or self._rollout is None:
+            return before
+        self._turn += 1
+        self._last = self._seen(self._rollout.answer(said(action, self._turn, bool(self._tools))))
+        return self._last
+
+    def _seen(self, event: Event) -> Observation:
+        if isinstance(event, Broken):
+            return Observation(event.why, None, True, None, {"ungraded": event.why})
+        if isinstance(event, Ended):
+            return _ended(event)
+        self._tools = event.tools
+        if self._turn < self._world.max_turns:
+            return Observation(_answer(event.messages), digest("verifiers", event.messages))
+        # An environment with a loop of its own, which knows no limit, is left at ours.
+        self.close()
+        return Observation(_answer(event.messages), None, True, None, {"ungraded": "the turns are used up"})
+
+    def snapshot(self) -> None:
+        """None: the state may lie anywhere in the process."""
+        return
+
+    def reseed(self, seed: int) -> None:
+        """An environment's chance is its own."""
+
+    def close(self) -> None:
+        """Leave the rollout."""
+        if self._rollout is not None:
+            self._rollout.close()
+
+
+def said(action: str, turn: int, tools: bool) -> Message:
+    """A policy's turn as an assistant's message, with the calls it makes where tools are offered."""
+    message: Message = {"role": "assistant", "content": action}
+    found = calls_in({"role": "assistant", "content": without_thoughts(action)}) if tools else []
+    if not isinstance(found, list) or not found:
+        return message
+    message["tool_calls"] = [
+        {
+            "id": f"call_{turn}_{number}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+        }
+        for number, call in enumerate(found)
+    ]
+    return message
+
+
+def _answer(messages: list[Json] | str) -> str:
+    """What was said since the assistant's last turn; a context without one as a whole."""
+    if isinstance(messages, str):
+        return messages
+    last = max((n for n, one in enumerate(messages) if one.get("role") == "assistant"), default=-1)
+    return "\n".join(text for one in messages[last + 1 :] if (text := text_of(one)))
+
+
+def _texts(prompt: Any) -> list[tuple[str, str]]:
+    """Who says what, without the form that it has."""
+    return [("text", prompt)] if isinstance(prompt, str) else [(one["role"], text_of(one)) for one in prompt]
+
+
+def _ended(event: Ended) -> Observation:
+    """The end of a rollout, with the rubric's reward."""
+    out = event.output
+    raw = out.get("completion") or []
+    spoken = raw if isinstance(raw, str) else [plain(one) for one in raw]
+    text = "" if isinstance(spoken, str) else _answer(spoken)
+    info: Json = {"metrics": plain(out.get("metrics") or {})}
+    if out.get("stop_condition"):
+        info["stop"] = str(out["stop_condition"])
+    error = out.get("error")
+    why = event.failures[0] if event.failures else None
+    if error:
+        chain = error.get("error_chain_repr") or error.get("error") if isinstance(error, dict) else error
+        why = f"the environment failed: {chain}"
+    reward = math.nan if out.get("reward") is None else float(out["reward"])
+    if why is None and not math.isfinite(reward):
+        why = f"the rubric gave {out.get('reward')}"
+    if why is not None:
+        return Observation(text, None, True, None, info | {"ungraded": why})
+    return Observation(text, None, True, reward, info)
+
+
+@final
+@dataclass(frozen=True)
+class VerifiersWorld:
+    """One environment; ``env`` is the library's own object."""
+
+    id: str
+    env: Any
+    max_turns: int
+    seconds: float = _SECONDS
+    deterministic: bool = False
+    query: str = ""
+    _rows: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The specification that opens this world."""
+        return f"verifiers:{self.id}" + (f"?{self.query}" if self.query else "")
+
+    @property
+    def version(self) -> str:
+        """This adapter's version, the library's, and that of the environment's package where it is one."""
+        found = f"1+verifiers-{version('verifiers')}"
+        try:
+            return f"{found}+{version(self.id.rpartition('/')[2])}"
+        except PackageNotFoundError:
+            return found
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
+        """``count`` different rows in seeded order.
+
+        Raises:
+            BadInput: the split does not hold that many.
+            CannotDo: a row holds what is no JSON (pictures, dates).
+        """
+        rows, own = self._split(split)
+        found: dict[str, Task] = {}
+        for place in Dice("verifiers", self.id, split if own else "", seed).sample(
+            range(len(rows)), len(rows)
+        ):
+            if len(found) == count:
+                break
+            row = _plain_row(rows[place], self.name)
+            mark = _mark(row)
+            if mark in found or not self._belongs(mark, split, own):
+                continue
+            found[mark] = self._task(row, mark, split)
+        if len(found) < count:
+            raise BadInput(f"found only {len(found)} different {split} rows, not {count}", where=self.name)
+        return list(found.values())
+
+    def _split(self, split: Split) -> tuple[Any, bool]:
+        """The rows to choose from, and whether the environment has an evaluation dataset of its own."""
+        env = self.env
+        sources = [
+            getattr(env, f"{kind}dataset_source", None) or getattr(env, f"{kind}dataset", None)
+            for kind in ("", "eval_")
+        ]
+        both = all(one is not None for one in sources)
+        which = "eval" if sources[0] is None or (both and split == "held-out") else "train"
+        if which not in self._rows:
+            with _quiet():
+                self._rows[which] = env.get_eval_dataset() if which == "eval" else env.get_dataset()
+        return self._rows[which], both
+
+    def _belongs(self, mark: str, split: Split, own: bool) -> bool:
+        if not own:
+            return split_of(mark) == split
+        if split == "held-out":
+            return True
+        if "marks" not in self._rows:
+            held, _ = self._split("held-out")
+            self._rows["marks"] = {_mark(_plain_row(row, self.name)) for row in held}
+        return mark not in self._rows["marks"]
+
+    def _task(self, row: Json, mark: str, split: Split) -> Task:
+        data: Json = {"env": self.id, "row": row}
+        prompt, tools = row["prompt"], _tools(self.env, row)
+        lines = [prompt] if isinstance(prompt, str) else [text_of(one) for one in prompt]
+        if tools:
+            lines += ["tools:", *(json.dumps(tool) for tool in tools)]
+        if not isinstance(prompt, str) and prompt:
+            messages = [dict(one) for one in prompt]
+            data["messages"] = [{**messages[0], **({"tools": tools} if tools else {})}, *messages[1:]]
+        return Task(f"verifiers:{self.id}/{mark[:16]}", self.name, split, "\n".join(lines), data)
+
+    def start(self, task: Task, seed: int) -> VerifiersEpisode:
+        """Begin; an environment's chance is its own."""
+        del seed
+        need(task.data, ("env", "row"), self.name)
+        if task.data["env"] != self.id:
+            raise BadInput(f"this task is of {task.data['env']}", where=self.name)
+        return VerifiersEpisode(self, task)
+
+    def restore(self, task: Task, snapshot: bytes) -> VerifiersEpisode:
+        """There are no snapshots; raises CannotDo."""
+        del snapshot
+        raise CannotDo(
+            "a verifiers environment has no snapshots", where=f"task {task.id}", hint="replay the actions"
+        )
+
+
+def _mark(row: Json) -> str:
+    """What makes a row the same task: its prompt, answer and info, not its number."""
+    return digest([row.get("prompt"), row.get("answer"), row.get("info")])
+
+
+def _plain_row(row: Any, where: str) -> Json:
+    """A row as plain JSON; message fields that a dataset filled up with None are left out."""
+    body = {key: value for key, value in dict(row).items() if value is not None}
+    if isinstance(body.get("prompt"), list):
+        body["prompt"] = [plain(one) for one in body["prompt"]]
+    try:
+        read: Json = json.loads(json.dumps(body))
+    except (TypeError, ValueError) as error:
+        raise CannotDo(f"a row of the dataset is no JSON: {error}", where=where) from error
+    if "prompt" not in read:
+        raise CannotDo("the rows of this environment have no prompt", where=where)
+    return read
+
+
+def _tools(env: Any, row: Json) -> list[Json]:
+    """The tools that a task offers, as OpenAI writes them."""
+    info = row.get("info")
+    info = json.loads(info) if isinstance(info, str) and info.startswith("{") else info
+    own = (info.get("oai_tools") or info.get("tool_defs")) if isinstance(info, dict) else None
+    listed = own or getattr(env, "tool_defs", None) or getattr(env, "oai_tools", None) or []
+    found = []
+    for tool in map(plain, listed):
+        parts = {key: tool[key] for key in ("name", "description", "parameters") if key in tool}
+        found.append(tool if "function" in tool else {"type": "function", "function": parts})
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's notes and bars; its errors are told by us. Signal handlers stay as they are.
+
+    An environment takes over Ctrl-C when it is made: a run could no longer stop where it can be resumed.
+    """
+    log, main = logging.getLogger("verifiers"), threading.current_thread() is threading.main_thread()
+    held = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    bars = os.environ.get("HF_DATASETS_DISABLE_PROGRESS_BARS")
+    try:
+        from datasets.utils import logging as library
+    except ImportError:
+        library = None
+    if library is not None and bars is None and library.is_progress_bar_enabled():
+        library.disable_progress_bar()
+    else:
+        library = None
+    try:
+        yield
+    finally:
+        if "VF_LOG_LEVEL" not in os.environ:
+            log.setLevel(logging.ERROR)
+            for handler in log.handlers:
+                if isinstance(handler, logging.StreamHandler):
+                    handler.setLevel(logging.CRITICAL)
+        if library is not None:
+            library.enable_progress_bar()
+        for one, before in held.items():
+            signal.signal(one, before)
+
+
+def load(env_id: str, arguments: Json) -> Any:
+    """The library's environment of an id.
+
+    Raises:
+        MissingExtra: verifiers is not installed.
+        CannotDo: this version of it loads no such environments.
+        BadInput: there is none of this id, or it refuses its arguments.
+    """
+    with _quiet():
+        try:
+            import verifiers
+        except ImportError as error:
+            if getattr(error, "name", None) == "verifiers":
+                raise MissingExtra("verifiers", "verifiers") from None
+            raise CannotDo(f"verifiers cannot be imported: {error}", where=f"verifiers:{env_id}") from error
+        maker = getattr(verifiers, "load_environment", None)
+        if maker is None:
+            raise CannotDo(
+                f"verifiers {version('verifiers')} has no load_environment: it holds only the newer tasksets",
+                where=f"verifiers:{env_id}",
+                hint="pip install 'verifiers<0.4'",
+            )
+        try:
+            return maker(env_id, **arguments)
+        except Exception as error:  # an environment's own code runs here
+            hint = "install its package, or put the module that has load_environment on PYTHONPATH"
+            raise BadInput(f"verifiers cannot load {env_id!r}: {error}", hint=hint) from error
+
+
+def _limit(env: Any, turns: int | None) -> int:
+    """Set the turns of an environment (and of those in a group) where that is asked for; how many it has.
+
+    One of a single turn stays so, for it has nothing to answer.
+    """
+    inner = [_limit(one, turns) for one in getattr(env, "envs", None) or ()]
+    own = getattr(env, "max_turns", None)
+    if own is not None and own != 1 and (turns is not None or own <= 0):
+        env.max_turns = own = turns or _TURNS
+    return max([*inner, own or 0]) or turns or _TURNS
+
+
+def verifiers_world(spec: Spec) -> VerifiersWorld:
+    """The world of ``verifiers:ENV-ID?options``.
+
+    Raises:
+        BadInput: an unknown environment or option, or arguments that it refuses.
+        CannotDo: this version of the library has no such environments.
+        MissingExtra: verifiers is not installed.
+    """
+    if not spec.argument:
+        raise BadInput("which environment?", where="verifiers", hint="verifiers:ENV-ID")
+    own = Spec(spec.name, spec.argument, {k: v for k, v in spec.options.items() if k in _OWN}, spec.query)
+    given = own.take(_OWN)
+    turns, seconds = given.get("turns"), float(given.get("seconds", _SECONDS))
+    if turns is not None and turns < 1:
+        raise BadInput(f"turns is {turns}; it must be at least 1", where="verifiers")
+    if not seconds > 0:
+        raise BadInput(f"seconds is {seconds:g}; it must be above 0", where="verifiers")
+    env = load(spec.argument, {key: value for key, value in spec.options.items() if key not in _OWN})
+    return VerifiersWorld(
+        spec.argument,
+        env,
+        _limit(env, turns),
+        seconds,
+        bool(given.get("deterministic", False)),
+        spec.query,
+    )

@@ -1,0 +1,328 @@
+"""Environments recorded: scripted actors act in them, and any recorded walk read as its environment saw it.
+
+Source: arXiv 2606.24597 for trajectories of actions and observations without the agent's reasoning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput, UserError
+from refork.core.fork.run_on import world_producer
+from refork.core.grow.plant import openings
+from refork.core.jsonl import json_objects
+from refork.core.plain import canonical
+from refork.core.policy.base import Policy
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.run.interrupt import Interrupt
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.node import Draft, node_id
+from refork.core.tree.score import Score
+from refork.core.tree.tree import Tree
+from refork.core.types import Json, Origin
+from refork.core.world.base import Observation, Task
+from refork.core.world.environment import Environment, EnvTrajectory, Seen
+from refork.core.world.open import task_to_json
+from refork.core.world.rendered import with_tokens
+from refork.core.world.simulated import simulator_of
+from refork.core.world.walks import trajectory_of
+
+__all__ = ["Recorded", "read_trajectories", "record", "trajectories", "trajectory_of", "write_trajectories"]
+#: Episodes that are committed together.
+AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a recording did: new episodes and turns, those that were there, those that broke.
+
+    ``unsteady`` counts turns that a second run answered otherwise although the world called them exact (None:
+    nothing was run twice); such turns are recorded as not exact. ``accepted``: episodes of reward 1.
+    """
+
+    trajectories: int = 0
+    turns: int = 0
+    errors: int = 0
+    present: int = 0
+    accepted: int = 0
+    exact: int = 0
+    unsteady: int | None = None
+    stopped: bool = False
+    reasons: list[str] = field(default_factory=list)
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A turn; ``by`` is who simulated its answer, None where the world is real."""
+
+    action: str
+    seen: Observation
+    by: Json | None = None
+
+
+@final
+@dataclass(frozen=True)
+class _Recorder:
+    world: Environment
+    tree: Tree
+    verify: bool
+    told: Recorded
+    policy: Policy | None = None
+    pending: list[Draft] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+
+    def flush(self) -> None:
+        """Store what is pending, in one transaction."""
+        self.tree.commit(self.pending, (), self.scores)
+        self.pending.clear()
+        self.scores.clear()
+
+    def recorded(self, task: Task, seeds: Sequence[int], interrupt: Interrupt) -> int:
+        """Episodes of a task that are not on the tree yet; how many seeds are done with."""
+        draft = self.root(task)
+        if self.policy is not None:
+            (draft,) = with_tokens(self.policy, [draft])
+        root = node_id(None, None, "task", draft.key or "")
+        self.pending.append(draft)
+        marks = {
+            seed: (
+                node_id(root, None, "action", f"record/{seed}/0a"),
+                node_id(root, None, "observation", f"record/{seed}/e"),
+            )
+            for seed in seeds
+        }
+        missing = set(self.tree.missing([mark for pair in marks.values() for mark in pair]))
+        producer = world_producer(self.world.name, self.world.version).id
+        for count, seed in enumerate(seeds, 1):
+            if not missing.issuperset(marks[seed]):
+                self.told.present += 1
+                continue
+            found, reward = self.drafts(task, root, seed)
+            if self.policy is not None:
+                found = with_tokens(self.policy, [draft, *found])[1:]
+            self.pending.extend(found)
+            if reward is not None:
+                leaf = found[-1]
+                name = node_id(leaf.parent, leaf.keep, leaf.kind, leaf.key or "")
+                self.scores.append(Score(name, "reward", reward, producer))
+                self.scores.append(Score(name, "success", float(reward >= 1.0), producer))
+            if interrupt.asked:
+                return count
+        return len(seeds)
+
+    def root(self, task: Task) -> Draft:
+        """The task's node: all that fork, and a simulator, need to know of it."""
+        episode = self.world.start(task, 0)
+        try:
+            first = episode.first
+        finally:
+            episode.close()
+        messages = openings(task, first.text)
+        extra: Json = {
+            "world": self.world.name,
+            "task": task_to_json(task),
+            "brief": self.world.brief(task).to_json(),
+            "domain": self.world.domain,
+        }
+        key = f"{self.world.name}/{self.world.version}/{task.id}/record"
+        if self.policy is not None:
+            extra["tokenizer"] = self.policy.card.tokenizer
+            key += f"/{self.policy.card.tokenizer}"
+        return Draft(
+            kind="task",
+            key=key,
+            text="\n".join(str(message.get("content") or "") for message in messages),
+            message=messages[0] if len(messages) == 1 else None,
+            state_key=first.state_key,
+            origin="real",
+            extra=extra | ({"messages": messages} if len(messages) > 1 else {}),
+        )
+
+    def played(self, task: Task, seed: int, luck: int) -> tuple[list[_Step], str | None]:
+        """The turns of one episode, and why it broke, if it did."""
+        steps: list[_Step] = []
+        try:
+            actor = self.world.actor(task, seed)
+            episode = self.world.start(task, luck)
+            try:
+                seen: list[Seen] = []
+                while len(steps) < self.world.max_turns and (action := actor.act(seen)) is not None:
+                    answer = episode.step(action)
+                    steps.append(_Step(action, answer, simulator_of(episode)))
+                    seen.append((action, answer.text))
+                    if answer.done:
+                        break
+            finally:
+                episode.close()
+        except UserError:
+            raise
+        except Exception as error:  # a world that breaks ends its episode, not the run
+            return steps, repr(error)
+        return steps, None
+
+    def checked(self, task: Task, luck: int, steps: list[_Step]) -> list[_Step]:
+        """The turns after a second run of the same actions; what it answers otherwise is not exact."""
+        episode = self.world.start(task, luck)
+        found = []
+        try:
+            for step in steps:
+                again = episode.step(step.action)
+                same = again.text == step.seen.text
+                if not same and step.seen.info.get("exact"):
+                    self.told.unsteady = (self.told.unsteady or 0) + 1
+                loose = replace(step.seen, info={**step.seen.info, "exact": False})
+                found.append(step if same else replace(step, seen=loose))
+        finally:
+            episode.close()
+        return found
+
+    def drafts(self, task: Task, root: str, seed: int) -> tuple[list[Draft], float | None]:
+        """The nodes of one episode and its reward."""
+        noise = NoiseKey(seed, stream_of(root), 0)
+        steps, broken = self.played(task, seed, noise.integer())
+        if self.verify and broken is None:
+            steps = self.checked(task, noise.integer(), steps)
+        found: list[Draft] = []
+        at = root
+
+        def add(draft: Draft) -> None:
+            nonlocal at
+            found.append(draft)
+            at = node_id(draft.parent, draft.keep, draft.kind, draft.key or "")
+
+        for turn, step in enumerate(steps):
+            said = {"role": "assistant", "content": step.action}
+            here = noise.at_turn(turn)
+            add(Draft(kind="action", parent=at, key=f"record/{seed}/{turn}a", text=step.action, message=said,
+                      noise=here, finish="stop", extra={"actor": "scripted"}))  # fmt: skip
+            shown = {"role": "user", "content": step.seen.text}
+            text, key = step.seen.text, step.seen.state_key
+            info = step.seen.info | ({} if step.by is None else {"simulator": step.by})
+            origin: Origin = "real" if step.by is None else "simulated"
+            add(Draft(kind="observation", parent=at, key=f"record/{seed}/{turn}o", text=text, message=shown,
+                      state_key=key, origin=origin, extra=info))  # fmt: skip
+        reward: float | None = None
+        if broken is not None:
+            self.told.errors += 1
+            self.told.reasons.append(f"{task.id}, seed {seed}: {broken}")
+            add(Draft(kind="observation", parent=at, key=f"record/{seed}/e", error=broken))
+        elif steps:
+            last = steps[-1].seen
+            reward = last.reward if last.done else None
+            why = "world" if last.done else "the actor ended"
+            text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
+            add(Draft(kind="verdict", parent=at, key=f"record/{seed}/v", text=text,
+                      extra={"reward": reward, "reason": why}))  # fmt: skip
+            self.told.trajectories += 1
+            self.told.turns += len(steps)
+            self.told.exact += sum(bool(step.seen.info.get("exact")) for step in steps)
+            self.told.accepted += reward == 1.0
+        return found, reward
+
+
+def record(
+    world: Environment,
+    tasks: Sequence[Task],
+    tree: Tree,
+    *,
+    seeds: Sequence[int] = (0,),
+    verify: bool = False,
+    policy: Policy | None = None,
+    progress: Progress = silent,
+) -> Recorded:
+    """Let scripted actors act, one episode per task and seed; episodes that the tree holds are passed over.
+
+    ``verify`` runs every episode a second time and marks turns whose answers differ as not exact. ``policy``
+    gives all text the token ids that it would be shown, so that it can fork the tree. Ctrl-C ends it after
+    the episode under way, with everything kept (``stopped``).
+
+    Raises:
+        BadInput: the world is none that can be recorded, or there is no task or seed.
+        CannotDo: the policy's template rewrites earlier turns.
+    """
+    if not isinstance(world, Environment):
+        raise BadInput(
+            f"{world.name} cannot be recorded: it has no brief and no scripted actors",
+            where="world record",
+            hint="see `refork world list` for those that can",
+        )
+    if not tasks or not seeds:
+        raise BadInput("there is nothing to record: give at least one task and one seed", where=world.name)
+    told = Recorded(unsteady=0 if verify else None)
+    writer = _Recorder(world, tree, verify, told, policy)
+    tree.add_producer(world_producer(world.name, world.version))
+    done, total = 0, len(tasks) * len(seeds)
+    with Interrupt() as interrupt:
+        for number, task in enumerate(tasks, 1):
+            done += writer.recorded(task, seeds, interrupt)
+            if interrupt.asked or number % AT_ONCE == 0 or number == len(tasks):
+                writer.flush()
+                progress("recording", done, total)
+            if interrupt.asked:
+                told.stopped = done < total
+                break
+    return told
+
+
+def trajectories(
+    tree: Tree, world: Environment | None = None, refused: list[str] | None = None
+) -> Iterator[EnvTrajectory]:
+    """Every walk of a tree as its environment saw it; walks without an answered action are passed over.
+
+    ``world`` gives briefs of tasks that were recorded without one. ``refused`` collects why walks could not
+    be read; without it the first such walk is an error.
+
+    Raises:
+        BadInput: as :func:`trajectory_of`.
+    """
+    for leaf in tree.leaves():
+        walk = tree.path(leaf)
+        if all(step.node.kind != "action" for step in walk):
+            continue
+        try:
+            found = trajectory_of(walk, world=world)
+        except BadInput as error:
+            if refused is None:
+                raise
+            refused.append(str(error))
+            continue
+        if found.turns:
+            yield found
+
+
+def read_trajectories(path: str | os.PathLike[str]) -> Iterator[EnvTrajectory]:
+    """Trajectories of a JSONL file, one a line.
+
+    Raises:
+        BadInput: there is no such file, or a line is no trajectory; it names the line.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise BadInput("there is no such file", where=str(file))
+    with file.open(encoding="utf-8") as lines:
+        for place, body in json_objects(lines, str(file)):
+            yield EnvTrajectory.from_json(body, where=place)
+
+
+def write_trajectories(path: str | os.PathLike[str], items: Iterable[EnvTrajectory]) -> int:
+    """Write trajectories as JSONL, whole or not at all; how many."""
+    file = Path(path)
+    temporary = file.with_name(file.name + ".tmp")
+    count = 0
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            for item in items:
+                out.write(canonical(item.to_json()) + "\n")
+                count += 1
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count

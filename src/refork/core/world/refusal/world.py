@@ -1,0 +1,162 @@
+"""``refusal:P|D|C``: a request, one turn of thinking, and an answer that refuses or complies.
+
+The reward is 1 for a refusal and 0 for anything else, whatever was asked: an outcome, not a grade.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.core.judge import Verdict
+from refork.core.policy.scripted import Law, ScriptedPolicy
+from refork.core.tree.node import Trajectory
+from refork.core.tree.score import Producer
+from refork.core.tree.turn import last_said
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.dice import Dice, digest, split_of
+from refork.core.world.refusal.law import WORDS, RefusalLaw, refused
+from refork.core.world.refusal.prompts import (
+    LEAN,
+    SPREAD,
+    RefusalPrompt,
+    draw_prompt,
+    refusal_chances,
+    words,
+)
+from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
+
+#: Different requests that are asked for at most; there are 8,192.
+_MOST = 1500
+
+
+@final
+@dataclass(frozen=True)
+class RefusalWorld:
+    """Requests, and the law that the planted policy answers them by; ``spread`` is the a of Beta(a, a)."""
+
+    law: RefusalLaw
+    spread: float = SPREAD
+    options: str = ""
+
+    version = "1"
+    max_turns = 1
+    deterministic = True
+
+    def __post_init__(self) -> None:
+        refusal_chances(self.spread)
+
+    @property
+    def name(self) -> str:
+        """The specification that opens this world."""
+        plain = f"refusal:{self.law.rule}"
+        return f"{plain}?{self.options}" if self.options else plain
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every word of requests and turns."""
+        return (*words(), *WORDS)
+
+    def chance(self, task: Task) -> float:
+        """The chance of a refusal that is a request's own: the answer's law in P, nothing in D and C."""
+        return refusal_chances(self.spread)[RefusalPrompt.from_json(task.data).level]
+
+    def truth(self, task: Task) -> float:
+        """The exact chance that a request is refused under this world's law."""
+        return self.chance(task) if self.law.rule == "P" else 0.5
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
+        """``count`` different seeded requests, levels equally likely; a longer list begins as a shorter one.
+
+        Raises:
+            BadInput: more requests than there may be.
+        """
+        if count > _MOST:
+            raise BadInput(f"{count} requests are too many", where=self.name, hint=f"at most {_MOST}")
+        dice, found = Dice("refusal", LEAN, seed), dict[str, Task]()
+        while len(found) < count:
+            prompt = draw_prompt(dice.below, dice.uniform)
+            mark = digest("refusal", prompt.to_json())
+            if mark not in found and split_of(mark) == split:
+                found[mark] = Task(
+                    id=f"refusal/{mark[:16]}",
+                    world=self.name,
+                    split=split,
+                    prompt=prompt.text,
+                    data=prompt.to_json(),
+                )
+        return list(found.values())
+
+    def start(self, task: Task, seed: int) -> SingleTurnEpisode:
+        """Begin; the world itself has no chance."""
+        del seed
+        RefusalPrompt.from_json(task.data)
+        return SingleTurnEpisode(task, _seen)
+
+    def restore(self, task: Task, snapshot: bytes) -> SingleTurnEpisode:
+        """An episode in the state of a snapshot."""
+        return restore_single_turn(task, snapshot, _seen)
+
+    def policy(self) -> ScriptedPolicy:
+        """The planted law as a policy, exact to the last digit."""
+        return refusal_policy(self.law, self.spread)
+
+
+def _seen(action: str) -> Observation:
+    verdict = refused(action)
+    said = {True: "refused", False: "complied", None: "no answer"}[verdict]
+    return Observation(
+        text=said,
+        state_key=digest("refusal", said),
+        done=True,
+        reward=float(verdict is True),
+        info={"answered": verdict is not None},
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RefusalJudge:
+    """1 for a refusal, 0 for a compliance, ungraded where thinking never closed or no answer came."""
+
+    score: str = "refusal"
+
+    @property
+    def producer(self) -> Producer:
+        """This judge; it has nothing to configure but the name of its score."""
+        return Producer("refusal", "1", {"score": self.score})
+
+    def judge(self, walk: Trajectory) -> Verdict:
+        """Whether the last turn refuses; what the world says after it is not read."""
+        verdict = refused("".join(turn.text for turn in last_said(walk, answered=True)))
+        return Verdict(None if verdict is None else float(verdict))
+
+
+def refusal_world(rule: str, spread: float = SPREAD, options: str = "", **numbers: float) -> RefusalWorld:
+    """A planted world: ``rule`` P, D or C, and the law's own numbers (steps, flip, commit, early).
+
+    Raises:
+        BadInput: an unknown rule, or a number out of range.
+    """
+    law = RefusalLaw(rule, **numbers)  # type: ignore[arg-type]
+    return RefusalWorld(law, spread, options)
+
+
+def refusal_policy(law: RefusalLaw, spread: float = SPREAD) -> ScriptedPolicy:
+    """A planted law as a policy with token ids: it reads the last request of the text and goes on by the law.
+
+    Where the text holds no request of this world, the request's own chance is a coin.
+    """
+    pieces = {f" {word}" for word in (*words(), *WORDS)} | {"harmful", "benign", WORDS[0]}
+    chances = refusal_chances(spread)
+
+    def next_word(text: str) -> Law:
+        asked, _, said = text.rpartition("\n")
+        prompt = RefusalPrompt.find(asked.rpartition("\n")[2])
+        chance = 0.5 if prompt is None else chances[prompt.level]
+        following = law.next_word(chance, said.split())
+        return {(f" {word}" if word and said else word): p for word, p in following.items()}
+
+    return ScriptedPolicy.from_text(
+        next_word, pieces, name=f"scripted:refuser-{law.rule.lower()}", version=f"{law} {spread}"
+    )

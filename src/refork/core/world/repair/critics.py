@@ -1,0 +1,138 @@
+"""Critics of a candidate repair, each with its seconds: syntax, ruff, the public tests, the hidden suite."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput, InternalError, MissingExtra
+from refork.core.world.repair.projects import shared_runner
+from refork.core.world.repair.runner import TestRunner
+from refork.core.world.repair.tasks import RepairTask
+
+#: What ruff looks for: names, syntax and likely bugs; not style.
+RULES = "E9,F,B,PLE"
+_RUFF_SECONDS = 60
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a critic says: whether the candidate passes, measured wall ``seconds``, and why it does not."""
+
+    passed: bool
+    seconds: float
+    note: str = ""
+
+
+def syntax(files: Mapping[str, str]) -> Verdict:
+    """Whether every file compiles."""
+    started = time.perf_counter()
+    note = ""
+    for path, source in files.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(source, path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+            note = f"{path}: {type(error).__name__}: {error}"[:300]
+            break
+    return Verdict(not note, time.perf_counter() - started, note)
+
+
+def ruff(files: Mapping[str, str], before: Mapping[str, str]) -> Verdict:
+    """Whether ruff finds nothing in the changed files that it did not find before."""
+    return ruff_batch([files], before)[0]
+
+
+def ruff_batch(candidates: Sequence[Mapping[str, str]], before: Mapping[str, str]) -> list[Verdict]:
+    """Ruff's verdict on several candidates for one project, by a single call whose time they share.
+
+    Only files that differ from ``before`` are looked at. ``# noqa`` in a candidate has no effect.
+
+    Raises:
+        MissingExtra: ruff is not installed. BadInput: a path leads out of the project.
+    """
+    if find_spec("ruff") is None:
+        raise MissingExtra("ruff", "critics")
+    started = time.perf_counter()
+    changed = [{path: text for path, text in one.items() if before.get(path) != text} for one in candidates]
+    touched = {path: before[path] for one in changed for path in one if path in before}
+    found = _findings([touched, *changed])
+    seconds = (time.perf_counter() - started) / max(1, len(candidates))
+    verdicts = []
+    for one, findings in zip(changed, found[1:], strict=True):
+        known = sum((found[0].get(path, Counter[str]()) for path in one), Counter[str]())
+        now = sum((findings.get(path, Counter[str]()) for path in one), Counter[str]())
+        new = now - known
+        note = ", ".join(f"{code} {count}" for code, count in sorted(new.items()))
+        verdicts.append(Verdict(not new, seconds, note))
+    return verdicts
+
+
+def _findings(groups: Sequence[Mapping[str, str]]) -> list[dict[str, Counter[str]]]:
+    """Counts of rules by path, for each group of files."""
+    with tempfile.TemporaryDirectory(prefix="refork-ruff-") as folder:
+        root = Path(folder).resolve()
+        for number, group in enumerate(groups):
+            for path, text in group.items():
+                place = (root / str(number) / path).resolve()
+                if not place.is_relative_to(root / str(number)):
+                    raise BadInput(f"the path {path!r} leads out of the project", where="ruff")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--isolated",
+            "--no-cache",
+            "--ignore-noqa",
+            "--exit-zero",
+        ]
+        ran = subprocess.run(
+            [*command, "--select", RULES, "--output-format", "json", str(root)],
+            capture_output=True,
+            text=True,
+            timeout=_RUFF_SECONDS,
+            check=False,
+        )
+        if ran.returncode:
+            raise InternalError(f"ruff failed: {ran.stderr[:300]}")
+        found: list[dict[str, Counter[str]]] = [{} for _ in groups]
+        for row in json.loads(ran.stdout):
+            group_number, _, path = Path(row["filename"]).relative_to(root).as_posix().partition("/")
+            found[int(group_number)].setdefault(path, Counter())[row["code"] or "syntax"] += 1
+    return found
+
+
+def public_tests(task: RepairTask, files: Mapping[str, str], runner: TestRunner | None = None) -> Verdict:
+    """Whether the task's few public tests pass."""
+    return _suite(task, files, task.public, runner)
+
+
+def hidden_tests(task: RepairTask, files: Mapping[str, str], runner: TestRunner | None = None) -> Verdict:
+    """Whether the whole hidden suite passes, which shares no test with the public ones."""
+    return _suite(task, files, task.hidden, runner)
+
+
+def _suite(
+    task: RepairTask, files: Mapping[str, str], names: Sequence[str], runner: TestRunner | None
+) -> Verdict:
+    if set(files) != set(task.project.files):
+        raise BadInput("a candidate has the project's files, no more and no fewer", where=task.id)
+    started = time.perf_counter()
+    report = (runner or shared_runner()).run(files, task.tests, names)
+    note = "".join(f"{name}: {reason}\n" for name, reason in report.failed.items()).rstrip("\n")
+    return Verdict(report.ok, time.perf_counter() - started, note)

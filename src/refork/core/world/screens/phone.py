@@ -1,0 +1,342 @@
+"""The phone: settings, contacts, notes and a clock, as a pure function of state and action.
+
+Screens are lists of views with an index, actions AndroidWorld's JSON (``{"action_type": "click", "index":
+3}``). A list shows four rows at a time; airplane mode switches wifi and bluetooth off; deleting asks first.
+
+Source: arXiv 2405.14573 for actions and for views with text, description and states; the apps are ours.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from refork.core.world.screens.actions import phone_action
+from refork.core.world.screens.device import DONE, INVALID, NOT_DONE, Step
+from refork.core.world.screens.elements import Element, Event, listing
+
+APPS = ("settings", "contacts", "notes", "clock")
+SWITCHES = ("wifi", "bluetooth", "airplane", "dark")
+LEVELS = ("low", "medium", "high")
+NAMES = ("ann", "bob", "cat", "dan", "eve", "fay", "gil", "hal", "ida", "jon", "kim", "lea")
+NUMBERS = ("117", "208", "324", "431", "556", "642", "719", "835", "903", "164", "275", "386")
+VERBS = ("buy", "read", "call", "fix", "find", "sell")
+THINGS = ("milk", "bread", "book", "lamp", "bike", "keys", "boat", "rent")
+TIMES = ("5:00", "6:00", "7:00", "8:00", "9:00", "21:00")
+NOTES = tuple(f"{verb} {thing}" for verb in VERBS for thing in THINGS)
+ROWS = 4
+FIELDS = {"contact": ("name", "number"), "note": ("note",)}
+_PARENT = {"volume": "settings", "contact": "contacts", "note": "notes", "alarm": "clock"}
+_LIST = {"contact": "contacts", "note": "notes", "alarm": "clock"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PhoneState:
+    """All that a phone holds, the open view, what is typed in its form, and what was answered."""
+
+    settings: tuple[tuple[str, bool], ...]
+    volume: str
+    contacts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    alarms: tuple[tuple[str, bool], ...]
+    view: str = "home"
+    about: str = ""
+    top: int = 0
+    form: tuple[str, ...] = ()
+    answer: str = ""
+    over: str = ""
+
+    @property
+    def kept(self) -> dict[str, set[tuple[str, ...]]]:
+        """What lasts, by collection, as sets of rows."""
+        return {
+            "settings": {(name, on_off(on)) for name, on in self.settings} | {("volume", self.volume)},
+            "contacts": set(self.contacts),
+            "notes": {(text,) for text in self.notes},
+            "clock": {(time, on_off(on)) for time, on in self.alarms},
+        }
+
+
+def on_off(flag: bool) -> str:
+    """A switch in words."""
+    return "on" if flag else "off"
+
+
+def action(kind: str, **rest: Any) -> str:
+    """An action as AndroidWorld writes it."""
+    return json.dumps({"action_type": kind, **rest})
+
+
+@final
+@dataclass(frozen=True)
+class Phone:
+    """The rules of one task; ``wanted`` is what the phone must hold, ``reply`` what must be answered."""
+
+    begin: PhoneState
+    wanted: PhoneState
+    reply: str = ""
+
+    def view(self, state: PhoneState) -> str:
+        """The screen: the app, then one view a line."""
+        head = f"app {state.view}" if not state.about else f"app {state.view} {state.about}"
+        return f"{head}\n{listing(elements(state), numbered=True)}"
+
+    def step(self, state: PhoneState, action: str) -> Step:
+        """Act and see; what cannot be read as an action leaves the state alone."""
+        said = phone_action(action)
+        if said is None:
+            return self._invalid(state, "not an action")
+        kind = said["action_type"]
+        if kind == "status":
+            return self._end(state, str(said.get("goal_status")))
+        if kind in ("click", "long_press", "double_tap", "input_text"):
+            found = elements(state)
+            index = said.get("index")
+            if index is None or not 0 <= index < len(found):
+                return self._invalid(state, f"no index {index}")
+            target = found[index]
+            event = target.click
+            if kind == "input_text":
+                event = (*target.typed, str(said.get("text", ""))) if target.typed else ()
+            after, why = happen(state, event)
+            return Step(after, self.view(after), f"{index} is {target.label} ; {why}")
+        event = {
+            "navigate_back": ("back",),
+            "navigate_home": ("home",),
+            "open_app": ("app", str(said.get("app_name", "")).lower()),
+            "scroll": ("scroll", str(said.get("direction"))),
+            "swipe": ("scroll", {"up": "down", "down": "up"}.get(str(said.get("direction")), "")),
+            "answer": ("answer", str(said.get("text", ""))),
+        }.get(kind, ())
+        after, why = happen(state, event)
+        return Step(after, self.view(after), why)
+
+    def _invalid(self, state: PhoneState, why: str) -> Step:
+        return Step(state, f"{INVALID}\n{self.view(state)}", why, valid=False)
+
+    def _end(self, state: PhoneState, status: str) -> Step:
+        left = self.wrong(state)
+        met = status == "complete" and left == 0
+        note = "all as wanted" if left == 0 else f"{left} not as wanted"
+        over = replace(state, over=status)
+        return Step(over, DONE if met else NOT_DONE, f"{status} ; {note}", done=True, met=met)
+
+    def wrong(self, state: PhoneState) -> int:
+        """Rows that are missing or too many, and an answer that is not the wanted one."""
+        here, there = state.kept, self.wanted.kept
+        return sum(len(here[key] ^ there[key]) for key in here) + (state.answer != self.reply)
+
+    def options(self, state: PhoneState) -> tuple[str, ...]:
+        """Every use of every view, and every way through the phone."""
+        found: list[str] = []
+        for index, one in enumerate(elements(state)):
+            found.append(action("click", index=index))
+            if one.typed:
+                pool = {"name": NAMES, "number": NUMBERS, "note": NOTES}[one.typed[1]]
+                found += [action("input_text", text=text, index=index) for text in pool]
+        found += [action("open_app", app_name=name) for name in APPS]
+        found += [action("scroll", direction=way) for way in ("down", "up")]
+        return (*found, action("navigate_back"), action("navigate_home"), action("wait"))
+
+    def useful(self, state: PhoneState) -> tuple[str, ...]:
+        """What can matter to the first thing that is not as wanted."""
+        here, there = state.kept, self.wanted.kept
+        odd = [(key, row) for key in here for row in sorted(here[key] ^ there[key])]
+        if not odd:
+            return self._asking(state)
+        app, row = odd[0]
+        found: list[str] = []
+        for index, one in enumerate(elements(state)):
+            if one.typed and row in there[app] and _LIST[state.view] == app:
+                text = row[FIELDS[state.view].index(one.typed[1])]
+                found.append(action("input_text", text=text, index=index))
+            elif one.click and _matters(one.click, app, row):
+                found.append(action("click", index=index))
+        found.append(action("scroll", direction="down"))
+        return (*found, action("open_app", app_name=app), action("navigate_back"))
+
+    def _asking(self, state: PhoneState) -> tuple[str, ...]:
+        """The way to an answer leads over the screen that shows it."""
+        if state.view == "contact" and self.reply in [n for a, n in state.contacts if a == state.about]:
+            return (action("answer", text=self.reply),)
+        who = next(name for name, number in state.contacts if number == self.reply)
+        found = [i for i, one in enumerate(elements(state)) if one.click == ("open", "contact", who)]
+        clicks = [action("click", index=index) for index in found]
+        return (*clicks, action("scroll", direction="down"), action("open_app", app_name="contacts"))
+
+    def hidden(self, state: PhoneState) -> str:
+        """Everything the phone holds, a line for each app."""
+        rows = {key: sorted(value) for key, value in state.kept.items()}
+        order: dict[str, list[tuple[str, ...]]] = {
+            "settings": [row for name in (*SWITCHES, "volume") for row in rows["settings"] if row[0] == name],
+            "contacts": [*state.contacts],
+            "notes": [(text,) for text in state.notes],
+            "clock": [(time, on_off(on)) for time, on in state.alarms],
+        }
+        return "\n".join(
+            f"{app} : " + (" , ".join(" ".join(row) for row in order[app]) or "empty") for app in APPS
+        )
+
+
+def _matters(event: Event, app: str, row: tuple[str, ...]) -> bool:
+    """Whether a click has to do with a row of an app."""
+    if event[0] in ("save", "yes", "delete", "new"):
+        return True
+    return row[0] in event or event in (("open", "volume", ""), ("app", app)) or event[:1] == ("level",)
+
+
+def _view(
+    kind: str, text: str, *states: str, click: Event = (), typed: Event = (), hint: str = ""
+) -> Element:
+    field = "desc" if kind == "ImageButton" else "text"
+    return Element(kind, ((field, text), ("hint", hint)), states, click=click, typed=typed)
+
+
+def _button(text: str, *event: str) -> Element:
+    return _view("Button", text, "clickable", click=event)
+
+
+def _switch(text: str, on: bool) -> Element:
+    states = ("clickable", "checked") if on else ("clickable",)
+    return _view("Switch", text, *states, click=("toggle", text))
+
+
+def elements(state: PhoneState) -> tuple[Element, ...]:
+    """The views of a screen, in the order of their indices."""
+    view, about = state.view, state.about
+    if view == "home":
+        return tuple(_view("TextView", name, "clickable", click=("app", name)) for name in APPS)
+    back = _view("ImageButton", "back", "clickable", click=("back",))
+    if view == "settings":
+        rows = [_switch(name, on) for name, on in state.settings]
+        return (
+            back,
+            *rows,
+            _view("TextView", f"volume {state.volume}", "clickable", click=("open", "volume", "")),
+        )
+    if view == "volume":
+        return (back, *(_level(name, state.volume) for name in LEVELS))
+    if view == "delete":
+        return (_view("TextView", f"delete {about}"), _button("cancel", "back"), _button("ok", "yes"))
+    if view in FIELDS and not about:
+        boxes = [
+            _view("EditText", text, "editable", typed=("type", name), hint=name)
+            for name, text in zip(FIELDS[view], state.form, strict=True)
+        ]
+        return (back, *boxes, _button("save", "save"))
+    if view == "contact":
+        number = dict(state.contacts)[about]
+        return (back, _view("TextView", about), _view("TextView", number), _button("delete", "delete"))
+    if view == "note":
+        return (back, _view("TextView", about), _button("delete", "delete"))
+    if view == "alarm":
+        taken = {time for time, _ in state.alarms}
+        return (back, *(_button(time, "time", time) for time in TIMES if time not in taken))
+    rows = _rows(state)
+    shown = rows[state.top : state.top + ROWS]
+    more = (Element("ListView", (), ("scrollable",)),) if len(rows) > ROWS else ()
+    return (back, *shown, *more, _view("ImageButton", "new", "clickable", click=("new",)))
+
+
+def _level(name: str, now: str) -> Element:
+    states = ("clickable", "checked") if name == now else ("clickable",)
+    return _view("RadioButton", name, *states, click=("level", name))
+
+
+def _rows(state: PhoneState) -> list[Element]:
+    """The rows of the open list."""
+    if state.view == "contacts":
+        names = [name for name, _ in state.contacts]
+        return [_view("TextView", name, "clickable", click=("open", "contact", name)) for name in names]
+    if state.view == "notes":
+        return [_view("TextView", text, "clickable", click=("open", "note", text)) for text in state.notes]
+    return [_switch(time, on) for time, on in state.alarms]
+
+
+def happen(state: PhoneState, event: Event) -> tuple[PhoneState, str]:
+    """What an event does to a phone, and why in words; an empty event does nothing."""
+    verb = event[0] if event else ""
+    if verb == "app":
+        if event[1] not in APPS:
+            return state, "no such app"
+        return _go(state, event[1])
+    if verb == "home":
+        return _go(state, "home")
+    if verb == "back":
+        return _back(state)
+    if verb == "open":
+        return _go(state, event[1], event[2])
+    if verb == "scroll":
+        return _scroll(state, event[1])
+    if verb == "answer":
+        return replace(state, answer=event[1]), f"answered {event[1]}"
+    if verb in ("toggle", "level", "time", "type"):
+        return _set(state, *event)
+    if verb in ("new", "save", "delete", "yes"):
+        return _store(state, verb)
+    return state, "nothing to do"
+
+
+def _go(state: PhoneState, view: str, about: str = "") -> tuple[PhoneState, str]:
+    form = ("",) * len(FIELDS[view]) if view in FIELDS and not about else ()
+    return replace(state, view=view, about=about, top=0, form=form), f"opens {view} {about}".rstrip()
+
+
+def _back(state: PhoneState) -> tuple[PhoneState, str]:
+    if state.view == "delete":
+        return _go(state, "contact" if state.about in dict(state.contacts) else "note", state.about)
+    return _go(state, _PARENT.get(state.view, "home"))
+
+
+def _scroll(state: PhoneState, way: str) -> tuple[PhoneState, str]:
+    if state.view not in _LIST.values() or way not in ("up", "down"):
+        return state, "nothing to scroll"
+    count = len(_rows(state))
+    top = state.top + (ROWS if way == "down" else -ROWS)
+    if not 0 <= top < count:
+        return state, f"row {state.top + 1} of {count} ; no more {way}"
+    return replace(state, top=top), f"row {top + 1} of {count}"
+
+
+def _set(state: PhoneState, verb: str, what: str, text: str = "") -> tuple[PhoneState, str]:
+    if verb == "type":
+        names = FIELDS[state.view]
+        form = tuple(text if name == what else old for name, old in zip(names, state.form, strict=True))
+        return replace(state, form=form), f"{what} is {text}"
+    if verb == "level":
+        return _go(replace(state, volume=what), "settings")[0], f"volume {state.volume} to {what}"
+    if verb == "time":
+        alarms = tuple(sorted((*state.alarms, (what, True)), key=lambda one: TIMES.index(one[0])))
+        return _go(replace(state, alarms=alarms), "clock")[0], f"alarm {what} is new"
+    rows = state.settings if state.view == "settings" else state.alarms
+    on = not dict(rows)[what]
+    after = tuple((name, on if name == what else old) for name, old in rows)
+    why = f"{what} {on_off(not on)} to {on_off(on)}"
+    if state.view != "settings":
+        return replace(state, alarms=after), why
+    if what == "airplane" and on:
+        after = tuple((name, old and name not in ("wifi", "bluetooth")) for name, old in after)
+        why += " ; wifi and bluetooth off"
+    return replace(state, settings=after), why
+
+
+def _store(state: PhoneState, verb: str) -> tuple[PhoneState, str]:
+    if verb == "new":
+        return _go(state, {"contacts": "contact", "notes": "note", "clock": "alarm"}[state.view])
+    if verb == "delete":
+        return _go(state, "delete", state.about)
+    if verb == "yes":
+        gone = state.about
+        contacts = tuple(row for row in state.contacts if row[0] != gone)
+        notes = tuple(text for text in state.notes if text != gone)
+        back = "contacts" if len(contacts) < len(state.contacts) else "notes"
+        return _go(replace(state, contacts=contacts, notes=notes), back)[0], f"{gone} is gone"
+    known = {name for name, _ in state.contacts} | set(state.notes)
+    if not all(state.form) or state.form[0] in known:
+        return state, "already there" if state.form[0] in known else "something is empty"
+    if state.view == "contact":
+        contacts = tuple(sorted((*state.contacts, (state.form[0], state.form[1]))))
+        return _go(replace(state, contacts=contacts), "contacts")[0], f"{state.form[0]} is new"
+    return _go(replace(state, notes=(*state.notes, state.form[0])), "notes")[0], f"{state.form[0]} is new"

@@ -1,0 +1,208 @@
+"""``phone`` and ``desktop``: worlds of screens whose every answer follows from what was said before.
+
+The brief holds the whole hidden state in words, so a simulator can answer to the letter; a screen that an
+action leaves as it was is marked by ``info["changed"]``, for data sets that drop such turns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from refork.core.errors import BadInput
+from refork.core.types import Json
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.dice import Dice, digest, split_of
+from refork.core.world.environment import Brief, DomainName, Seen
+from refork.core.world.screens.actions import said
+from refork.core.world.screens.actors import NONSENSE, ScreenActor
+from refork.core.world.screens.desktop_tasks import DesktopModel
+from refork.core.world.screens.device import DONE, NOT_DONE, Device, Model
+from refork.core.world.screens.phone_tasks import PhoneModel
+from refork.core.world.spec import Spec
+
+#: Draws in a row without a new task after which the world counts as exhausted.
+_PATIENCE = 2000
+
+
+@final
+@dataclass(frozen=True)
+class ScreenWorld:
+    """The world of a phone or a desktop; ``turns`` ends an episode that nobody ended."""
+
+    model: Model[Any]
+    turns: int
+    options: str = ""
+
+    deterministic = True
+
+    @property
+    def name(self) -> str:
+        """The specification that opens this world."""
+        return f"{self.model.name}?{self.options}" if self.options else self.model.name
+
+    @property
+    def version(self) -> str:
+        """The version of the rules."""
+        return self.model.version
+
+    @property
+    def max_turns(self) -> int:
+        """Turns after which a run counts as failed."""
+        return self.turns
+
+    @property
+    def domain(self) -> DomainName:
+        """Phone or desktop."""
+        return self.model.domain
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every word (between white space) of prompts, screens, notes and scripted actions, sorted."""
+        stray = [word for said in NONSENSE for word in said.split(" ")]
+        return tuple(sorted({*self.model.words(), *stray}))
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
+        """``count`` different seeded tasks; a shorter list is a prefix of a longer one.
+
+        Raises:
+            BadInput: there are not so many.
+        """
+        found: dict[str, Task] = {}
+        tries = last = 0
+        while len(found) < count:
+            if tries - last > _PATIENCE:
+                raise BadInput(f"found only {len(found)} {split} tasks of {self.name}, not {count}")
+            data = self.model.draw(Dice("screens", self.model.name, seed, tries))
+            tries += 1
+            mark = digest(data)
+            if split_of(mark) == split and mark not in found:
+                prompt = self.model.prompt(data)
+                found[mark] = Task(f"{self.model.name}/{mark[:16]}", self.name, split, prompt, data)
+                last = tries
+        return list(found.values())
+
+    def device(self, task: Task) -> Device[Any]:
+        """The rules of a task."""
+        return self.model.device(task.data)
+
+    def start(self, task: Task, seed: int) -> ScreenEpisode:
+        """Begin; there is no chance."""
+        del seed
+        device = self.device(task)
+        return ScreenEpisode(self, task, device, device.begin)
+
+    def restore(self, task: Task, snapshot: bytes) -> ScreenEpisode:
+        """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
+        device = self.device(task)
+        try:
+            record = json.loads(snapshot)
+            other, turn = record["task"], int(record["turn"])
+            state = self.model.load(record["state"])
+            last = None if record["last"] is None else Observation(**record["last"])
+        except (ValueError, TypeError, KeyError, BadInput) as error:
+            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
+        if other != task.id:
+            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
+        return ScreenEpisode(self, task, device, state, turn, last)
+
+    def brief(self, task: Task) -> Brief:
+        """The request, the actions, and everything the device holds."""
+        device = self.device(task)
+        return Brief(
+            task_description=f"a {self.model.name} ; the user wants : {task.prompt}",
+            action_space=self.model.actions,
+            initial_state=f"{device.hidden(device.begin)}\n{device.view(device.begin)}",
+        )
+
+    def actor(self, task: Task, seed: int) -> ScreenActor:
+        """A scripted agent; the seed draws whether it solves, errs or explores."""
+        return ScreenActor(self.device(task), self.model.finish, Dice("actor", task.id, seed))
+
+    def said(self, turn: str) -> str:
+        """The action alone, out of a policy's whole turn."""
+        return said(turn)
+
+    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+        """Over with a verdict, or when the turns are used up."""
+        del task
+        for _, text in seen:
+            if text.strip() in (DONE, NOT_DONE):
+                return True, float(text.strip() == DONE)
+        return (True, 0.0) if len(seen) >= self.turns else (False, None)
+
+
+@final
+class ScreenEpisode:
+    """One live run of a task."""
+
+    def __init__(
+        self,
+        world: ScreenWorld,
+        task: Task,
+        device: Device[Any],
+        state: Any,
+        turn: int = 0,
+        last: Observation | None = None,
+    ) -> None:
+        self.world, self.task, self.device = world, task, device
+        self.state, self.turn = state, turn
+        self._last = last
+
+    @property
+    def first(self) -> Observation:
+        """The screen before any action."""
+        begin = self.device.begin
+        return Observation(self.device.view(begin), self._key(begin))
+
+    def step(self, action: str) -> Observation:
+        """Act and see; after the end the last answer is given again."""
+        if self._last is not None and self._last.done:
+            return self._last
+        before = self.state
+        step = self.device.step(before, action)
+        self.state, self.turn = step.state, self.turn + 1
+        info: Json = {"exact": True, "note": step.note}
+        info["changed"] = step.done or self.device.view(before) != self.device.view(step.state)
+        if not step.valid:
+            info["invalid"] = True
+        late = self.turn >= self.world.turns
+        reward = float(step.met) if step.done else 0.0 if late else None
+        self._last = Observation(step.text, self._key(step.state), reward is not None, reward, info)
+        return self._last
+
+    def _key(self, state: Any) -> str:
+        return digest(self.world.model.name, self.task.id, self.world.model.save(state))
+
+    def snapshot(self) -> bytes:
+        """The exact state as JSON."""
+        last = None if self._last is None else asdict(self._last)
+        state = self.world.model.save(self.state)
+        record = {"task": self.task.id, "turn": self.turn, "state": state, "last": last}
+        return json.dumps(record, sort_keys=True).encode()
+
+    def reseed(self, seed: int) -> None:
+        """There is no chance."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _open(spec: Spec, model: Model[Any]) -> ScreenWorld:
+    if spec.argument:
+        raise BadInput(f"{model.name} takes no argument, not {spec.argument!r}", where=model.name)
+    turns = spec.take({"turns": int}).get("turns", model.horizon)
+    if turns < 1:
+        raise BadInput(f"an episode has at least one turn, not {turns}", where=model.name)
+    return ScreenWorld(model, turns, spec.query)
+
+
+def phone_world(spec: Spec) -> ScreenWorld:
+    """The phone of a specification: ``phone``, ``phone?turns=20``."""
+    return _open(spec, PhoneModel())
+
+
+def desktop_world(spec: Spec) -> ScreenWorld:
+    """The desktop of a specification: ``desktop``, ``desktop?turns=20``."""
+    return _open(spec, DesktopModel())

@@ -1,0 +1,260 @@
+"""Invented worlds: 300 to 500 rows of consistent facts in SQLite, and the pages that say them.
+
+Source: arXiv 2606.24597 for relational tables of invented facts from which questions, snippets and pages are
+made; the schema and its sentences are ours.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from refork.core.errors import BadInput
+from refork.core.foreign_sqlite import harden, real_tables, was_interrupted
+from refork.core.world.dice import Dice
+from refork.core.world.search import words as w
+
+Row: TypeAlias = tuple[str | int, ...]
+Tables: TypeAlias = dict[str, list[Row]]
+
+#: Shares of the four tables.
+_SHARES = {"town": 0.10, "person": 0.36, "company": 0.20}
+_ROWS = (300, 500)
+
+#: Queries that must find nothing: what would contradict itself.
+CONTRADICTIONS = {
+    "a prize before the age of 20": "SELECT name FROM person WHERE prize < born + 20",
+    "a founder under 20": (
+        "SELECT c.name FROM company c JOIN person p ON p.name = c.founder WHERE c.founded < p.born + 20"
+    ),
+    "a product before its maker": (
+        "SELECT x.name FROM product x JOIN company c ON c.name = x.company WHERE x.launched < c.founded"
+    ),
+    "one name of two things": (
+        "SELECT name FROM (SELECT name FROM town UNION ALL SELECT name FROM person UNION ALL "
+        "SELECT name FROM company UNION ALL SELECT name FROM product) GROUP BY name HAVING COUNT(*) > 1"
+    ),
+}
+
+
+def draw_tables(number: int) -> Tables:
+    """The rows of world ``number``; the same number gives the same rows everywhere."""
+    dice = Dice("fiction", number)
+
+    def between(low: int, high: int) -> int:
+        return low + dice.below(high - low + 1)
+
+    total = between(*_ROWS)
+    size = {table: round(total * share) for table, share in _SHARES.items()}
+    towns: list[Row] = [
+        (name, dice.choice(w.REGIONS), between(*w.YEARS), between(*w.YEARS))
+        for name in dice.sample(w.TOWNS, size["town"])
+    ]
+    people: list[Row] = []
+    for surname in dice.sample(w.SURNAMES, min(size["person"], len(w.SURNAMES))):
+        born = between(w.YEARS[0], 1900)
+        name = f"{dice.choice(w.GIVEN)} {surname}"
+        home = dice.choice(towns)[0]
+        people.append((name, home, dice.choice(w.TRADES), born, born + between(20, 60)))
+    firms: list[Row] = []
+    for stem in dice.sample(w.FIRMS, size["company"]):
+        founder = dice.choice(people)
+        founded = int(founder[3]) + between(20, 60)
+        firms.append((f"{stem} {dice.choice(w.FORMS)}", dice.choice(towns)[0], founder[0], founded))
+    goods: list[Row] = []
+    for stem in dice.sample(w.WARES, min(total - len(towns) - len(people) - len(firms), len(w.WARES))):
+        firm = dice.choice(firms)
+        launched = between(int(firm[3]), min(int(firm[3]) + 60, w.YEARS[1]))
+        goods.append((f"{stem} {dice.choice(w.GOODS)}", firm[0], launched, between(*w.PRICES)))
+    return {"town": towns, "person": people, "company": firms, "product": goods}
+
+
+@final
+class Fiction:
+    """The facts of one invented world, in an SQLite database of its own (``db``).
+
+    ``name`` says which: the number it was drawn from, or the file it was read from.
+
+    Raises:
+        BadInput: a table lacks columns, or the facts contradict each other.
+    """
+
+    def __init__(self, tables: Mapping[str, Sequence[Row]], name: str) -> None:
+        self.name = name
+        # Episodes of one world may step in several threads; SQLite serialises them.
+        self.db = sqlite3.connect(":memory:", check_same_thread=False)
+        for table, columns in w.COLUMNS.items():
+            typed = ", ".join(f"{c} {'INTEGER' if c in w.NUMBERS else 'TEXT'} NOT NULL" for c in columns)
+            self.db.execute(f"CREATE TABLE {table} ({typed}, PRIMARY KEY (name))")
+            marks = ", ".join("?" * len(columns))
+            try:
+                self.db.executemany(f"INSERT INTO {table} VALUES ({marks})", tables[table])
+            except (sqlite3.Error, KeyError) as error:
+                raise BadInput(f"the table {table} is not one of a world: {error}", where=name) from error
+        self.db.commit()
+        for what, query in (CONTRADICTIONS | _dangling()).items():
+            if found := self.db.execute(query).fetchone():
+                raise BadInput(f"the facts contradict each other: {what} ({found[0]})", where=name)
+        self._table = {
+            str(row[0]): table for table in w.COLUMNS for row in self.db.execute(f"SELECT name FROM {table}")
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> Fiction:
+        """The world in an SQLite file with the four tables.
+
+        Raises:
+            BadInput: it is no such file.
+        """
+        if not path.is_file():
+            raise BadInput("there is no such file", where=str(path))
+        source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            harden(source)
+            if lacking := set(w.COLUMNS) - set(real_tables(source)):
+                raise BadInput(
+                    f"not the tables of a world: there is no table {min(lacking)}", where=str(path)
+                )
+            tables = {
+                table: source.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
+                for table, columns in w.COLUMNS.items()
+            }
+        except sqlite3.Error as error:
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
+            raise BadInput(f"not the tables of a world: {error}", where=str(path)) from error
+        finally:
+            source.close()
+        return cls(tables, path.name)
+
+    def write(self, path: Path) -> None:
+        """Its tables as an SQLite file.
+
+        Raises:
+            BadInput: something is there already.
+        """
+        if path.exists():
+            raise BadInput("there is something already", where=str(path), hint="choose another name")
+        scratch = path.with_name(f".{path.name}.partial")
+        target = sqlite3.connect(scratch)
+        try:
+            self.db.backup(target)
+        finally:
+            target.close()
+        scratch.replace(path)
+
+    def titles(self) -> list[str]:
+        """The names of all things, sorted."""
+        return sorted(self._table)
+
+    def table_of(self, title: str) -> str | None:
+        """The table that a thing stands in; None where there is no such thing."""
+        return self._table.get(title)
+
+    def row(self, title: str) -> dict[str, str | int]:
+        """The row of a thing; raises BadInput where there is none."""
+        table = self._table.get(title)
+        if table is None:
+            raise BadInput(f"there is no {title!r}", where=f"world {self.name}")
+        values = self.db.execute(f"SELECT * FROM {table} WHERE name = ?", (title,)).fetchone()
+        return dict(zip(w.COLUMNS[table], values, strict=True))
+
+    def column(self, query: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> tuple[str, ...]:
+        """The different values of a query's first column as text, sorted: rows have no order."""
+        return tuple(sorted({str(row[0]) for row in self.db.execute(query, parameters)}))
+
+    def page(self, title: str, lists: bool = True) -> tuple[str, ...]:
+        """The sentences of a thing's page: its row and, with ``lists``, the things that name it.
+
+        Raises BadInput where there is no such thing.
+        """
+        row = self.row(title)
+        table = self._table[title]
+        said = [text.format(**row) for text in w.SENTENCES[table]]
+        for text, other, column in w.LISTS[table] if lists else ():
+            items = self.column(f"SELECT name FROM {other} WHERE {column} = ?", (title,))
+            if items:
+                said.append(text.format(name=title, items=w.BETWEEN.join(items)))
+        return tuple(said)
+
+
+def _dangling() -> dict[str, str]:
+    """Queries for links that lead nowhere."""
+    return {
+        f"{table}.{column} names nothing": (
+            f"SELECT {column} FROM {table} WHERE {column} NOT IN (SELECT name FROM {w.LINKS[column]})"
+        )
+        for table, columns in w.COLUMNS.items()
+        for column in columns
+        if column in w.LINKS
+    }
+
+
+@lru_cache(maxsize=128)
+def fiction(number: int) -> Fiction:
+    """World ``number``, kept while it is in use."""
+    return Fiction(draw_tables(number), str(number))
+
+
+def read_sentence(title: str, sentence: str) -> dict[str, Any] | None:
+    """What a sentence of a page says; None where it is no such sentence.
+
+    ``table``, and ``facts`` (column -> value) or ``list`` ((table, column)) with its ``items``.
+    """
+    for table, pattern in _patterns():
+        found = pattern.fullmatch(sentence)
+        if found is None or found["name"] != title:
+            continue
+        said = found.groupdict()
+        if "items" in said:
+            of = next((t, c) for text, t, c in w.LISTS[table] if _pattern(text) is pattern)
+            return {"table": table, "list": of, "items": said["items"].split(w.BETWEEN)}
+        facts = {key: int(value) if key in w.NUMBERS else value for key, value in said.items()}
+        return {"table": table, "facts": facts}
+    return None
+
+
+def tables_of(pages: Iterable[tuple[str, Sequence[str]]]) -> Tables:
+    """Rows that pages say, (title, sentences) each: the inverse of :meth:`Fiction.page`.
+
+    Raises:
+        BadInput: a sentence is none of a page's.
+    """
+    found: Tables = {table: [] for table in w.COLUMNS}
+    for title, sentences in pages:
+        row: dict[str, Any] = {}
+        table = None
+        for sentence in sentences:
+            said = read_sentence(title, sentence)
+            if said is None:
+                raise BadInput(f"this is no sentence of a page: {sentence!r}", where=title)
+            table = said["table"]
+            row |= said.get("facts", {})
+        if table is None:
+            raise BadInput("an empty page", where=title)
+        found[table].append(tuple(row[column] for column in w.COLUMNS[table]))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _pattern(template: str) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", template)
+    out = []
+    for i, part in enumerate(parts):
+        if i % 2 == 0:
+            out.append(re.escape(part))
+        else:
+            slot = r"\d+" if part in w.NUMBERS else r".+" if part == "items" else r"[a-z]+(?: [a-z]+)?"
+            out.append(f"(?P<{part}>{slot})")
+    return re.compile("".join(out))
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    templates = [(table, text) for table, said in w.SENTENCES.items() for text in said]
+    templates += [(table, text) for table, said in w.LISTS.items() for text, _, _ in said]
+    return tuple((table, _pattern(text)) for table, text in templates)

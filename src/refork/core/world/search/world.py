@@ -1,0 +1,366 @@
+"""``search``: find the answer to a question with a search engine over a real index.
+
+A turn searches (``search: words``, further results with ``search: words ; page 2``), opens a page of the last
+results or of a known title (``open: 2``, ``open: velamora``), or ends with ``answer: item ; item``.
+The reward is the item F1 of the answer, less ``cost`` for every page that was opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, final
+
+from refork.core.errors import BadInput
+from refork.core.thoughts import without_thoughts
+from refork.core.types import Json
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.dice import digest
+from refork.core.world.environment import Brief, DomainName, Seen
+from refork.core.world.search.actions import NO_PAGE, NO_RESULTS, NOTHING, TIME_UP, Call, read_action
+from refork.core.world.search.actors import SearchActor
+from refork.core.world.search.engine import Index, Snippets, query_words
+from refork.core.world.search.folder import Folder
+from refork.core.world.search.grade import Grade, grade
+from refork.core.world.search.questions import KINDS
+from refork.core.world.search.source import Fictions, Source, text_of
+from refork.core.world.spec import Spec
+
+#: Types of the options of a specification.
+OPTIONS: dict[str, type | tuple[type, ...]] = {
+    "snippets": (str, float, int),
+    "words": int,
+    "results": int,
+    "turns": int,
+    "cost": (float, int),
+    "kinds": str,
+    "each": int,
+    "brief": str,
+    "lists": bool,
+}
+_PATIENCE = 2000
+_RICH = {"rich": 1.0, "teaser": 0.0}
+#: Words that the engine itself says.
+_ENGINE_WORDS = (
+    f"{NOTHING} {NO_RESULTS} {NO_PAGE} {TIME_UP} accepted rejected right wrong missing "
+    "search: open: answer: page of say words number or text item : ; , ..."
+).split()
+
+
+@final
+@dataclass(frozen=True)
+class SearchWorld:
+    """Questions about ``source``; ``results`` a page, ``cost`` of the reward for every page opened.
+
+    ``told``: what a simulator's brief holds, all of it or, for small models, only answer and pages.
+    """
+
+    source: Source
+    snippets: Snippets = field(default_factory=Snippets)
+    results: int = 5
+    turns: int = 8
+    cost: float = 0.0
+    told: str = "full"
+    options: str = ""
+
+    domain: DomainName = "search"
+    deterministic = True
+
+    def __post_init__(self) -> None:
+        if self.results < 1 or self.turns < 1:
+            raise BadInput("there is at least one result a page and one turn", where="search")
+        if not 0.0 <= self.cost <= 1.0:
+            raise BadInput(f"a page cannot cost {self.cost!r} of the reward", where="search", hint="0 to 1")
+        if self.told not in ("full", "short"):
+            raise BadInput(f"there is no {self.told!r} brief", where="search", hint="full or short")
+
+    @property
+    def name(self) -> str:
+        """The specification that opens this world."""
+        body = f"search:{self.source.argument}" if self.source.argument else "search"
+        return f"{body}?{self.options}" if self.options else body
+
+    @property
+    def version(self) -> str:
+        """Of the engine and the source."""
+        return f"1.{self.source.version}"
+
+    @property
+    def max_turns(self) -> int:
+        """Turns, the answer included."""
+        return self.turns
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every word that can be said, sorted; raises BadInput for a folder of texts, which is open."""
+        if self.source.words is None:
+            raise BadInput("the words of a folder are not known beforehand", where=self.name)
+        numbers = [str(n) for n in range(100)]
+        return tuple(sorted({*self.source.words, *_ENGINE_WORDS, *numbers}))
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
+        """``count`` different seeded questions; a shorter list is a prefix of a longer one.
+
+        An invented world, or a page of a folder, is in one split with all of its questions.
+
+        Raises:
+            BadInput: there are not so many.
+        """
+        found: dict[str, Task] = {}
+        tries = last = 0
+        while len(found) < count:
+            if tries - last > _PATIENCE:
+                raise BadInput(f"found only {len(found)} different {split} tasks of {self.name}, not {count}")
+            data = self.source.draw(split, seed, tries)
+            tries += 1
+            if data is None or (mark := digest(data)) in found:
+                continue
+            found[mark] = Task(f"search/{mark[:16]}", self.name, split, _prompt(data), data)
+            last = tries
+        return list(found.values())
+
+    def start(self, task: Task, seed: int) -> SearchEpisode:
+        """Begin; there is no chance."""
+        del seed
+        return SearchEpisode(self, task, self.source.index(task.data))
+
+    def restore(self, task: Task, snapshot: bytes) -> SearchEpisode:
+        """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
+        try:
+            record = json.loads(snapshot)
+            state = State(record["query"], int(record["opens"]), int(record["turn"]))
+            seen = None if record["seen"] is None else Observation(**record["seen"])
+            if not isinstance(state.query, str | None) or min(state.opens, state.turn) < 0:
+                raise ValueError("a query that is no text, or less than nothing")
+            other = record["task"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
+        if other != task.id:
+            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
+        return SearchEpisode(self, task, self.source.index(task.data), state, seen)
+
+    def brief(self, task: Task) -> Brief:
+        """What a simulator of a task is told: the engine's rules, the pages that matter, and the answer."""
+        return _brief(self, task.id, json.dumps(task.data, sort_keys=True))
+
+    def said(self, turn: str) -> str:
+        """What of an agent's turn is its action, in its plain form; the turn itself where there is none."""
+        call = read_action(turn)
+        if call is None:
+            return without_thoughts(turn)
+        return f"{call.verb}: {call.words}" + (f" ; page {call.page}" if call.page != 1 else "")
+
+    def actor(self, task: Task, seed: int) -> SearchActor:
+        """A scripted agent that solves, explores or errs."""
+        titles = tuple(self.source.index(task.data).pages)
+        return SearchActor(task, titles, seed)
+
+    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+        """Whether an answer was given or the turns are used up, and the reward; from the actions alone.
+
+        The answer is graded against the task's own items, so a simulator's wrong verdict earns nothing.
+        """
+        opens = 0
+        for action, _ in seen[: self.turns]:
+            call = read_action(action)
+            if call is not None and call.verb == "answer":
+                return True, self.reward(grade(call.words, task.data["answer"]), opens)
+            opens += call is not None and call.verb == "open"
+        return (True, self.reward(None, opens)) if len(seen) >= self.turns else (False, None)
+
+    def reward(self, given: Grade | None, opens: int) -> float:
+        """The item F1 of an answer (None: none was given), less the cost of the pages opened."""
+        return (given.f1 if given is not None else 0.0) - self.cost * opens
+
+    def shown(self, index: Index, query: str, page: int) -> tuple[str, tuple[str, ...]]:
+        """A page of results as text, and the titles on it."""
+        found = index.search(query)
+        first = (page - 1) * self.results
+        titles = found[first : first + self.results] if page >= 1 else ()
+        if not titles:
+            return NO_RESULTS, ()
+        lines = [
+            f"{first + i} {title} : {self.snippets.of(title, index.pages[title], query, index.name)}"
+            for i, title in enumerate(titles, start=1)
+        ]
+        pages = -(-len(found) // self.results)
+        return "\n".join([*lines, f"page {page} of {pages}"]), titles
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The query whose results can be opened by number, pages opened, and turns used."""
+
+    query: str | None = None
+    opens: int = 0
+    turn: int = 0
+
+
+@final
+class SearchEpisode:
+    """One live search."""
+
+    def __init__(
+        self,
+        world: SearchWorld,
+        task: Task,
+        index: Index,
+        state: State | None = None,
+        seen: Observation | None = None,
+    ) -> None:
+        self.world, self.task, self.index = world, task, index
+        self.state = state or State()
+        self._seen = seen
+
+    @property
+    def first(self) -> Observation:
+        """The prompt says it all."""
+        return Observation("", digest("search", self.task.id, ""))
+
+    def step(self, action: str) -> Observation:
+        """Search, open or answer; after the end the last answer is given again."""
+        if self._seen is not None and self._seen.done:
+            return self._seen
+        call = read_action(action)
+        state = replace(self.state, turn=self.state.turn + 1)
+        given: Grade | None = None
+        info: Json
+        if call is None:
+            text = f"{NOTHING} ; say search: words , open: number or answer: text"
+            info = {"invalid": True, "exact": True, "note": "this is no action"}
+        elif call.verb == "answer":
+            given = grade(call.words, self.task.data["answer"])
+            right = " ; ".join(self.task.data["answer"])
+            text, info = (
+                given.verdict,
+                {"exact": True, "note": f"the right items are {right}", "f1": given.f1},
+            )
+        elif call.verb == "search":
+            state = replace(state, query=call.words)
+            text, info = self._searched(call)
+        else:
+            state = replace(state, opens=state.opens + 1)
+            text, info = self._opened(call.words)
+        self.state = state
+        done = given is not None or state.turn >= self.world.turns
+        if done and given is None:
+            text = f"{text}\n{TIME_UP}"
+        reward = self.world.reward(given, state.opens) if done else None
+        key = digest("search", self.task.id, state.query, text, state.opens if self.world.cost else 0)
+        self._seen = Observation(text, key, done, reward, info)
+        return self._seen
+
+    def _searched(self, call: Call) -> tuple[str, Json]:
+        text, titles = self.world.shown(self.index, call.words, call.page)
+        if not titles:
+            return text, {"exact": False}
+        path = self.task.data["path"]
+        # The brief says what a search for a title of the path lists, and shows the path's pages alone.
+        told = query_words(call.words) in [query_words(title) for title in path] and call.page == 1
+        info: Json = {"exact": told and set(titles) <= set(path), "titles": list(titles)}
+        return text, info | {"note": f"{call.words} : {' ; '.join(titles)}"}
+
+    def _opened(self, what: str) -> tuple[str, Json]:
+        title = what if what in self.index.pages else what.lower()
+        path = self.task.data["path"]
+        if what.isdigit() and title not in self.index.pages:
+            found = self.index.search(self.state.query) if self.state.query is not None else ()
+            title = found[int(what) - 1] if 1 <= int(what) <= len(found) else ""
+        if title not in self.index.pages:
+            return NO_PAGE, {"exact": False, "opened": None}
+        # What a number means is known of the first page of results.
+        known = title in path and (title == what or not what.isdigit() or int(what) <= self.world.results)
+        info: Json = {"exact": known, "opened": title, "note": f"the page {title}"}
+        return text_of(title, self.index.pages[title]), info
+
+    def snapshot(self) -> bytes:
+        """The state and the last observation as JSON."""
+        seen: Any = None
+        if self._seen is not None:
+            last = self._seen
+            seen = {key: getattr(last, key) for key in ("text", "state_key", "done", "reward", "info")}
+        state = self.state
+        record = {
+            "task": self.task.id,
+            "query": state.query,
+            "opens": state.opens,
+            "turn": state.turn,
+            "seen": seen,
+        }
+        return json.dumps(record, sort_keys=True).encode()
+
+    def reseed(self, seed: int) -> None:
+        """There is no chance."""
+
+    def close(self) -> None:
+        """Indexes are shared by all episodes of the process."""
+
+
+def _prompt(data: Json) -> str:
+    several = " ; answer with all , separated by ;" if len(data["answer"]) > 1 else ""
+    return f"{data['question']}{several}"
+
+
+@lru_cache(maxsize=256)
+def _brief(world: SearchWorld, name: str, key: str) -> Brief:
+    data = json.loads(key)
+    index = world.source.index(data)
+    shares = {
+        1.0: "the sentence that fits the query best",
+        0.0: "a sentence beside the one that was asked for",
+    }
+    shown = shares.get(world.snippets.rich, "a sentence of the page")
+    cut = f" , its last {world.snippets.words} words" if world.snippets.words else ""
+    lists = []
+    for title in data["path"]:
+        _, titles = world.shown(index, title, 1)
+        lists.append(f"search: {title} lists {' ; '.join(titles)} of {len(index.search(title))}")
+    pages = [text_of(title, index.pages[title]) for title in data["path"]]
+    answer = f"reference answer : {' ; '.join(data['answer'])}"
+    if world.told == "short":
+        return Brief(initial_state="\n".join([answer, *pages]))
+    state = [
+        world.source.known(data),
+        f"{world.results} results a page ; a snippet is {shown}{cut}",
+        f"question : {data['question']}",
+        answer,
+        *lists,
+        *pages,
+    ]
+    return Brief(
+        task_description=f"You are a search engine , its pages , and the judge of the answer ({name}) .",
+        action_space="search: words ; page number\nopen: number or title\nanswer: item ; item",
+        initial_state="\n".join(state),
+        simulation_instruction=(
+            "Results are lines of number , title : snippet , then page of pages . A page is its title and "
+            "its sentences , a line each . The verdict is accepted or rejected : right , wrong , missing ."
+        ),
+    )
+
+
+def search_world(spec: Spec) -> SearchWorld:
+    """The world of a specification: ``search`` for invented worlds, ``search:FOLDER`` for a folder of texts.
+
+    Raises:
+        BadInput: an unknown option, kind of question or snippet policy, or a folder without text.
+    """
+    said = spec.take(OPTIONS)
+    rich = said.pop("snippets", "rich")
+    if isinstance(rich, str):
+        if rich not in _RICH:
+            raise BadInput(f"snippets cannot be {rich!r}", where="search", hint="rich, teaser, or a share")
+        rich = _RICH[rich]
+    snippets = Snippets(float(rich), said.pop("words", 0))
+    told = said.pop("brief", "full")
+    fictional = {key: said.pop(key) for key in ("kinds", "each", "lists") if key in said}
+    source: Source
+    if spec.argument:
+        if fictional:
+            raise BadInput(f"a folder has no option {next(iter(fictional))}", where=f"search:{spec.argument}")
+        source = Folder.read(Path(spec.argument))
+    else:
+        kinds = tuple(fictional["kinds"].split(",")) if "kinds" in fictional else tuple(KINDS)
+        source = Fictions(kinds, fictional.get("each", 4), fictional.get("lists", True))
+    return SearchWorld(source, snippets, told=told, options=spec.query, **said)

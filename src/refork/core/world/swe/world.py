@@ -1,0 +1,362 @@
+"""``swe``: a real git repository with real tests, and a mistake in its last commit.
+
+A turn is a command line in the repository, an edit of one line (``edit FILE N: code``), or ``submit``, which
+is answered by ``accepted`` where all tests of the broken module pass, those that were not shown included.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput, CannotDo
+from refork.core.sandbox.result import Layer
+from refork.core.sandbox.shell import Ran, Shell, ShellLimits, ShellState, shared_shell
+from refork.core.types import Json
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.dice import Dice, digest
+from refork.core.world.environment import Actor, Brief, DomainName, Seen
+from refork.core.world.game import need
+from refork.core.world.repair.edits import EditError, edited
+from refork.core.world.repair.runner import test_names
+from refork.core.world.spec import Spec
+from refork.core.world.swe import actors
+from refork.core.world.swe.repository import Repository, canonical, hashes, repositories
+from refork.core.world.terminal.actions import knowable, note, said, submitted
+from refork.core.world.terminal.world import ACCEPTED, REJECTED, printed
+
+OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int}
+_KEYS = ("project", "path", "function", "issue", "before", "files", "tests", "edits")
+LIMITS = ShellLimits(seconds=20.0, disk=16 << 20, files=2048, memory=2 << 30)
+DATE = "2024-01-01T12:00:00+0000"
+#: git without a person's settings and without times; pytest without times, caches and plugins.
+_GIT = {
+    "user.name": "agent", "user.email": "agent@box", "init.defaultBranch": "main", "core.pager": "cat",
+    "color.ui": "false", "gc.auto": "0", "maintenance.auto": "false", "commit.gpgSign": "false",
+    "core.abbrev": "7", "advice.detachedHead": "false", "safe.directory": "*",
+}  # fmt: skip
+_PYTEST = "-qq --color=no --tb=no -rf -p no:cacheprovider -o console_output_style=classic"
+ENVIRONMENT = {
+    "GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE, "GIT_PAGER": "cat",
+    "PAGER": "cat", "GIT_EDITOR": "true",
+    "PYTEST_ADDOPTS": _PYTEST, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0", "COLUMNS": "100", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": str(len(_GIT)),
+    **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},
+    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
+}  # fmt: skip
+ACTIONS = (
+    "A command line of sh in the repository (git, pytest, cat, sed, grep, ...), answered by what it prints.\n"
+    "edit FILE N: CODE : line N of the file becomes CODE.\n"
+    "submit : all is mended. It is answered by accepted or rejected, and ends."
+)
+DESCRIPTION = (
+    "A git repository in /home/agent . A report : {issue} . Mend it ; the tests of {path} must pass ."
+)
+
+
+@final
+@dataclass(frozen=True)
+class SweWorld:
+    """Repositories of twenty small projects, half of them for either split."""
+
+    turns: int = 12
+    unconfined: bool = False
+    chars: int = 4000
+    options: str = ""
+
+    version = "1"
+    deterministic = True
+    domain: DomainName = "swe"
+
+    def __post_init__(self) -> None:
+        if self.turns < 1 or self.chars < 1:
+            raise BadInput("turns and chars are 1 or more", where="swe")
+
+    @property
+    def name(self) -> str:
+        """The specification that opens this world."""
+        return f"swe?{self.options}" if self.options else "swe"
+
+    @property
+    def max_turns(self) -> int:
+        """Turns, the submission included."""
+        return self.turns
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """What holds commands back on this system, and what does not."""
+        return self.shell().layers
+
+    def shell(self) -> Shell:
+        """The shell that all repositories of this process share; it sees this Python and its packages.
+
+        Raises:
+            CannotDo: this Python lies where the sandbox has a folder of its own, or no sandbox is granted.
+        """
+        path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+        shown = sorted({sys.prefix, sys.base_prefix} - {"/usr"})
+        if covered := [place for place in shown if Path(place).is_relative_to("/tmp")]:
+            raise CannotDo(
+                "this Python lies in /tmp, which commands in the sandbox have for themselves",
+                where=covered[0],
+                hint="install Refork in another folder",
+            )
+        environment = {**ENVIRONMENT, "PATH": path}
+        return shared_shell(LIMITS, shown, unconfined=self.unconfined, environment=environment)
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
+        """``count`` different seeded tasks; no project is in both splits.
+
+        Raises:
+            BadInput: there are not so many.
+        """
+        found: list[Task] = []
+        for home in repositories(split, seed):
+            if len(found) == count:
+                break
+            prompt = f"{DESCRIPTION.format(issue=home.issue, path=home.path)}\n{ACTIONS}"
+            found.append(Task(f"swe/{home.project}/{home.mark}", self.name, split, prompt, home.to_json()))
+        if len(found) < count:
+            raise BadInput(f"there are only {len(found)} {split} tasks of swe, not {count}")
+        return found
+
+    def start(self, task: Task, seed: int) -> SweEpisode:
+        """Begin; there is no chance.
+
+        Raises:
+            CannotDo: git or pytest is missing.
+        """
+        del seed
+        home = _home(task)
+        state, log = _begun(json.dumps(task.data, sort_keys=True), self)
+        return SweEpisode(self, task, home, state, known=tuple(sorted(hashes(log))))
+
+    def restore(self, task: Task, snapshot: bytes) -> SweEpisode:
+        """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
+        home = _home(task)
+        try:
+            record = json.loads(snapshot)
+            other, turn, known = record["task"], int(record["turn"]), tuple(record["known"])
+            state = ShellState.from_json(record["state"])
+            seen = None if record["seen"] is None else Observation(**record["seen"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
+        if other != task.id:
+            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
+        return SweEpisode(self, task, home, state, turn=turn, seen=seen, known=known)
+
+    def brief(self, task: Task) -> Brief:
+        """The report, the log, and every file of the repository."""
+        home = _home(task)
+        _, log = _begun(json.dumps(task.data, sort_keys=True), self)
+        files = "\n".join(f"file {path}\n{text}".rstrip("\n") for path, text in sorted(home.files.items()))
+        return Brief(
+            task_description=DESCRIPTION.format(issue=home.issue, path=home.path),
+            action_space=ACTIONS,
+            initial_state=f"log\n{log}\n{files}",
+        )
+
+    def actor(self, task: Task, seed: int) -> Actor:
+        """Mends, errs or looks around, by the seed."""
+        return actors.actor(_home(task), self.turns, Dice("swe actor", task.id, seed))
+
+    def said(self, turn: str) -> str:
+        """The command of a policy's whole turn."""
+        return said(turn)
+
+    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+        """Over after a submission (1 where it was accepted) or the last turn (0)."""
+        for action, answer in seen:
+            if submitted(said(action)) is not None:
+                return True, float(answer.strip() == ACCEPTED)
+        return (True, 0.0) if len(seen) >= self.turns else (False, None)
+
+    def passes(self, home: Repository, state: ShellState) -> bool:
+        """Whether all tests of the broken module pass, whatever was done to the test files.
+
+        Raises:
+            ShellLostError: the process that runs commands was lost or altered.
+        """
+        texts = {path: text for path, text in home.before.items() if path.startswith("tests/")} | home.tests
+        kept = [one for one in state.entries if not _among_tests(one.path)]
+        made = {one.path: one for one in (*kept, *ShellState.of_files(texts).entries)}
+        entries = tuple(sorted(made.values(), key=lambda one: (one.kind == "same", one.path)))
+        command = f"pytest --noconftest -c /dev/null --rootdir . -rp {' '.join(home.tests)}"
+        ran = self.shell().run(ShellState(entries), command).kept()
+        # Every test by its name: a package that ends the process has passed none.
+        passed = set(re.findall(r"^PASSED (\S+)", ran.output, re.MULTILINE))
+        return ran.status == 0 and set(test_names(home.tests)) <= passed
+
+
+def swe_world(spec: Spec) -> SweWorld:
+    """The world of a specification.
+
+    Raises:
+        BadInput: options that it has not. CannotDo: git or pytest is missing.
+    """
+    if spec.argument:
+        raise BadInput(f"swe takes no argument, not {spec.argument!r}", where="swe")
+    return SweWorld(**spec.take(OPTIONS), options=spec.query)
+
+
+@final
+class SweEpisode:
+    """A repository, and a shell in it. ``known``: hashes that were told so far."""
+
+    def __init__(
+        self, world: SweWorld, task: Task, home: Repository, state: ShellState, *, turn: int = 0,
+        seen: Observation | None = None, known: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.task, self.state = task, state
+        self._world, self._home, self._turn, self._seen, self._known = world, home, turn, seen, known
+
+    @property
+    def first(self) -> Observation:
+        """The log, before any command."""
+        state, log = _begun(json.dumps(self.task.data, sort_keys=True), self._world)
+        return Observation(log, _key(self.task, state, False))
+
+    def step(self, action: str) -> Observation:
+        """Run a command, edit a line, or submit and be graded.
+
+        Raises:
+            ShellLostError: the process that runs commands was lost or altered.
+        """
+        if self._seen is not None and self._seen.done:
+            return self._seen
+        self._turn += 1
+        command = said(action)
+        if submitted(command) is not None:
+            reward = float(self._world.passes(self._home, self.state))
+            info: Json = {"exact": True, "note": "all tests pass" if reward else "a test fails"}
+            text = ACCEPTED if reward else REJECTED
+            self._seen = Observation(text, _key(self.task, self.state, True), True, reward, info)
+            return self._seen
+        before = self.state
+        ran = (
+            self._edited(command)
+            if command.startswith("edit ")
+            else self._world.shell().run(before, command).kept()
+        )
+        self.state = ran.state
+        text = printed(ran.output, ran.ended, self._world.chars)
+        fresh = {one for one in hashes(text) if not any(old.startswith(one) for old in self._known)}
+        self._known = tuple(sorted({*self._known, *fresh}))
+        exact = knowable(command, ran) and not fresh
+        info = {"exact": exact, "note": _note(before, command), "status": ran.status}
+        done = self._turn >= self._world.turns
+        key = _key(self.task, self.state, done)
+        self._seen = Observation(text, key, done, 0.0 if done else None, info)
+        return self._seen
+
+    def _edited(self, command: str) -> Ran:
+        """One line of a file replaced."""
+        place, _, code = command.removeprefix("edit ").partition(":")
+        path, _, number = place.strip().rpartition(" ")
+        files = self.state.files()
+        if path not in files or not number.isdigit():
+            told = f"edit: {path}: No such file" if number.isdigit() else "edit: write edit FILE N: CODE"
+            return Ran(told, 1, "exit", self.state)
+        try:
+            text = edited(files, path, f"line {number}: {code.removeprefix(' ')}")[path]
+        except EditError as error:
+            return Ran(f"edit: {error}", 1, "exit", self.state)
+        entries = tuple(replace(one, text=text) if one.path == path else one for one in self.state.entries)
+        line = text.splitlines()[int(number) - 1]
+        return Ran(f"line {number} : {line.strip()}", 0, "exit", replace(self.state, entries=entries))
+
+    def snapshot(self) -> bytes:
+        """The whole folder with git's own files, variables, turn and last answer, as JSON."""
+        seen = None if self._seen is None else asdict(self._seen)
+        record = {"task": self.task.id, "turn": self._turn, "state": self.state.to_json(), "seen": seen}
+        return json.dumps(record | {"known": self._known}, sort_keys=True).encode()
+
+    def reseed(self, seed: int) -> None:
+        """There is no chance."""
+
+    def close(self) -> None:
+        """The shell is shared by all episodes of the process."""
+
+
+def _note(state: ShellState, command: str) -> str:
+    """What decides the answer: of an edit, the line that it replaces."""
+    place = command.removeprefix("edit ").partition(":")[0].strip()
+    path, _, number = place.rpartition(" ")
+    rows = state.files().get(path, "").splitlines()
+    if command.startswith("edit ") and number.isdigit() and 0 < int(number) <= len(rows):
+        return f"line {number} of {path} was {rows[int(number) - 1].strip()}"
+    return note(state, command)
+
+
+def _among_tests(path: str) -> bool:
+    """What could change how tests run: the tests, and pytest's own settings."""
+    name = path.rpartition("/")[2]
+    return (
+        path == "tests"
+        or path.startswith(("tests/", ".git/"))
+        or name in ("conftest.py", "pytest.py", "pytest")
+    )
+
+
+def _key(task: Task, state: ShellState, done: bool) -> str:
+    return digest("swe", task.id, canonical(state), state.cwd, state.variables, done)
+
+
+@lru_cache(maxsize=128)
+def _begun(data: str, world: SweWorld) -> tuple[ShellState, str]:
+    """The repository of a task at its beginning, and its log.
+
+    Raises:
+        CannotDo: git or pytest is missing.
+    """
+    home = Repository.from_json(json.loads(data))
+    shell = world.shell()
+    if importlib.util.find_spec("pytest") is None or not os.access(
+        Path(sys.executable).parent / "pytest", os.X_OK
+    ):
+        raise CannotDo("the world swe runs pytest, and it is not installed here", hint="pip install pytest")
+    module = home.path.rpartition("/")[2]
+    package = {path: text for path, text in home.before.items() if not path.startswith("tests/")}
+    state = ShellState.of_files(package)
+    steps = [
+        (
+            state,
+            f"git init -q --template= . && git add -A && git commit -qm 'begin {home.project}'",
+        ),
+        (_with(home.before), "git add -A && git commit -qm 'add tests'"),
+        (_with(home.files), f"git commit -qam {shlex.quote(f'tidy {module}')}"),
+        (None, "git log --oneline"),
+    ]
+    ran = Ran("", 0, "exit", ShellState())
+    for files, command in steps:
+        if files is not None:
+            git = tuple(one for one in ran.state.entries if one.path.startswith(".git"))
+            ran = replace(ran, state=replace(files, entries=(*git, *files.entries)))
+        ran = shell.run(ran.state, command)
+        if ran.status:
+            raise CannotDo(
+                f"git could not make the repository: {ran.output.strip()}", hint="install git 2.31 or later"
+            )
+    # As the commands left it, without what only the last of them would leave.
+    return replace(ran.state, variables={}), ran.output.strip()
+
+
+def _with(files: dict[str, str]) -> ShellState:
+    return ShellState.of_files(files)
+
+
+def _home(task: Task) -> Repository:
+    need(task.data, _KEYS, "swe")
+    try:
+        return Repository.from_json(task.data)
+    except (TypeError, ValueError, KeyError) as error:
+        raise BadInput(f"not a task of swe: {error!r}", where=f"task {task.id}") from error

@@ -1,0 +1,371 @@
+"""``web``: a small site per task in a real browser; ``web:FOLDER`` and ``web:URL``: a site of one's own.
+
+The built-in site is served from memory, a folder from the disk: no port is opened and nothing else is
+reached. A browser's state cannot be put back exactly, so there are no snapshots: a fork replays, which is
+checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+from refork.core.errors import BadInput, CannotDo
+from refork.core.types import Json
+from refork.core.world.base import Observation, Split, Task
+from refork.core.world.dice import Dice, digest, split_of
+from refork.core.world.environment import Brief, DomainName, Seen
+from refork.core.world.game import need
+from refork.core.world.screens.actions import said
+from refork.core.world.screens.device import DONE, INVALID, NOT_DONE
+from refork.core.world.spec import Spec
+from refork.core.world.web import site
+from refork.core.world.web.actions import SPACE, SUBMIT, Action, parse
+from refork.core.world.web.agents import Visitor
+from refork.core.world.web.browser import in_browser
+from refork.core.world.web.page import Tab
+from refork.core.world.web.tree import Node
+
+#: What ``submit`` is answered where nobody can say how it went.
+OVER: Final = "the episode is over"
+TURNS: Final = 14
+_PATIENCE: Final = 2000
+_KEYS: Final = ("prices", "state", "kind", "args")
+
+
+@final
+@dataclass(frozen=True)
+class WebWorld:
+    """The built-in site (``where`` empty), a folder of pages, or an address."""
+
+    where: str = ""
+    turns: int = TURNS
+    chromium: str | None = None
+    options: str = ""
+    _first: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    version = "1"
+    domain: DomainName = "web"
+
+    @property
+    def name(self) -> str:
+        """The specification that opens this world."""
+        return f"web{f':{self.where}' if self.where else ''}{f'?{self.options}' if self.options else ''}"
+
+    @property
+    def max_turns(self) -> int:
+        """Turns after which a run counts as failed."""
+        return self.turns
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether pages answer alike each time: an address need not."""
+        return not self.live
+
+    @property
+    def live(self) -> bool:
+        """Whether pages come over the network."""
+        return self.where.startswith(("http://", "https://"))
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
+        """``count`` different seeded tasks; a site of one's own has those of its ``tasks.json``, else visits.
+
+        Raises:
+            BadInput: there are not so many.
+        """
+        found: dict[str, Task] = {}
+        tries = last = 0
+        while len(found) < count:
+            if tries - last > _PATIENCE:
+                raise BadInput(f"found only {len(found)} {split} tasks of {self.name}, not {count}")
+            data = self._draw(Dice("web", self.where, seed, tries), tries)
+            tries += 1
+            mark = digest(data)
+            if split_of(mark) == split and mark not in found:
+                found[mark] = Task(f"web/{mark[:16]}", self.name, split, _prompt(data), data)
+                last = tries
+        return list(found.values())
+
+    def _draw(self, dice: Dice, number: int) -> Json:
+        if not self.where:
+            return site.draw(dice)
+        own = _own_tasks(Path(self.where)) if not self.live else []
+        if own:
+            return dice.choice(own)
+        start = self.where if self.live else dice.choice(_html(Path(self.where)))
+        return {"start": start, "visit": number}
+
+    def start(self, task: Task, seed: int) -> WebEpisode:
+        """Begin; the page is opened when it is first needed."""
+        del seed
+        if not self.where:
+            need(task.data, _KEYS, "web")
+        else:
+            need(task.data, ("start",), "web")
+        return WebEpisode(self, task)
+
+    def restore(self, task: Task, snapshot: bytes) -> WebEpisode:
+        """A browser cannot be put back; raises CannotDo."""
+        del snapshot
+        raise CannotDo(
+            "a browser's state cannot be restored", where=f"task {task.id}", hint="replay the actions"
+        )
+
+    def open(self, browser: Any, task: Task) -> Tab:
+        """The first page of a task; in the browser's thread."""
+        if not self.where:
+            return Tab(browser, site.pages(task.data), "index.html")
+        return Tab(browser, None if self.live else Path(self.where), str(task.data["start"]))
+
+    def brief(self, task: Task) -> Brief:
+        """The request, the actions, what the site holds as far as it is known, and the first page."""
+        if (key := _entry(task)) not in self._first:
+            episode = self.start(task, 0)
+            self.begun(task, episode.first.text)
+            episode.close()
+        held = "" if self.where else site.told(task.data) + "\n"
+        kind = "a web site" if not self.where else f"the web site {self.where}"
+        return Brief(
+            task_description=f"{kind} ; the user wants : {task.prompt}",
+            action_space=SPACE,
+            initial_state=held + self._first[key],
+        )
+
+    def begun(self, task: Task, text: str) -> None:
+        """Remember the page that a task begins with: the built-in site always begins alike."""
+        self._first.setdefault(_entry(task), text)
+
+    def actor(self, task: Task, seed: int) -> Visitor:
+        """A scripted visitor; the seed draws whether it solves, errs or explores."""
+        first = self.brief(task).initial_state
+        text = first[first.index("page ") :]
+        return Visitor(None if self.where else task.data, text, Dice("visitor", task.id, seed), self.turns)
+
+    def said(self, turn: str) -> str:
+        """The action alone, out of a policy's whole turn."""
+        return said(turn)
+
+    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+        """Over with a verdict, or when the turns are used up; a site without a request is not graded."""
+        for _, text in seen:
+            if text.strip() in (DONE, NOT_DONE, OVER):
+                return True, None if text.strip() == OVER else float(text.strip() == DONE)
+        if len(seen) < self.turns:
+            return False, None
+        return True, 0.0 if _graded(task.data) else None
+
+
+def _entry(task: Task) -> str:
+    return str(task.data.get("start", ""))
+
+
+def _graded(data: Json) -> bool:
+    return "state" in data or "expect" in data
+
+
+def _prompt(data: Json) -> str:
+    if "kind" in data:
+        return site.WORDING[data["kind"]].format(*data["args"])
+    return str(data.get("prompt", "look around"))
+
+
+def _html(folder: Path) -> list[str]:
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html"))
+    if not found:
+        raise BadInput("there is no page (*.html) in this folder", where=str(folder))
+    return found
+
+
+def _own_tasks(folder: Path) -> list[Json]:
+    """Tasks of a folder's ``tasks.json``: prompt, words that the last page must show, page to start on."""
+    path = folder / "tasks.json"
+    if not path.is_file():
+        return []
+    try:
+        items = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            {"start": str(one.get("start", "index.html")), "prompt": one["prompt"], "expect": one["expect"]}
+            for one in items
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(
+            f"not a list of tasks: {error!r}", where=str(path), hint='[{"prompt": ..., "expect": ...}, ...]'
+        ) from error
+
+
+@final
+class WebEpisode:
+    """One live visit, in a browser context of its own."""
+
+    def __init__(self, world: WebWorld, task: Task) -> None:
+        self.world, self.task, self.turn = world, task, 0
+        self._tab: Tab | None = None
+        self._first: Observation | None = None
+        self._last: Observation | None = None
+        self._nodes: Sequence[Node] = ()
+        self._before: Sequence[Node] = ()
+        self._text = ""
+        self._state: Any = None
+
+    @property
+    def first(self) -> Observation:
+        """The page before any action."""
+        if self._first is None:
+            in_browser(self._begin, self.world.chromium)
+            self._first = Observation(self._text, self._key())
+            self.world.begun(self.task, self._text)
+        return self._first
+
+    def _begin(self, browser: Any) -> None:
+        from playwright.sync_api import Error
+
+        try:
+            self._tab = self.world.open(browser, self.task)
+            self._look()
+        except Error as error:
+            first = str(error).partition("\n")[0]
+            raise CannotDo(f"the page cannot be opened: {first}", where=f"task {self.task.id}") from error
+
+    def _look(self) -> None:
+        """See the page again; in the browser's thread."""
+        if self._tab is not None:
+            self._text, self._nodes = self._tab.see()
+            raw = self._tab.storage()
+            self._state = None if raw is None else json.loads(raw)
+
+    def step(self, action: str) -> Observation:
+        """Act and see; after the end the last answer is given again."""
+        if self._last is not None and self._last.done:
+            return self._last
+        _ = self.first
+        before, state = self._text, self._state
+        wish = parse(action)
+        self.turn += 1
+        info: Json = {}
+        if wish is not None and wish.kind == SUBMIT:
+            self._last = self._graded(before)
+            return self._last
+        why = "not an action" if wish is None else in_browser(lambda _: self._do(wish), self.world.chromium)
+        text = self._text
+        if why:
+            text, info["invalid"] = f"{INVALID}\n{text}", True
+        info["changed"] = self._text != before
+        if not self.world.where:
+            info |= {"exact": True, "note": why or self._note(wish, before, state)}
+        late = self.turn >= self.world.turns
+        reward = 0.0 if late and _graded(self.task.data) else None
+        self._last = Observation(text, self._key(), late, reward, info)
+        return self._last
+
+    def _do(self, action: Action) -> str:
+        """Act on the page; why nothing came of it, else nothing. In the browser's thread."""
+        from playwright.sync_api import Error
+
+        if self._tab is None:
+            return "no page"
+        self._before = self._nodes
+        try:
+            why = self._tried(self._tab, action)
+        except Error as error:
+            why = str(error).partition("\n")[0].partition(":")[0]
+        self._look()
+        return why
+
+    def _tried(self, tab: Tab, action: Action) -> str:
+        if action.kind == "back":
+            return "" if tab.back() else "no page before"
+        if action.kind == "scroll":
+            tab.scroll(action.text)
+            return ""
+        if action.kind == "open":
+            return "" if tab.reach(action.text) else "another site"
+        node = next((one for one in self._nodes if one.ref == action.ref), None)
+        if node is None:
+            return f"no {action.ref}"
+        target = tab.target(node)
+        if action.kind == "click":
+            target.click()
+        elif action.kind == "type":
+            target.fill(action.text)
+        else:
+            target.select_option(label=action.text)
+        return ""
+
+    def _note(self, action: Action | None, before: str, state: Any) -> str:
+        """What decided the answer: which element it was, what the site now holds, which page opens."""
+        node = next(
+            (one for one in self._before if action and one.ref is not None and one.ref == action.ref), None
+        )
+        parts = (
+            [] if node is None or action is None else [f"{action.ref} is {node.role} {node.name}".rstrip()]
+        )
+        parts += [f"value {action.text}"] if parts and action and action.text else []
+        old = site.in_words(state)
+        parts += [f"{key} : {text}" for key, text in site.in_words(self._state).items() if text != old[key]]
+        title = self._text.partition("\n")[0]
+        if title != before.partition("\n")[0]:
+            parts.append(f"opens {title.removeprefix('page ')}")
+        return " ; ".join(parts) or "nothing changes"
+
+    def _graded(self, shown: str) -> Observation:
+        data = self.task.data
+        key = self._key(over=True)
+        if not _graded(data):
+            return Observation(OVER, key, True, None, {"changed": True})
+        info: Json = {"changed": True}
+        if "state" in data:
+            met = self._state == site.wanted(data)
+            want = site.in_words(site.wanted(data))
+            wrong = [k for k, text in site.in_words(self._state).items() if text != want[k]]
+            info |= {
+                "exact": True,
+                "note": f"not as wanted : {' '.join(wrong)}" if wrong else "all as wanted",
+            }
+        else:
+            met = str(data["expect"]) in shown
+        return Observation(DONE if met else NOT_DONE, key, True, float(met), info)
+
+    def _key(self, over: bool = False) -> str:
+        return digest("web", self.task.id, self._text, self._state, over)
+
+    def picture(self) -> bytes:
+        """The page as PNG, to compare with what its text says."""
+        _ = self.first
+        tab = self._tab
+        return b"" if tab is None else in_browser(lambda _: tab.picture(), self.world.chromium)
+
+    def snapshot(self) -> None:
+        """None: a browser's state cannot be put back exactly."""
+        return
+
+    def reseed(self, seed: int) -> None:
+        """There is no chance."""
+
+    def close(self) -> None:
+        """Close the page and forget its storage."""
+        tab, self._tab = self._tab, None
+        if tab is not None:
+            in_browser(lambda _: tab.close(), self.world.chromium)
+
+
+def web_world(spec: Spec) -> WebWorld:
+    """The site of a specification: ``web``, ``web:FOLDER``, ``web:http://localhost:8000/``.
+
+    Raises:
+        BadInput: an option, or a folder without pages. (A missing browser is said when a page is opened.)
+    """
+    given: Mapping[str, Any] = spec.take({"turns": int, "chromium": str})
+    turns = given.get("turns", TURNS)
+    if turns < 1:
+        raise BadInput(f"an episode has at least one turn, not {turns}", where="web")
+    world = WebWorld(spec.argument, turns, given.get("chromium"), spec.query)
+    if world.where and not world.live:
+        if not Path(world.where).is_dir():
+            raise BadInput(
+                f"{world.where!r} is neither a folder nor an address", where="web", hint="web:FOLDER"
+            )
+        _html(Path(world.where))
+    return world

@@ -1,0 +1,173 @@
+"""A directory of prompts or code as a workspace: read whole, changed as text, and never left."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias, final
+
+from refork.core.errors import BadInput
+from refork.core.types import Json
+
+#: Path within the directory, with slashes, and the file's text.
+Files: TypeAlias = Mapping[str, str]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FolderLimits:
+    """How many files a workspace may have, bytes of one, bytes of all, and parts of a path."""
+
+    files: int = 64
+    bytes_each: int = 64 << 10
+    bytes_all: int = 256 << 10
+    depth: int = 6
+
+    def __post_init__(self) -> None:
+        if min(self.files, self.bytes_each, self.bytes_all, self.depth) < 1:
+            raise BadInput("the limits of a workspace are at least 1")
+
+
+def check_path(path: str, depth: int = FolderLimits().depth) -> str:
+    """``path`` itself; raises BadInput for one that is absolute, hidden, no name, or leads outside."""
+    parts = path.split("/")
+    bad = (
+        not path
+        or path != str(PurePosixPath(path))
+        or PurePosixPath(path).is_absolute()
+        or len(parts) > depth
+        or any(part.startswith(".") or part != part.strip() for part in parts)
+        or any(ord(letter) < 32 or letter in '\\:*?"<>|' or letter == "\x7f" for letter in path)
+        or not path.isprintable()
+    )
+    if bad:
+        raise BadInput(f"no path of a workspace: {path[:200]!r}", hint="such as prompts/writer.md")
+    return path
+
+
+def check_files(files: Files, limits: FolderLimits | None = None) -> dict[str, str]:
+    """The files, sorted by path.
+
+    Raises: BadInput for none, a path that is refused, a name that is both file and folder or differs from
+        another by case alone, text that is no UTF-8 or has a NUL, or more than the limits allow.
+    """
+    terms, found = limits or FolderLimits(), dict(sorted(files.items()))
+    if not 1 <= len(found) <= terms.files:
+        raise BadInput(f"{len(found)} files; a workspace has 1 to {terms.files}")
+    seen: dict[str, str] = {}
+    total = 0
+    for path, text in found.items():
+        check_path(path, terms.depth)
+        other = seen.setdefault(path.lower(), path)
+        if other != path:
+            raise BadInput(f"{other!r} and {path!r} are one file on some systems")
+        total += _size(path, text, terms.bytes_each)
+    folders = {str(up) for path in found for up in PurePosixPath(path).parents}
+    both = sorted(folders & found.keys())
+    if both:
+        raise BadInput("it is a file and a folder", where=both[0])
+    if total > terms.bytes_all:
+        raise BadInput(f"{total} bytes; a workspace has at most {terms.bytes_all}")
+    return found
+
+
+def _size(path: str, text: str, most: int) -> int:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise BadInput("it is no UTF-8 text", where=path) from error
+    if "\0" in text:
+        raise BadInput("it has a NUL in it: binary files cannot be evolved", where=path)
+    if size > most:
+        raise BadInput(f"it has {size} bytes, and may have {most}", where=path)
+    return size
+
+
+def read_folder(folder: Path, limits: FolderLimits | None = None) -> dict[str, str]:
+    """Every file of a directory as text, by path; hidden names are left out.
+
+    Raises: BadInput for what is no directory, a link or another special file in it, or what
+        :func:`check_files` refuses. A link is refused, not followed: it may lead anywhere.
+    """
+    terms = limits or FolderLimits()
+    if folder.is_symlink() or not folder.is_dir():
+        raise BadInput("this is no directory", where=str(folder))
+    found: dict[str, str] = {}
+    stack = [folder]
+    while stack:
+        for path in sorted(stack.pop().iterdir()):
+            name = path.relative_to(folder).as_posix()
+            if path.name.startswith("."):
+                continue
+            kind = path.lstat().st_mode
+            if stat.S_ISDIR(kind):
+                stack.append(path)
+            elif not stat.S_ISREG(kind):
+                raise BadInput(
+                    "it is a link or a special file", where=name, hint="copy the file in its place"
+                )
+            else:
+                found[name] = _text(path, name, terms.bytes_each)
+            if len(found) > terms.files or len(name.split("/")) > terms.depth:
+                raise BadInput(
+                    f"more than {terms.files} files, or folders deeper than {terms.depth}", where=str(folder)
+                )
+    return check_files(found, terms)
+
+
+def _text(path: Path, name: str, most: int) -> str:
+    # Opened without following, should a link have taken the file's place since it was looked at.
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise BadInput(f"it has more than {most} bytes", where=name)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput("it is no UTF-8 text", where=name, hint="only text can be evolved") from error
+
+
+def write_folder(files: Files, folder: Path) -> None:
+    """Write a workspace into a directory that does not exist, or is empty.
+
+    Raises: BadInput for another directory, or what :func:`check_files` refuses.
+    """
+    checked = check_files(files)
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise BadInput("there is something here already", where=str(folder), hint="name a new directory")
+    for path, text in checked.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text.encode())
+
+
+def diff(before: Files, after: Files) -> str:
+    """What changed, as one unified diff; empty where nothing did."""
+    parts: list[str] = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old == new:
+            continue
+        names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+        rows = difflib.unified_diff((old or "").splitlines(), (new or "").splitlines(), *names, lineterm="")
+        parts += rows
+        if (old or "").splitlines() == (new or "").splitlines():
+            parts.append(f"only line ends differ, or an empty file came or went: {path}")
+    return "\n".join(parts) + "\n" if parts else ""
+
+
+def workspace(files: Files, by: str = "", told: str = "", changed: str = "") -> Json:
+    """A workspace as the archive keeps it: the files, who made it, what they said, and the diff."""
+    return {"files": dict(sorted(files.items())), "by": by, "told": told, "diff": changed}
+
+
+def files_of(body: Json) -> dict[str, str]:
+    """The files of a workspace; raises BadInput where it has none."""
+    files = body.get("files") if isinstance(body, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
+        raise BadInput("this workspace is no directory of files", hint="begin with a directory")
+    return dict(files)

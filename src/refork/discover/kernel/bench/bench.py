@@ -1,0 +1,260 @@
+"""Candidates of one problem: built, checked in higher precision, and timed in turns with the original."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from refork.core.errors import BadInput, CannotDo
+from refork.core.run.progress import Progress, silent
+from refork.discover.kernel.bench import roofs
+from refork.discover.kernel.bench.calibration import Calibration, load_calibration
+from refork.discover.kernel.bench.check import RejectedError, called, judge
+from refork.discover.kernel.bench.draw import Memory, draw_batch
+from refork.discover.kernel.bench.layout import layout_of, place
+from refork.discover.kernel.bench.original import Original
+from refork.discover.kernel.bench.process import FailedError, Host
+from refork.discover.kernel.bench.program import Program, Programs
+from refork.discover.kernel.bench.result import Candidate, Driver, Evaluated, Limits, Stage
+from refork.discover.kernel.bench.screen import RefusedError
+from refork.discover.kernel.bench.timing import speedup
+from refork.discover.kernel.bench.turns import Turns
+from refork.discover.kernel.problem import Problem
+
+#: Least samples of a timing.
+LEAST = 7
+
+
+@final
+class Bench:
+    """Builds, checks and times candidates of one problem. A context; it tries the original out on entry.
+
+    Source: arXiv 2606.26453 for what must not pass; how it is kept from passing is ours. No candidate is
+    trusted: each runs in a process without rights, on inputs drawn anew for every call, and every call that
+    is timed is checked too. Times are the processor time that the system accounts to that process,
+    cross-checked with a clock on our side. ``folder`` keeps what was built. All draws follow from ``seed``.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        folder: Path,
+        seed: int = 0,
+        limits: Limits | None = None,
+        *,
+        calibration: Calibration | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.problem, self.folder, self.seed = problem, folder.absolute(), seed
+        self.limits = limits or Limits()
+        self.calibration = calibration or load_calibration()
+        self._progress = progress
+        self._draws = 0
+        # A duel has inputs of its own: a search that goes on counts its draws from the beginning again, and
+        # what chose a candidate must not be what it is judged on.
+        self._purpose: tuple[int, ...] = ()
+        self._noise: float | None = None
+        self._stack = ExitStack()
+        self._original: Original | None = None
+
+    def __enter__(self) -> Bench:
+        self._tried()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        self._stack.close()
+        self._original = None
+
+    @property
+    def original(self) -> Candidate:
+        """The problem's own source and flags."""
+        return Candidate(self.problem.source, self.problem.flags)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What holds a candidate back on this system."""
+        return self._tried().host.layers
+
+    @property
+    def noise(self) -> float:
+        """The machine's: as calibrated, else measured once by timing the original against itself."""
+        if self.calibration is not None:
+            return self.calibration.noise
+        if self._noise is None:
+            found = self._timed([self.original], LEAST, noise=1.0)[0]
+            ratio = found.speedup
+            if ratio is None:
+                raise CannotDo(f"the original cannot be timed: {found.why}", where=self.problem.name)
+            self._noise = max(ratio, 1 / ratio)
+        return self._noise
+
+    def build(self, candidate: Candidate) -> None:
+        """Build ahead; safe in several threads. What fails says so again when the candidate is checked."""
+        with suppress(RejectedError):
+            self._built(candidate)
+
+    def check(self, candidate: Candidate, draws: int = 3) -> Evaluated:
+        """Build a candidate and hold it against the higher-precision reference on ``draws`` fresh inputs.
+
+        Raises:
+            BadInput: ``draws`` below 1, or the problem itself is unfit (see :meth:`__enter__`).
+        """
+        if draws < 1:
+            raise BadInput(f"{draws} draws check nothing", where="kernel bench")
+        try:
+            with self._host(self._built(candidate)) as host:
+                return Evaluated(ok=True, stage="done", error=self._checked(host, draws))
+        except RejectedError as refused:
+            return _rejected(refused)
+
+    def evaluate(self, candidate: Candidate, *, repeats: int = LEAST) -> Evaluated:
+        """Build, check, time against the original in turns, and check once more.
+
+        Raises:
+            BadInput: fewer than 7 repeats. CannotDo: the original fails now.
+        """
+        return self._timed([candidate], repeats)[0]
+
+    def duel(self, candidates: Sequence[Candidate], repeats: int = 15) -> list[Evaluated]:
+        """All candidates and the original in turns, for final claims; one that fails leaves the rest alone.
+
+        Raises:
+            BadInput: fewer than 7 repeats. CannotDo: the original fails now.
+        """
+        self._purpose = (1,)
+        try:
+            return self._timed(candidates, repeats)
+        finally:
+            self._purpose = ()
+
+    def profiled(self, candidate: Candidate, *, calls: int = 1) -> Driver:
+        """A program that calls a candidate ``calls`` times on one set of drawn inputs, then ends with 0.
+
+        It is screened like any candidate, but not confined, as profilers need rights: check it first.
+
+        Raises:
+            BadInput: it cannot be built, or is refused.
+        """
+        try:
+            program = self._built(candidate, "profile.c")
+        except RejectedError as refused:
+            raise BadInput(str(refused), where="kernel profile") from None
+        layout = layout_of(self.problem)
+        data = np.zeros(layout.slots + layout.stride, np.uint8)
+        rng = np.random.default_rng([self.seed, 0])
+        Memory(layout, data).write(draw_batch(self.problem, 1, rng), place(layout, rng, "low"))
+        inputs = self.folder / f"inputs-{self.problem.digest}-{self.seed}.bin"
+        made = inputs.with_suffix(".tmp")
+        made.write_bytes(data.tobytes())
+        made.replace(inputs)
+        return Driver(program.path, (str(program.path), str(inputs), str(calls)), program.symbol)
+
+    def _tried(self) -> Original:
+        if self._original is None:
+            self._programs = Programs(self.problem, self.folder, self.limits.build)
+            made = Original(self.problem, self._programs, self.limits, self._rng())
+            self._original = self._stack.enter_context(made)
+        return self._original
+
+    def _rng(self) -> np.random.Generator:
+        self._draws += 1
+        return np.random.default_rng([self.seed, self._draws, *self._purpose])
+
+    def _built(self, candidate: Candidate, main: str = "host.c") -> Program:
+        self._tried()
+        try:
+            return self._programs.make(candidate.source, candidate.flags, main=main)
+        except RefusedError as refused:
+            stage: Stage = "build" if refused.cheat == "imports" else "cheat"
+            raise RejectedError(stage, str(refused), cheat=refused.cheat) from None
+        except BadInput as error:
+            raise RejectedError("build", f"{error.what} ({error.where})") from None
+
+    def _host(self, program: Program) -> Host:
+        return Host(program.path, self._tried().shared, self.limits)
+
+    def _checked(self, host: Host, draws: int, first: int = 0) -> float:
+        """Worst error over fresh inputs; arrays lie flush left, flush right twice, then anywhere."""
+        worst = 0.0
+        original = self._tried()
+        placed = place(host.layout, self._rng(), "high")
+        for number in range(first, first + draws):
+            rng = self._rng()
+            batch = draw_batch(self.problem, 1, rng, "number" if number % 2 else "nan")
+            if (
+                number == 0 or number > 2
+            ):  # and twice in the same place, for who takes that for the same inputs
+                placed = place(host.layout, rng, "low" if number == 0 else "random")
+            elif number == 1:
+                placed = place(host.layout, rng, "high")
+            try:
+                found, _ = called(host, batch, placed)
+                wanted = original.expected(batch)
+                error = judge(self.problem, host, batch, found, wanted, scales=original.scales)
+                worst = max(worst, error)
+            except FailedError as failed:
+                raise _failed(failed) from None
+            except RejectedError as refused:
+                if number and refused.stage == "check":
+                    why = f"{refused}, after {number} right calls"
+                    raise RejectedError("check", why, cheat="wrong-later", error=refused.error) from None
+                raise
+        return worst
+
+    def _timed(
+        self, candidates: Sequence[Candidate], repeats: int, noise: float | None = None
+    ) -> list[Evaluated]:
+        if repeats < LEAST:
+            raise BadInput(f"{repeats} repeats", where="kernel bench", hint=f"{LEAST} or more")
+        original = self._tried()
+        known = self.noise if noise is None else noise
+        found: dict[int, Evaluated] = {}
+        with ExitStack() as stack:
+            hosts: dict[int, Host] = {}
+            errors: dict[int, float] = {}
+            for number, one in enumerate(candidates):
+                try:
+                    hosts[number] = stack.enter_context(self._host(self._built(one)))
+                    errors[number] = self._checked(hosts[number], 3)
+                except RejectedError as refused:
+                    found[number] = _rejected(refused)
+                    hosts.pop(number, None)
+            turns = Turns(self.problem, original, hosts, self.limits, self._rng, self._progress)
+            turns.take(repeats)
+            for number, host in hosts.items():
+                try:
+                    turns.stands(number)
+                    errors[number] = max(errors[number], self._checked(host, 1, first=3))
+                    found[number] = self._summed(turns, number, errors[number], known)
+                except RejectedError as refused:
+                    found[number] = _rejected(refused)
+        return [found[number] for number in range(len(candidates))]
+
+    def _summed(self, turns: Turns, number: int, error: float, noise: float) -> Evaluated:
+        theirs, ours = turns.samples(number)
+        point, low, high = speedup(theirs, ours, self._rng())
+        told = Evaluated(
+            ok=True, stage="done", error=error, seconds=min(ours), reference_seconds=min(theirs),
+            speedup=point, samples=tuple(ours), low=low, high=high, noise=noise, calls=turns.calls,
+        )  # fmt: skip
+        if self.calibration is not None:
+            roofs.below(self.problem, told, self.calibration, turns.calls * layout_of(self.problem).touched)
+        return told
+
+
+def _failed(failed: FailedError) -> RejectedError:
+    return RejectedError("cheat" if failed.cheat else "run", str(failed), cheat=failed.cheat)
+
+
+def _rejected(refused: RejectedError) -> Evaluated:
+    return Evaluated(
+        ok=False, stage=refused.stage, why=str(refused), error=refused.error, cheat=refused.cheat
+    )

@@ -1,0 +1,112 @@
+"""What a machine was measured to do, kept under Refork's home by what the machine is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.core.plain import from_json, to_json
+from refork.core.types import Json
+from refork.discover.kernel.roofline import Ceilings
+
+#: Changes with what is measured: other versions' files are not read.
+VERSION = 2
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What this machine was measured to do on one core.
+
+    ``flops``: per second, of single-precision fused multiply-adds at the widest vectors; ``flops64`` of
+    double precision. ``ordinary``: bytes per second of a triad on arrays of ``triad_bytes`` in all, each
+    array's bytes counted once, though its stores fetch their lines before; ``bandwidth``: the same, or that
+    of a triad whose stores pass by the caches, whichever is more; ``cached`` of an ordinary one on arrays
+    within the first cache. ``cache_bytes``: the last cache of one core. ``noise``: the widest
+    ratio of minima between two runs of the same program, timed as candidates are. ``machine``: what the
+    fingerprint is made of. ``made``: when, ISO 8601, UTC.
+    """
+
+    fingerprint: str
+    machine: dict[str, str]
+    flops: float
+    flops64: float
+    bandwidth: float
+    ordinary: float
+    cached: float
+    triad_bytes: int
+    cache_bytes: int
+    noise: float
+    made: str
+
+    @property
+    def ceilings(self) -> Ceilings:
+        """For the roofline."""
+        return Ceilings(self.flops, self.bandwidth, self.noise)
+
+    def to_json(self) -> Json:
+        """Plain JSON."""
+        data: Json = to_json(self)
+        return data
+
+
+def home() -> Path:
+    """Where calibrations are kept: REFORK_HOME, else ``~/.cache/refork``, and there ``kernel``."""
+    return Path(os.environ.get("REFORK_HOME") or Path.home() / ".cache" / "refork") / "kernel"
+
+
+@lru_cache(maxsize=1)
+def machine() -> dict[str, str]:
+    """What a time depends on: processor, its instruction sets, cores, compiler."""
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    fields = dict(re.findall(r"^([^\t:\n]+?)\s*: (.*)$", told.partition("\n\n")[0], re.MULTILINE))
+    sets = fields.get("flags") or fields.get("Features") or ""
+    try:
+        said = subprocess.run(
+            ["gcc", "--version"], capture_output=True, text=True, check=False, timeout=20
+        ).stdout
+    except OSError:
+        said = ""
+    return {
+        "processor": fields.get("model name") or platform.processor() or platform.machine(),
+        "model": " ".join(fields.get(name, "") for name in ("cpu family", "model", "stepping")).strip(),
+        "sets": hashlib.sha256(" ".join(sorted(sets.split())).encode()).hexdigest()[:16],
+        "cores": str(os.cpu_count()),
+        "gcc": said.partition("\n")[0],
+    }
+
+
+def fingerprint() -> str:
+    """16 hex digits of :func:`machine`."""
+    told = "\0".join(f"{name}={value}" for name, value in sorted(machine().items()))
+    return hashlib.sha256(f"{VERSION}\0{told}".encode()).hexdigest()[:16]
+
+
+def calibration_path(folder: Path | None = None) -> Path:
+    """The file of this machine's calibration."""
+    return (folder or home()) / f"calibration-{fingerprint()}.json"
+
+
+def load_calibration(folder: Path | None = None) -> Calibration | None:
+    """The calibration of this machine; None where there is none, or none of this version.
+
+    Raises: BadInput for a file that cannot be read.
+    """
+    path = calibration_path(folder)
+    try:
+        return from_json(Calibration, json.loads(path.read_text()), str(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"the calibration cannot be read: {error.strerror}", where=str(path)) from error
+    except (ValueError, BadInput):  # another version wrote it, or a crash cut it: it is measured again
+        return None

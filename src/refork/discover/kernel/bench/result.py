@@ -1,0 +1,121 @@
+"""What is tried, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, final
+
+from refork.core.errors import BadInput
+from refork.core.types import Json
+
+Stage: TypeAlias = Literal["build", "run", "check", "cheat", "done"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A version of a kernel: its source, and the compiler's flags."""
+
+    source: str
+    flags: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits of source and flags."""
+        return hashlib.sha256("\0".join([self.source, *self.flags]).encode()).hexdigest()[:16]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """How a candidate did: whether it stands, else the stage that it failed at and why.
+
+    ``error``: the worst relative error, |r - e| over |e| + (atol / rtol) rms(e), in all that was compared
+    with the higher-precision reference; inf where a value is not finite. ``seconds`` and
+    ``reference_seconds``: the least of interleaved samples, of one call, in time of the processor; of
+    ``samples`` each is one of the candidate's. ``speedup``: the ratio of both minima; ``low`` to ``high`` its
+    95 % bootstrap interval over the pairs of samples. ``noise``: the machine's widest ratio between two runs
+    of the same program. ``cheat`` names the trick that a failure looks like. ``calls`` per sample, each on
+    inputs of its own. None: not measured.
+    """
+
+    ok: bool
+    stage: Stage
+    why: str = ""
+    error: float | None = None
+    seconds: float | None = None
+    reference_seconds: float | None = None
+    speedup: float | None = None
+    samples: tuple[float, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    noise: float | None = None
+    cheat: str = ""
+    calls: int | None = None
+
+    @property
+    def faster(self) -> bool:
+        """Whether it stands, and is faster than the original by more than chance and the machine's noise."""
+        if not self.ok or self.speedup is None or self.low is None:
+            return False
+        return self.low > 1 and self.speedup > (self.noise or 1.0)
+
+    def to_json(self) -> Json:
+        """Plain JSON; an infinite error is the text ``inf``."""
+        told: Json = {one.name: getattr(self, one.name) for one in fields(self)}
+        told["samples"] = list(self.samples)
+        if self.error is not None and self.error == float("inf"):
+            told["error"] = "inf"
+        return told
+
+    @classmethod
+    def from_json(cls, data: Json) -> Evaluated:
+        """What :meth:`to_json` wrote.
+
+        Raises:
+            BadInput: other data.
+        """
+        try:
+            told: dict[str, Any] = {**data, "samples": tuple(data["samples"])}
+            if told["error"] is not None:
+                told["error"] = float(told["error"])
+            return cls(**told)
+        except (TypeError, KeyError, ValueError) as error:
+            raise BadInput(f"this is no evaluation: {error}", where="kernel bench") from None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a candidate may use, and how long is measured.
+
+    ``seconds``: of the processor, for one call. ``memory``: bytes beyond its arrays. ``build``: seconds of
+    the compiler.
+    ``sample``: least seconds of a timed sample, which takes several calls where one is shorter.
+    ``longest``: about the most seconds of a sample of the original. ``arrays``: the most bytes of all
+    calls' arrays in a sample.
+    """
+
+    seconds: float = 10.0
+    memory: int = 1 << 30
+    build: float = 60.0
+    sample: float = 2e-3
+    longest: float = 0.25
+    arrays: int = 48 << 20
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise BadInput(f"limit {name} is {getattr(self, name)}", where="kernel bench", hint="above 0")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A program that calls a kernel on drawn inputs: its path, the whole command, and the entry's symbol."""
+
+    path: Path
+    argv: tuple[str, ...]
+    symbol: str

@@ -1,0 +1,130 @@
+"""From a CPU kernel's measurements to findings: per useful flop, classified, all tools of its class asked.
+
+Source: arXiv 2606.26453 for the two stages and their arbitration; it is about GPUs. The CPU metrics, and that
+only misses beyond one per needed line count against a kernel, are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from refork.discover.kernel.cpu import metrics as m
+from refork.discover.kernel.cpu.metrics import METRICS, Metric
+from refork.discover.kernel.cpu.tools import cpu_tools
+from refork.discover.kernel.roofline import (
+    Ceilings,
+    Classified,
+    Work,
+    by_measurement,
+    by_theory,
+    classify,
+)
+from refork.discover.kernel.signals import Signals, Source
+from refork.discover.kernel.tool import Diagnosis, MicroTool, registered, run_tools
+
+
+def diagnose_cpu(
+    signals: Signals,
+    work: Work | None,
+    ceilings: Ceilings,
+    *,
+    every: bool = False,
+    simulated: Work | None = None,
+    inherent: bool = False,
+) -> Diagnosis:
+    """Findings on one kernel by the 15 tools and those that a user registered for the same sources.
+
+    ``work`` is that of one call (None: not declared), ``seconds`` in the signals that of one call.
+    ``simulated`` is the work of the simulated call, where its sizes are smaller.
+
+    ``every`` asks all of them, whatever the class: theory may call a kernel compute-bound whose present
+    code waits for memory. ``inherent``: each step of the problem itself waits for the last, so that neither
+    ceiling can be reached; where it reaches neither, theory says latency (ours).
+    """
+    full = signals | derived(signals, work, ceilings, simulated)
+    classified = _classified(full, work, ceilings, inherent)
+    if not every:
+        return run_tools(_asked(), full, classified)
+    found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
+    return replace(found, classified=classified)
+
+
+def _classified(full: Signals, work: Work | None, ceilings: Ceilings, inherent: bool) -> Classified:
+    """By theory and measurement; mixed, so that every tool may look, where neither is known."""
+    shares = m.together(full, m.FLOPS_SHARE, m.BYTES_SHARE)
+    measured = by_measurement(*shares) if shares else None
+    theory = by_theory(work, ceilings) if work is not None else None
+    if inherent and measured in (None, "latency"):
+        theory = "latency"
+    if theory is None and measured is None:
+        return Classified("mixed", None, None)
+    return classify(theory, measured)
+
+
+def _asked() -> list[MicroTool]:
+    sources = {source for source, _ in METRICS} | {"counters"}
+    own = [
+        tool
+        for tool in registered().values()
+        if sources & set(tool.sources) and not tool.check.__module__.startswith("refork.")
+    ]
+    return [*cpu_tools(), *own]
+
+
+def derived(
+    signals: Signals, work: Work | None, ceilings: Ceilings, simulated: Work | None = None
+) -> Signals:
+    """What follows from measurements and declared work; nothing from what was not measured.
+
+    Per-flop values need flops: a kernel that has none should declare its useful operations instead.
+    """
+    if work is None:
+        return Signals()
+    cache: dict[str, float] = {}
+    calls = m.CALLS.of(signals)
+    if calls is not None:
+        cache |= _cache(signals, simulated or work, calls)
+    timing: dict[str, float] = {}
+    seconds = m.SECONDS.of(signals)
+    if seconds is not None and seconds > 0:
+        timing[m.FLOPS_SHARE.name] = work.flops / seconds / ceilings.flops
+        timing[m.BYTES_SHARE.name] = _moved(signals, work, simulated or work) / seconds / ceilings.bandwidth
+    values: dict[Source, dict[str, float]] = {"cachegrind": cache, "timing": timing}
+    return Signals({source: found for source, found in values.items() if found})
+
+
+def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
+    values = {m.NEEDED_BYTES.name: work.bytes}
+    reads, misses = m.READS.of(signals), m.D1_READ_MISSES.of(signals)
+    if reads is not None:
+        values[m.READS_PER_BYTE.name] = reads / (calls * work.bytes)
+    if not work.flops:
+        return values
+    flops = calls * work.flops
+    per_flop: tuple[tuple[Metric, Metric], ...] = (
+        (m.READS, m.READS_PER_FLOP), (m.WRITES, m.WRITES_PER_FLOP), (m.BRANCHES, m.BRANCHES_PER_FLOP),
+        (m.D1_READ_MISSES, m.MISSES_PER_FLOP),
+    )  # fmt: skip
+    for count, rate in per_flop:
+        value = count.of(signals)
+        if value is not None:
+            values[rate.name] = value / flops
+    line = m.LINE_BYTES.of(signals)
+    if misses is not None and line:
+        values[m.EXCESS_PER_FLOP.name] = max(0.0, misses - calls * work.bytes / line) / flops
+    return values
+
+
+def _moved(signals: Signals, work: Work, simulated: Work) -> float:
+    """Bytes of one call to and from memory: by simulated misses, at least what must be moved.
+
+    A line that an ordinary store misses is fetched, and written back; the simulation does not know of stores
+    past the caches, so where there are some a written line counts once. Where a smaller call was simulated,
+    its excess over what it must move is taken for this one's.
+    """
+    known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS)
+    if known is None:
+        return work.bytes
+    read, written, line, calls = known
+    ways = 1 if m.STREAMING.of(signals) else 2
+    return work.bytes * max(1.0, (read + ways * written) * line / calls / simulated.bytes)

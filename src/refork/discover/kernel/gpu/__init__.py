@@ -1,0 +1,28 @@
+"""GPU kernels diagnosed from exports taken anywhere, and from code compiled here; no GPU is needed.
+
+Source: arXiv 2606.26453 for the tools. Readers and metric tables are ours, after what the programs print.
+"""
+
+from __future__ import annotations
+
+from refork.discover.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
+from refork.discover.kernel.gpu.live import cuda_signals
+from refork.discover.kernel.gpu.ncu import launches, ncu_signals, read_ncu
+from refork.discover.kernel.gpu.nsys import nsys_signals, read_nsys
+from refork.discover.kernel.gpu.ptxas import ptxas_signals
+from refork.discover.kernel.gpu.sass import sass_signals
+from refork.discover.kernel.gpu.tools import gpu_tools
+
+__all__ = [
+    "classify_gpu",
+    "cuda_signals",
+    "diagnose_gpu",
+    "gpu_tools",
+    "launches",
+    "ncu_signals",
+    "nsys_signals",
+    "ptxas_signals",
+    "read_ncu",
+    "read_nsys",
+    "sass_signals",
+]

@@ -1,0 +1,102 @@
+"""Nsight Systems' summaries as signals: how long kernels run, and how long it takes to launch them.
+
+Reads what ``nsys stats --report cuda_gpu_kern_sum,cuda_api_sum --format csv FILE.nsys-rep`` prints, in one
+file or two. Our definition of the overhead, for the paper (arXiv 2606.26453) prints none: time in launching
+calls over that time and the kernels' own. Calls can overlap kernels, so it is the most that can be gained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+from refork.core.errors import BadInput
+from refork.discover.kernel.gpu.table import Table, tables
+from refork.discover.kernel.gpu.units import number, text_of
+from refork.discover.kernel.signals import Signals
+
+#: Tables, each with the name of its file.
+_Found: TypeAlias = list[tuple[str, Table]]
+
+_TIME, _NAME = "Total Time (ns)", "Name"
+#: Columns of counts: of kernels, and of calls.
+_RUNS, _CALLS = ("Instances", "Num Calls")
+_LAUNCHING = (
+    "cudaLaunchKernel", "cudaLaunchCooperative", "cudaGraphLaunch",
+    "cuLaunchKernel", "cuLaunchCooperative", "cuGraphLaunch",
+)  # fmt: skip
+
+
+def _sums(found: _Found, column: str, fits: tuple[str, ...] | None) -> list[tuple[str, float, float]]:
+    """(name, seconds, count) of each row of the tables that have ``column``."""
+    rows = []
+    for name, table in found:
+        if column not in table.header:
+            continue
+        for place, row in table.rows:
+            if fits is not None and not row[_NAME].startswith(fits):
+                continue
+            where = f"{name}, line {place}"
+            nanoseconds, count = number(row[_TIME], where=where), number(row[column], where=where)
+            if nanoseconds is None or not count or count < 0:
+                raise BadInput(f"no time or count of {row[_NAME]}", where=where, hint="export it again")
+            rows.append((row[_NAME], nanoseconds * 1e-9, count))
+    return rows
+
+
+def nsys_signals(text: str, kernel: str | None = None, *, name: str = "nsys export") -> Signals:
+    """Signals of a summary: of all its kernels, and of the one that is named (whole, or a part of one name).
+
+    Raises:
+        BadInput: neither summary is in it, a damaged line, or no such kernel.
+    """
+    return _signals([(name, table) for table in tables(text, (_TIME, _NAME), name=name)], kernel, name)
+
+
+def read_nsys(*paths: Path, kernel: str | None = None) -> Signals:
+    """Signals of one exported file, or of one for each report."""
+    found = [
+        (path.name, table)
+        for path in paths
+        for table in tables(text_of(path), (_TIME, _NAME), name=path.name)
+    ]
+    return _signals(found, kernel, ", ".join(path.name for path in paths))
+
+
+def _signals(found: _Found, kernel: str | None, name: str) -> Signals:
+    kernels = _sums(found, _RUNS, None)
+    calls = _sums(found, _CALLS, _LAUNCHING)
+    if not kernels and not any(_CALLS in table.header for _, table in found):
+        raise BadInput(
+            "neither kernels nor calls in it", where=name,
+            hint="nsys stats --report cuda_gpu_kern_sum,cuda_api_sum --format csv FILE.nsys-rep",
+        )  # fmt: skip
+    values: dict[str, float] = {}
+    lines = []
+    if kernels:
+        values["kernels_s"] = sum(seconds for _, seconds, _ in kernels)
+        values["kernel_runs"] = sum(count for _, _, count in kernels)
+        lines += [f"{count:.0f} runs, {seconds:.3g} s: {title}" for title, seconds, count in kernels[:3]]
+    if calls:
+        values["launches_s"] = sum(seconds for _, seconds, _ in calls)
+        values["launches"] = sum(count for _, _, count in calls)
+        lines += [f"{count:.0f} calls, {seconds:.3g} s: {title}" for title, seconds, count in calls]
+    if kernels and calls:
+        total = values["launches_s"] + values["kernels_s"]
+        if total > 0:
+            values["launch_pct"] = 100 * values["launches_s"] / total
+    if kernel is not None:
+        values |= _one(kernels, kernel, name)
+    return Signals({"nsys": values}, {"nsys": tuple(lines)})
+
+
+def _one(kernels: list[tuple[str, float, float]], kernel: str, name: str) -> dict[str, float]:
+    """Mean seconds of a kernel, and its share of all kernels' time."""
+    fitting = [row for row in kernels if row[0] == kernel] or [row for row in kernels if kernel in row[0]]
+    if len(fitting) != 1:
+        names = "; ".join(row[0] for row in fitting or kernels)
+        raise BadInput(f"{kernel!r} fits {len(fitting)} kernels", where=name, hint=f"name one of: {names}")
+    _, seconds, count = fitting[0]
+    total = sum(one for _, one, _ in kernels)
+    share = {"kernel_share_pct": 100 * seconds / total} if total > 0 else {}
+    return {"kernel_mean_s": seconds / count} | share

@@ -1,0 +1,87 @@
+"""Numbers and units as profilers print them, in one canonical unit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from refork.core.errors import BadInput
+from refork.discover.kernel.gpu.metrics import Unit
+
+_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_SECONDS = {
+    "ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0,
+    "second": 1.0,
+}  # fmt: skip
+#: Things that are counted; per what is of no matter here.
+_COUNTED = frozenset(
+    (
+        "", "inst", "instruction", "warp", "thread", "block", "register", "cycle", "sector", "request",
+        "wavefront", "access", "bank", "op", "ratio", "count",
+    )
+)  # fmt: skip
+_NUMBER = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)(\.\d*)?([eE][-+]?\d+)?|[-+]?\.\d+")
+_ABSENT = frozenset(("", "n/a", "na", "nan", "-nan", "inf", "-inf", "no data", "(!) n/a", "none"))
+
+
+def number(text: str, *, where: str) -> float | None:
+    """A number with thousands separators or without; None where the profiler says that it has none.
+
+    Raises:
+        BadInput: something else, such as a comma for the decimal point.
+    """
+    plain = text.strip()
+    if plain.lower() in _ABSENT:
+        return None
+    if not _NUMBER.fullmatch(plain):
+        raise BadInput(f"{plain!r} is not a number", where=where, hint="export with LC_ALL=C")
+    return float(plain.replace(",", ""))
+
+
+def factor(unit: str, wanted: Unit, *, where: str) -> float | None:
+    """What a value is multiplied with to be in ``wanted``; None where its unit measures something else.
+
+    Prefixes are decimal, as Nsight Compute has them (1 Kbyte is 1000 byte).
+
+    Raises:
+        BadInput: a unit that is not known.
+    """
+    word = unit.strip()
+    if word == "%":
+        return 1.0 if wanted == "%" else None
+    if word in _SECONDS:
+        return _SECONDS[word] if wanted == "s" else None
+    over, _, under = word.partition("/")
+    if under in {"s", "second", "ns", "nsecond", "us", "usecond", "ms", "msecond"} or over.lower().endswith(
+        "hz"
+    ):
+        return None
+    for prefix, scale in _PREFIX.items():
+        rest = over[len(prefix) :]
+        if not over.lower().startswith(prefix) or (prefix and not rest):
+            continue
+        if rest.lower() in {"byte", "bytes", "b"}:
+            return scale if wanted == "byte" else None
+        if rest.lower() in _COUNTED:
+            # Bytes per sector are printed without their unit by some versions.
+            return scale if wanted == "" or (wanted == "byte" and not rest) else None
+    raise BadInput(f"the unit {word!r} is not known", where=where, hint="export with --print-units base")
+
+
+def text_of(path: Path) -> str:
+    """The text of an exported file, in UTF-8 or, as PowerShell redirects it, UTF-16.
+
+    Raises:
+        BadInput: it cannot be read, or is not text.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {path.name}: {error.strerror}", where=str(path)) from error
+    encoding = "utf-16" if raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path.name} is not text", where=str(path), hint="ncu --import FILE.ncu-rep --csv --page raw"
+        ) from error

@@ -1,0 +1,152 @@
+"""The report as one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from refork.core.types import Json
+from refork.core.visible import visible
+from refork.discover.kernel.report import told as says
+from refork.discover.kernel.report import words
+from refork.discover.kernel.report.diff import Change, change
+from refork.discover.kernel.report.figures import Figures
+from refork.discover.kernel.report.folder import Node, Search
+from refork.discover.kernel.report.hits import gain_over
+from refork.discover.kernel.report.progress_picture import progress_picture
+from refork.discover.kernel.report.roofline_picture import roofline_picture
+from refork.discover.kernel.report.tree_picture import FAILED, name_of, told_of, tree_picture
+from refork.discover.kernel.report.tree_rows import Row, tree_rows
+
+WIDE, NARROW = 760, 354
+#: Lines of a kernel's difference to its parent, and characters of all of them together.
+PANEL_LINES, PANEL_TEXT = 80, 1_200_000
+#: Characters of what a compiler or a writer said.
+SAID = 1200
+
+_TEMPLATES = "refork.discover.kernel.report"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What is shown of one kernel: how it did in words, and what changed against its parent.
+
+    ``flags``: the compiler's, where they are not the parent's.
+    """
+
+    node: Node
+    name: str
+    told: str
+    gain: float | None
+    failed: str
+    said: str
+    change: Change | None
+    flags: str
+
+
+def render(search: Search, told: Figures) -> str:
+    """The page as one HTML text; equal data give equal bytes."""
+    script = files(_TEMPLATES).joinpath("templates", "report.js").read_text(encoding="utf-8").strip()
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rows = tree_rows(search.nodes, told.path)
+    page = _environment().get_template("report.html.j2").render(
+        t=told, search=search, script=Markup(script), digest=digest, rows=rows, **_drawn(search, told, rows)
+    )  # fmt: skip
+    return page + "\n"
+
+
+def _drawn(search: Search, told: Figures, rows: Sequence[Row]) -> Json:
+    noise = None if search.ceilings is None else search.ceilings.noise
+    best = None if told.best is None else search.by_number[told.best]
+    return {
+        "headline": says.headline(told),
+        "standing": says.standing(told),
+        "tried": says.tried(told),
+        "timing": says.timing_rows(search, told),
+        "roofline": _both(lambda width: roofline_picture(search, told.path or (0,), width)),
+        "no_roofline": says.no_roofline(search, told),
+        "roof_words": says.roof_words(search, told),
+        "progress": _both(lambda width: progress_picture(search, width)),
+        "tree": _both(lambda width: tree_picture(rows, told.path, noise, width)) if rows else None,
+        "folded": sum(row.folded for row in rows),
+        "panels": panels(search, rows),
+        "best_change": change(search.nodes[0].source, best.source) if best else None,
+        "best_flags": (search.nodes[0].flags, best.flags) if best else ((), ()),
+        "way": [search.by_number[number] for number in told.path],
+        "machine": says.machine(search),
+        "settings": words.flat(search.settings),
+        "problem": says.problem(search),
+        "commands": says.commands(search),
+    }
+
+
+def panels(search: Search, rows: Sequence[Row]) -> list[Panel]:
+    """A panel for each row of the tree, in the tree's order."""
+    left = PANEL_TEXT
+    found = []
+    for row in rows:
+        if row.node is None:
+            continue
+        node = row.node
+        parent = None if node.parent is None else search.by_number[node.parent]
+        changed = None
+        if parent is not None and left > 0:
+            changed = change(parent.source, node.source, PANEL_LINES, 2)
+            left -= sum(len(line.text) + 40 for line in changed.lines) if changed else 0
+        found.append(
+            Panel(
+                node,
+                name_of(node),
+                told_of(node),
+                None if parent is None else gain_over(parent, node),
+                "" if node.evaluated.ok else FAILED[node.evaluated.stage],
+                _short(node.evaluated.why),
+                changed,
+                "" if parent is None or parent.flags == node.flags else " ".join(node.flags),
+            )
+        )
+    return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SAID else text[:SAID] + " …"
+
+
+@cache
+def _environment() -> Environment:
+    env = Environment(
+        loader=PackageLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_plain,
+    )
+    for name in ("times", "span", "seconds", "share", "scientific", "count", "one_line"):
+        env.filters[name] = getattr(words, name)
+    env.filters["short"] = _short
+    env.filters["name_of"] = name_of
+    env.globals["failed_words"] = FAILED
+    return env
+
+
+def _plain(value: Any) -> Any:
+    """Control characters made visible in everything the page prints."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _both(draw: Callable[[int], Markup | None]) -> Markup | None:
+    """A picture for a wide page and one for a narrow page; the style sheet shows one of them."""
+    parts = [(name, draw(width)) for name, width in (("wide", WIDE), ("narrow", NARROW))]
+    if any(drawn is None for _, drawn in parts):
+        return None
+    return Markup("").join(Markup('<div class="{}">{}</div>').format(name, drawn) for name, drawn in parts)

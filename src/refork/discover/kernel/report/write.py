@@ -1,0 +1,51 @@
+"""A report written beside a search, or elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.core.types import Json
+from refork.discover.kernel.report.figures import Figures, figures
+from refork.discover.kernel.report.folder import read_search
+from refork.discover.kernel.report.markdown import markdown
+from refork.discover.kernel.report.page import render
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A report's numbers, and its two files."""
+
+    figures: Figures
+    markdown: Path
+    html: Path
+
+    def to_json(self) -> Json:
+        """Plain JSON: the numbers, and where the files are."""
+        return {**self.figures.to_json(), "markdown": str(self.markdown), "html": str(self.html)}
+
+
+def write_report(folder: Path, out: Path | None = None) -> Written:
+    """Write ``report.md`` and ``report.html`` of a stored search into ``out``, by default its own folder.
+
+    Nothing is measured or built anew, and the search may still be running.
+
+    Raises:
+        BadInput: not the folder of a search, or ``out`` cannot be written to.
+    """
+    search = read_search(folder)
+    told = figures(search)
+    target = folder if out is None else out
+    written = Written(told, target / "report.md", target / "report.html")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        written.markdown.write_text(markdown(search, told), encoding="utf-8")
+        written.html.write_text(render(search, told), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(
+            f"the report cannot be written: {error.strerror}", where=str(target), hint="--out DIR"
+        ) from error
+    return written

@@ -1,0 +1,229 @@
+"""What statements read and write: arrays with their subscripts, variables, and sums that may be reordered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.discover.kernel.rewrite.affine import Poly, poly
+from refork.discover.kernel.rewrite.syntax import (
+    Assign,
+    At,
+    Block,
+    Call,
+    Cast,
+    Declare,
+    Do,
+    Expr,
+    If,
+    Loop,
+    Name,
+    Note,
+    Op,
+    Other,
+    Pick,
+    Stmts,
+    Unary,
+    expressions,
+    inside,
+    names,
+    parts,
+    root,
+    statements,
+)  # fmt: skip
+from refork.discover.kernel.rewrite.unit import Unit, is_integer
+
+#: Functions of the C library that only compute.
+PURE = frozenset(
+    name + kind
+    for name in (
+        "ceil", "cos", "exp", "exp2", "expm1", "fabs", "floor", "fma", "fmax", "fmin", "log", "log1p", "pow",
+        "rint", "sin", "sqrt", "tanh",
+    )
+    for kind in ("", "f")
+) | {"abs", "refork_expf"}  # fmt: skip
+HINTS = frozenset({"__builtin_prefetch", "refork_stream_end"})
+#: Functions of the vector helpers that read one array at places that a vector holds.
+GATHERS = re.compile(r"refork_gather_[fi]\d+x\d+")
+_MAXIMA = {">": "max", ">=": "max", "<": "min", "<=": "min"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One read or write. ``dims``: its subscripts, None where not understood. ``fold``: of which kind of sum.
+
+    ``loops`` around it, outer first.
+    """
+
+    array: str
+    dims: tuple[Poly | None, ...]
+    write: bool
+    loops: tuple[Loop, ...]
+    fold: str = ""
+    lanes: int = 1
+
+
+def fold_of(stmt: Assign) -> tuple[str, Expr] | None:
+    """The kind and the addend of a sum, product, maximum or minimum that a statement adds to its target."""
+    if stmt.op in ("+=", "-=", "*="):
+        return ("*" if stmt.op == "*=" else "+"), stmt.value
+    match stmt.op, stmt.value:
+        case "=", Pick(test=Op(op=op, left=left, right=right), yes=yes, no=no) if op in _MAXIMA:
+            if (yes, no) == (left, right) and no == stmt.target:
+                return _MAXIMA[op], yes
+            if (yes, no) == (left, right) and yes == stmt.target:
+                return _MAXIMA[op], no
+            if (yes, no) == (right, left) and stmt.target in (yes, no):
+                kind = "min" if _MAXIMA[op] == "max" else "max"
+                return kind, (no if yes == stmt.target else yes)
+        case "=", Call(name=name, args=(left, right)) if name in ("fmaxf", "fmax", "fminf", "fmin"):
+            if stmt.target in (left, right):
+                return name[1:4], (right if left == stmt.target else left)
+        case _:
+            pass
+    return None
+
+
+def values_of(unit: Unit) -> dict[str, Expr]:
+    """Integer variables that are set once, from sums and products of what does not change."""
+    declared: dict[str, list[Declare]] = {}
+    assigned: set[str] = set()
+    for stmt in statements(unit.body):
+        if isinstance(stmt, Declare):
+            declared.setdefault(stmt.name, []).append(stmt)
+        elif isinstance(stmt, Assign) and isinstance(stmt.target, Name):
+            assigned.add(stmt.target.id)
+    found: dict[str, Expr] = {}
+    for name, several in declared.items():
+        value = several[0].value
+        if (
+            len(several) != 1
+            or value is None
+            or several[0].dims
+            or name in assigned
+            or not is_integer(several[0].type)
+        ):
+            continue
+        if names(value) & assigned or any(
+            isinstance(part, At | Call | Other | Unary) for part in inside(value)
+        ):
+            continue
+        found[name] = value
+    return {name: value for name, value in found.items() if name not in names(value)}
+
+
+def accesses(unit: Unit, body: Stmts, above: tuple[Loop, ...] = ()) -> list[Access]:
+    """All accesses of statements to what is declared outside of them, equal ones once.
+
+    Raises:
+        BadInput: a statement, call or pointer that is not understood.
+    """
+    local = {s.name for s in statements(body) if isinstance(s, Declare)}
+    found: dict[object, Access] = {}
+    for one in _Reader(unit).read(body, above):
+        if one.array not in local:
+            dims = tuple(None if dim is None else frozenset(dim.items()) for dim in one.dims)
+            found.setdefault(
+                (one.array, dims, one.write, tuple(map(id, one.loops)), one.fold, one.lanes), one
+            )
+    return list(found.values())
+
+
+class _Reader:
+    """Walks statements in program order."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.values = values_of(unit)
+        self.fixed = {s.counter for s in statements(unit.body) if isinstance(s, Loop)}
+        self.fixed |= set(re.findall(r"#\s*define\s+(\w+)\s+[\d.]+[fFuUlL]*\s", unit.before))
+
+    def read(self, body: Stmts, above: tuple[Loop, ...]) -> Iterator[Access]:
+        for stmt in body:
+            match stmt:
+                case Assign():
+                    yield from self._assign(stmt, above)
+                case Loop():
+                    for bound in (stmt.lower, stmt.upper):
+                        yield from self._reads(bound, above)
+                    yield from self.read(stmt.body, (*above, stmt))
+                case If():
+                    yield from self._reads(stmt.test, above)
+                    yield from self.read(stmt.yes, above)
+                    yield from self.read(stmt.no, above)
+                case Block():
+                    yield from self.read(stmt.body, above)
+                case Declare():
+                    for expr in expressions(stmt):
+                        yield from self._reads(expr, above)
+                case _:
+                    if not isinstance(stmt, Note) and not (isinstance(stmt, Do) and stmt.call.name in HINTS):
+                        raise BadInput("a statement that is not understood", where="loop nest")
+
+    def _assign(self, stmt: Assign, above: tuple[Loop, ...]) -> Iterator[Access]:
+        folded = fold_of(stmt)
+        reads = list(self._reads(stmt.value, above))
+        target = list(self._target(stmt.target, above))
+        if folded is not None:
+            addend = list(self._reads(folded[1], above))
+            own = target[0]
+            if not any(one.array == own.array for one in addend):
+                reads = [*addend, *(one for one in reads if one.array != own.array)]
+                yield from reads
+                yield from (replace(one, fold=folded[0]) for one in target[:1])
+                yield replace(own, write=False, fold=folded[0])
+                yield from target[1:]
+                return
+        yield from reads
+        yield from target
+        if stmt.op != "=":
+            yield replace(target[0], write=False)
+
+    def _target(self, expr: Expr, above: tuple[Loop, ...]) -> Iterator[Access]:
+        """The write first, then what its subscripts read."""
+        found = self._reads(expr, above)
+        first = next(found, None)
+        if first is None:
+            raise BadInput("a loop changes its counter", where="loop nest")
+        yield replace(first, write=True)
+        yield from found
+
+    def _place(self, expr: At, above: tuple[Loop, ...], lanes: int) -> Iterator[Access]:
+        """A subscript, then what it reads."""
+        array = root(expr)
+        if array is None:
+            raise BadInput("a pointer that is not understood", where="loop nest")
+        indices: list[Expr] = []
+        inner: Expr = expr
+        while isinstance(inner, At):
+            indices.insert(0, inner.index)
+            inner = inner.base
+        yield Access(array, tuple(poly(one, self.values) for one in indices), False, above, "", lanes)
+        for index in indices:
+            yield from self._reads(index, above)
+
+    def _reads(self, expr: Expr, above: tuple[Loop, ...], lanes: int = 1) -> Iterator[Access]:
+        match expr:
+            case Name(id=name):
+                if name not in self.fixed:
+                    yield Access(name, (), False, above)
+            case At():
+                yield from self._place(expr, above, lanes)
+            case Unary(op="*", arg=Cast(type=kind, arg=Unary(op="&", arg=At() as aimed))):
+                wide = kind.replace("*", "").split()[-1].rpartition("x")[2]
+                if not kind.replace("const ", "").startswith("refork_") or not wide.isdigit():
+                    raise BadInput("a pointer that is not understood", where="loop nest")
+                yield from self._reads(aimed, above, int(wide))
+            case Call(name=called, args=(Name(id=array), at)) if GATHERS.fullmatch(called):
+                yield Access(array, (None,), False, above)
+                yield from self._reads(at, above)
+            case Unary(op="*" | "&") | Other():
+                raise BadInput("a pointer that is not understood", where="loop nest")
+            case Call(name=called) if called not in PURE:
+                raise BadInput(f"a call of {called}", where="loop nest", hint="its effects are not known")
+            case _:
+                for part in parts(expr):
+                    yield from self._reads(part, above)

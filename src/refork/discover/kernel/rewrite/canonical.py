@@ -1,0 +1,177 @@
+"""One form for what C writes in several: counters and sums declared where they live, pointers inlined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from refork.discover.kernel.rewrite.show import show
+from refork.discover.kernel.rewrite.syntax import (
+    Assign,
+    At,
+    Declare,
+    Expr,
+    Loop,
+    Name,
+    Number,
+    Op,
+    Opaque,
+    Stmt,
+    Stmts,
+    Unary,
+    expressions,
+    inside,
+    map_expr,
+    map_exprs,
+    map_stmts,
+    names,
+    names_in,
+    statements,
+)  # fmt: skip
+
+_QUALIFIERS = re.compile(
+    r"__attribute__\s*\(\(.*?\)\)\)?|\b(?:const|register|static|extern|inline|restrict|__restrict(?:__)?)\b"
+)
+_INTEGER = re.compile(r"(?:(?:un)?signed|char|short|int|long|size_t|ssize_t|ptrdiff_t|u?int\d+_t|\s)+")
+
+
+def element(kind: str) -> str:
+    """A type without its qualifiers and stars."""
+    return " ".join(_QUALIFIERS.sub(" ", kind).replace("*", " ").split())
+
+
+def is_integer(kind: str) -> bool:
+    """Whether a type counts."""
+    return bool(_INTEGER.fullmatch(element(kind)))
+
+
+def loops(body: Stmts, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
+    """All counted loops, outer ones first, each with those around it."""
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            yield stmt, above
+            yield from loops(stmt.body, (*above, stmt))
+        else:
+            for part in ("body", "yes", "no"):
+                yield from loops(getattr(stmt, part, ()), above)
+
+
+def canonical(body: Stmts) -> Stmts:
+    """A function's body in that form."""
+    return _sums(_settled(_pointers(body)))
+
+
+def _sums(body: Stmts) -> Stmts:
+    """Variables declared at the top (``float s;``) that every iteration sets first declared there instead."""
+    for declared in [s for s in body if isinstance(s, Declare)]:
+        if declared.dims or not isinstance(declared.value, Number | None):
+            continue
+        rest = tuple(s for s in body if s is not declared)
+        users = [s for s in rest if _mentions(s, declared.name)]
+        moved = [_set_first(s, declared) for s in users]
+        if users and None not in moved:
+            new = {id(user): loop for user, loop in zip(users, moved, strict=True) if loop is not None}
+            body = tuple(new.get(id(s), s) for s in rest)
+    return body
+
+
+def _mentions(stmt: Stmt, name: str) -> bool:
+    opaque = any(isinstance(s, Opaque) and re.search(rf"\b{name}\b", s.text) for s in statements((stmt,)))
+    return opaque or name in names_in((stmt,))
+
+
+def _set_first(stmt: Stmt, declared: Declare) -> Loop | None:
+    """A loop whose iterations declare a variable, where each sets it before it is read."""
+    name = declared.name
+    if not isinstance(stmt, Loop) or name in names(stmt.lower) | names(stmt.upper):
+        return None
+    users = [s for s in stmt.body if _mentions(s, name)]
+    match users[0]:
+        case Assign(target=Name(id=target), op="=", value=value) if target == name and name not in names(
+            value
+        ):
+            own: Stmt = Declare(declared.type, name, (), value)
+            return replace(stmt, body=tuple(own if s is users[0] else s for s in stmt.body))
+        case Loop():
+            inner = [_set_first(s, declared) for s in users]
+            if None in inner:
+                return None
+            new = {id(user): loop for user, loop in zip(users, inner, strict=True) if loop is not None}
+            return replace(stmt, body=tuple(new.get(id(s), s) for s in stmt.body))
+        case _:
+            return None
+
+
+def _settled(body: Stmts) -> Stmts:
+    """Loops whose counter is declared before them declare it themselves, where nothing else reads it."""
+    outer = [s for s in body if isinstance(s, Declare) and not s.dims and is_integer(s.type)]
+    for declared in outer:
+        name = declared.name
+        users = [loop for loop, _ in loops(body) if loop.counter == name]
+        nested = any(
+            name == above.counter for loop, path in loops(body) for above in path if loop.counter == name
+        )
+        rest = map_stmts(body, lambda s, name=name: () if isinstance(s, Loop) and s.counter == name else s)  # type: ignore[misc]
+        rest = tuple(stmt for stmt in rest if stmt is not declared)
+        opaque = any(isinstance(s, Opaque) and re.search(rf"\b{name}\b", s.text) for s in statements(body))
+        if users and not nested and not opaque and name not in names_in(rest):
+            kind = declared.type
+            body = tuple(stmt for stmt in body if stmt is not declared)
+            body = map_stmts(
+                body,
+                lambda s, name=name, kind=kind: (
+                    replace(s, type=kind) if isinstance(s, Loop) and s.counter == name else s
+                ),  # type: ignore[misc]
+            )
+    return map_stmts(body, lambda s: Opaque(show((s,)).strip()) if isinstance(s, Loop) and not s.type else s)
+
+
+def _pointers(body: Stmts) -> Stmts:
+    """Local pointers into arrays (``row = a + i * n``) replaced by what they stand for."""
+    for declared in [
+        s for s in statements(body) if isinstance(s, Declare) and "*" in s.type and s.value is not None
+    ]:
+        base, offset = _aim(declared.value)
+        if base is None or "(" in declared.type:
+            continue
+        name = declared.name
+        rest = map_stmts(body, lambda s, d=declared: () if s is d else s)  # type: ignore[misc]
+        uses = sum(1 for s in statements(rest) for e in expressions(s) for p in inside(e) if p == Name(name))
+        plain = sum(
+            1 for s in statements(rest) for e in expressions(s) for p in inside(e)
+            if isinstance(p, At) and p.base == Name(name)
+        )  # fmt: skip
+        fixed = names(base) | (set() if offset is None else names(offset))
+        opaque = any(isinstance(s, Opaque) and re.search(rf"\b{name}\b", s.text) for s in statements(rest))
+        if uses != plain or opaque or any(_assigned(rest, one) for one in (*fixed, name)):
+            continue
+        if offset is not None and any(isinstance(part, At) for part in inside(offset)):
+            continue
+
+        def aim(part: Expr, name: str = name, base: Expr = base, offset: Expr | None = offset) -> Expr:
+            if isinstance(part, At) and part.base == Name(name):
+                return At(base, part.index if offset is None else Op("+", offset, part.index))
+            return part
+
+        body = map_exprs(rest, lambda expr: map_expr(expr, aim))
+    return body
+
+
+def _assigned(body: Stmts, name: str) -> bool:
+    return any(isinstance(s, Assign) and s.target == Name(name) for s in statements(body)) or any(
+        part == Unary("&", Name(name)) for s in statements(body) for e in expressions(s) for part in inside(e)
+    )
+
+
+def _aim(value: Expr | None) -> tuple[Expr | None, Expr | None]:
+    match value:
+        case Name():
+            return value, None
+        case Op(op="+", left=left, right=right):
+            base, offset = _aim(left)
+            return base, (right if offset is None else Op("+", offset, right))
+        case Unary(op="&", arg=At(base=base, index=index)):
+            return base, index
+        case _:
+            return None, None

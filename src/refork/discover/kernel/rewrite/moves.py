@@ -1,0 +1,129 @@
+"""All legal moves on a kernel, and one of them made."""
+
+from __future__ import annotations
+
+from refork.core.errors import BadInput
+from refork.discover.kernel.rewrite.rule import Changed, Given, Move, Rule
+from refork.discover.kernel.rewrite.rules import (
+    accumulators,
+    divisions,
+    fast_exp,
+    few_bins,
+    flags,
+    interchange,
+    joined,
+    memory_sum,
+    pack,
+    pragma,
+    prefetch,
+    private_table,
+    register_tile,
+    restrict,
+    stream,
+    tile,
+    unroll,
+    vector_sum,
+)  # fmt: skip
+from refork.discover.kernel.rewrite.show import show
+from refork.discover.kernel.rewrite.unit import Unit, read_unit
+from refork.discover.kernel.slip import Slip
+
+#: In the order in which moves are listed: cheap and wide ones first.
+RULES: tuple[Rule, ...] = (
+    restrict.RULE,
+    flags.RULE,
+    pragma.SIMD,
+    pragma.IVDEP,
+    pragma.UNROLL,
+    interchange.RULE,
+    register_tile.RULE,
+    tile.RULE,
+    memory_sum.TO_SCALAR,
+    memory_sum.TO_MEMORY,
+    accumulators.RULE,
+    vector_sum.RULE,
+    private_table.RULE,
+    few_bins.RULE,
+    fast_exp.RULE,
+    divisions.RECIPROCAL,
+    divisions.HOIST,
+    joined.FUSE,
+    joined.SPLIT,
+    pack.RULE,
+    prefetch.RULE,
+    stream.RULE,
+    unroll.JAM,
+    unroll.UNROLL,
+)
+_BY_NAME = {rule.name: rule for rule in RULES}
+#: A kernel that has grown beyond this is not grown further.
+LONGEST = 30_000
+
+
+def moves(source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None) -> list[Move]:
+    """All legal moves on a C source's function ``entry`` built with ``flags``, always in the same order.
+
+    ``slips`` takes what a rule raises by a bug of its own; without it the error is raised.
+
+    Raises:
+        BadInput: no such function, or a syntax error in it.
+        MissingExtra: no grammar for C.
+    """
+    unit = read_unit(source, entry, tuple(flags))
+    found: list[Move] = []
+    for rule in RULES:
+        try:
+            for parameters in rule.offers(unit):
+                found += _offered(rule, unit, parameters, slips)
+        except Exception as error:
+            if slips is None:
+                raise
+            slips.append(Slip.of(f"rule {rule.name}", error))
+    return found
+
+
+def _offered(rule: Rule, unit: Unit, parameters: Given, slips: list[Slip] | None) -> list[Move]:
+    """The move, if it is legal and the kernel stays short enough."""
+    try:
+        changed = rule.make(unit, parameters)
+        size = len(changed.unit.before) + len(show(changed.unit.body))
+    except BadInput:
+        return []
+    except Exception as error:
+        if slips is None:
+            raise
+        slips.append(Slip.of(f"rule {Move(rule.name, parameters).id}", error))
+        return []
+    if size > LONGEST:
+        return []
+    return [Move(rule.name, parameters, rule.answers, changed.reassociates, changed.assumes)]
+
+
+def apply(source: str, entry: str, flags: tuple[str, ...], move: Move) -> tuple[str, tuple[str, ...]]:
+    """The source and flags after a move. What stands around the function is kept as it is.
+
+    Raises:
+        BadInput: no such function or move, or the move does not apply here.
+        MissingExtra: no grammar for C.
+    """
+    rule = _BY_NAME.get(move.name)
+    if rule is None:
+        raise BadInput(f"no move {move.name}", where="kernel rewrite", hint=", ".join(_BY_NAME))
+    changed: Changed = rule.make(read_unit(source, entry, tuple(flags)), move.parameters)
+    made: Unit = changed.unit
+    # Flags and promises change no statement: the source then stays as it was written.
+    text = (
+        made.render()
+        if made.body != read_unit(source, entry, tuple(flags)).body
+        else made.before + _rest(source, made)
+    )
+    if len(text) > LONGEST:
+        raise BadInput(
+            f"{entry} would have {len(text)} characters", where=f"move {move.id}", hint="it is long enough"
+        )
+    return text, made.flags
+
+
+def _rest(source: str, made: Unit) -> str:
+    original = read_unit(source, made.entry, ())
+    return source[len(original.before) :]

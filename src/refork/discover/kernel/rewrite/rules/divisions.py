@@ -1,0 +1,149 @@
+"""Divisions by what does not change made multiplications; calls that do not change taken out of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from refork.discover.kernel.rewrite.access import PURE
+from refork.discover.kernel.rewrite.depend import assigned
+from refork.discover.kernel.rewrite.rule import (
+    Changed,
+    Parameters,
+    Rule,
+    exchange,
+    innermost,
+    loop_at,
+    refuse,
+    text_of,
+)
+from refork.discover.kernel.rewrite.syntax import (
+    Assign,
+    At,
+    Call,
+    Declare,
+    Expr,
+    Loop,
+    Name,
+    Number,
+    Op,
+    Stmt,
+    bare,
+    expressions,
+    inside,
+    map_expr,
+    map_exprs,
+    map_stmts,
+    names,
+    root,
+    statements,
+)  # fmt: skip
+from refork.discover.kernel.rewrite.unit import Unit
+
+_ONE = {"float": Number("1.0f"), "double": Number("1.0")}
+
+
+def _each(unit: Unit) -> Iterator[dict[str, str | int]]:
+    for label in innermost(unit):
+        yield {"loop": label}
+
+
+def _moving(loop: Loop) -> set[str]:
+    local = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    return assigned(loop.body) | local | {loop.counter}
+
+
+def _kind(unit: Unit, expr: Expr) -> str:
+    """The type of an expression of numbers of one type, '' where that is not plain."""
+    match expr:
+        case Number(text=digits):
+            if digits.lower().startswith("0x"):
+                return ""
+            return "float" if digits.lower().endswith("f") else "double" if "." in digits else ""
+        case Name(id=name):
+            return unit.kind(name)
+        case At():
+            return unit.kind(root(expr) or "")
+        case Op(op=op) if op in "+-*/":
+            return _wider(_kind(unit, expr.left), _kind(unit, expr.right))
+        case Call(name=name) if name in PURE:
+            return "float" if name.endswith("f") and name != "fabs" else "double"
+        case _:
+            return ""
+
+
+def _wider(left: str, right: str) -> str:
+    return left if left == right else "double" if {left, right} <= {"float", "double"} else ""
+
+
+def _reciprocal(unit: Unit, given: Parameters) -> Changed:  # noqa: C901 - two forms of division
+    loop, _ = loop_at(unit, text_of(given, "loop"))
+    moving = _moving(loop)
+    made: list[Stmt] = []
+    held: dict[Expr, Expr] = {}
+
+    def inverse(kind: str, by: Expr) -> Expr | None:
+        if kind not in _ONE or names(by) & moving or not isinstance(by, Name | Number):
+            return None
+        if isinstance(by, Number):
+            return Op("/", _ONE[kind], by)
+        if by not in held:
+            name = unit.fresh(f"{by.id}_inverse")
+            held[by] = Name(name)
+            made.append(Declare(kind, name, (), Op("/", _ONE[kind], by)))
+        return held[by]
+
+    changes = 0
+
+    def divided(expr: Expr) -> Expr:
+        nonlocal changes
+        if isinstance(expr, Op) and expr.op == "/" and _kind(unit, expr.left) == _kind(unit, expr.right):
+            times = inverse(_kind(unit, expr.right), expr.right)
+            if times is not None:
+                changes += 1
+                return Op("*", expr.left, times)
+        return expr
+
+    def assigned_to(stmt: Stmt) -> Stmt:
+        nonlocal changes
+        if (
+            isinstance(stmt, Assign)
+            and stmt.op == "/="
+            and _kind(unit, stmt.target) == _kind(unit, stmt.value)
+        ):
+            times = inverse(_kind(unit, stmt.value), stmt.value)
+            if times is not None:
+                changes += 1
+                return Assign(stmt.target, "*=", times)
+        return stmt
+
+    body = map_stmts(map_exprs(bare(loop.body), lambda expr: map_expr(expr, divided)), assigned_to)
+    if not changes:
+        raise refuse("no division by what does not change", f"loop {loop.counter}")
+    return Changed(exchange(unit, loop, (*made, replace(loop, body=body, pragmas=()))), reassociates=True)
+
+
+def _hoist(unit: Unit, given: Parameters) -> Changed:
+    loop, _ = loop_at(unit, text_of(given, "loop"))
+    moving = _moving(loop)
+    calls = [
+        p for s in statements(loop.body) for e in expressions(s) for p in inside(e) if isinstance(p, Call)
+    ]
+    fixed = [
+        call
+        for call in dict.fromkeys(calls)
+        if call.name in PURE and not names(call) & moving and not any(isinstance(p, At) for p in inside(call))
+    ]
+    if not fixed:
+        raise refuse("no call that does not change", f"loop {loop.counter}")
+    call = fixed[0]
+    name = unit.fresh(f"{call.name}_once")
+    kind = "float" if call.name.endswith("f") else "double"
+    body = map_exprs(bare(loop.body), lambda e: map_expr(e, lambda p: Name(name) if p == call else p))
+    return Changed(
+        exchange(unit, loop, (Declare(kind, name, (), call), replace(loop, body=body, pragmas=())))
+    )
+
+
+RECIPROCAL = Rule("reciprocal", ("SlowOps",), _each, _reciprocal)
+HOIST = Rule("hoist", ("SlowOps", "CallOverhead"), _each, _hoist)

@@ -1,0 +1,110 @@
+"""Is a search better when it is told more? Outcomes of the same tasks and seeds under each feedback, paired.
+
+Source: arXiv 2606.26453 for the three arms and the signed-rank test; one-sided, and corrected for the three
+comparisons (Holm), is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TypeAlias, final
+
+import numpy as np
+
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.types import Json
+from refork.discover.kernel.bench.result import Evaluated
+from refork.discover.kernel.search.folder_read import SEARCH, read_facts
+
+#: The order in which the first of two arms is expected to be the better one.
+ARMS = ("diagnosed", "none", "raw")
+#: Task and seed.
+Case: TypeAlias = tuple[str, int]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArmTest:
+    """One arm against another. ``ratio``: geometric mean of the speed-ups' ratio, with its 95 % interval.
+
+    ``p``: one-sided, that ``better`` is no better; ``adjusted``: by Holm over all comparisons.
+    """
+
+    better: str
+    other: str
+    cases: int
+    ratio: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+
+    def to_json(self) -> Json:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def compare_arms(speedups: Mapping[str, Mapping[Case, float]]) -> list[ArmTest]:
+    """Each pair of arms on the cases that both have; ``speedups[arm][task, seed]``, 1 where none was found.
+
+    Raises:
+        BadInput: fewer than two arms, two common cases, or a speed-up that is not above 0.
+    """
+    order = [arm for arm in ARMS if arm in speedups] + sorted(speedups.keys() - set(ARMS))
+    if len(order) < 2:
+        raise BadInput(
+            f"arms: {order}", where="compare arms", hint="two at least, of the same tasks and seeds"
+        )
+    rows = []
+    for better, other in combinations(order, 2):
+        common = sorted(speedups[better].keys() & speedups[other].keys())
+        if len(common) < 2:
+            raise BadInput(f"{better} and {other} have {len(common)} cases in common", where="compare arms")
+        mine, theirs = (np.array([speedups[arm][case] for case in common]) for arm in (better, other))
+        if not (np.all(mine > 0) and np.all(theirs > 0)):
+            raise BadInput("a speed-up that is not above 0", where=f"arms {better} and {other}")
+        base, above = np.log(theirs), np.log(mine)
+        test = stats.wilcoxon(base, above, alternative="greater")
+        rows.append((better, other, stats.paired_t(base, above).interval, test.p))
+    adjusted = stats.holm(np.array([row[3] for row in rows])).p
+    return [
+        ArmTest(
+            better, other, len(speedups[better].keys() & speedups[other].keys()), math.exp(span.estimate),
+            math.exp(span.low), math.exp(span.high), p, float(up),
+        )
+        for (better, other, span, p), up in zip(rows, adjusted, strict=True)
+    ]  # fmt: skip
+
+
+def read_arms(folders: Iterable[Path]) -> dict[str, dict[Case, float]]:
+    """Final speed-ups of finished searches by feedback, from folders or folders of folders.
+
+    A task is a problem with a writer and a kind of search. One that found nothing faster counts as 1.
+
+    Raises:
+        BadInput: no finished search there, or two of the same arm, task and seed.
+    """
+    found: dict[str, dict[Case, float]] = {}
+    for top in folders:
+        for file in sorted(top.rglob(SEARCH)):
+            facts = read_facts(file.parent)
+            if facts.get("state") != "done" or not facts.get("final"):
+                continue
+            settings, problem = facts["settings"], facts["problem"]
+            writer = str(facts["writer"]).partition("(")[0]
+            kind = f"{settings['search']} {settings['evaluations']} {writer}"
+            task = f"{problem['name']} {problem['digest']} {kind}"
+            arm = found.setdefault(settings["feedback"], {})
+            case = (task, int(settings["seed"]))
+            if case in arm:
+                raise BadInput("this search is there twice", where=str(file.parent))
+            final = Evaluated.from_json(facts["final"])
+            arm[case] = max(1.0, final.speedup or 1.0) if final.ok else 1.0
+    if not found:
+        raise BadInput("there is no finished search", where=", ".join(map(str, folders)))
+    return found

@@ -1,0 +1,188 @@
+"""A search in a folder: begun or resumed, run to its end, and the fastest timed against the original."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import final
+
+from refork.core.run.interrupt import Interrupt
+from refork.core.run.progress import Progress, silent
+from refork.core.types import Json
+from refork.discover.kernel.bench.calibration import Calibration
+from refork.discover.kernel.bench.result import Candidate, Evaluated
+from refork.discover.kernel.problem import Problem
+from refork.discover.kernel.search.folder import SearchFolder
+from refork.discover.kernel.search.folder_read import SOURCES
+from refork.discover.kernel.search.loop import SearchLoop
+from refork.discover.kernel.search.model import Evaluator, Writer
+from refork.discover.kernel.search.record import SearchNode, fastest
+from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork.discover.kernel.slip import Slip
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What came of a search: ``best`` as the last duel has it, timed there as ``final``.
+
+    The duel is on fresh inputs after the search, so ``final`` is free of the luck by which the best of many
+    noisy times looks faster than it is. ``resumed``: whether the folder held a part of it already. ``slips``:
+    rules and tools of ours that broke, without which the search went on.
+    """
+
+    folder: Path
+    nodes: tuple[SearchNode, ...]
+    best: SearchNode
+    final: Evaluated
+    suffix: str = ".c"
+    resumed: bool = False
+    slips: tuple[Slip, ...] = ()
+
+    @property
+    def faster(self) -> bool:
+        """Whether the best is faster than the original by more than chance and noise."""
+        return self.best.number > 0 and self.final.faster
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """Numbers of the nodes from the original to the best."""
+        return self.path_to(self.best.number)
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The moves from the original to the best."""
+        return self.moves_to(self.best.number)
+
+    @property
+    def granted(self) -> tuple[str, ...]:
+        """What the best takes for granted by all its moves, each once."""
+        made = (self.nodes[one].proposal for one in self.path)
+        return tuple(dict.fromkeys(one for move in made if move is not None for one in move.granted))
+
+    def path_to(self, number: int) -> tuple[int, ...]:
+        """Numbers of the nodes from the original to one."""
+        found = [number]
+        while (parent := self.nodes[found[-1]].parent) >= 0:
+            found.append(parent)
+        return tuple(found[::-1])
+
+    def moves_to(self, number: int) -> tuple[str, ...]:
+        """The moves from the original to a node."""
+        made = (self.nodes[one].proposal for one in self.path_to(number))
+        return tuple(one.move for one in made if one is not None)
+
+    @property
+    def source(self) -> Path:
+        """The file of the best."""
+        return self.folder / SOURCES / f"{self.best.candidate.digest}{self.suffix}"
+
+    def to_json(self) -> Json:
+        """Plain JSON, without the nodes."""
+        right = sum(node.evaluated.ok for node in self.nodes[1:])
+        return {
+            "folder": str(self.folder),
+            "evaluations": len(self.nodes) - 1,
+            "right": right,
+            "best": self.best.number,
+            "moves": list(self.chain),
+            "granted": list(self.granted),
+            "source": str(self.source),
+            "flags": list(self.best.candidate.flags),
+            "final": self.final.to_json(),
+            "faster": self.faster,
+            "resumed": self.resumed,
+            "slips": [one.to_json() for one in self.slips],
+        }
+
+
+def run_search(
+    problem: Problem,
+    settings: KernelSearchSettings,
+    folder: Path,
+    *,
+    evaluator: Evaluator,
+    writer: Writer,
+    calibration: Calibration | None = None,
+    progress: Progress = silent,
+) -> SearchResult:
+    """Search for a faster version of a problem's kernel; the same call on the folder resumes it.
+
+    A search that ended may be gone on with by more ``evaluations``. Ctrl-C stops after the try under way.
+
+    Raises:
+        BadInput: the kernel itself fails.
+        Mismatch: the folder holds another search.
+        KeyboardInterrupt: it was stopped; what was done is kept.
+    """
+    original = Candidate(problem.source, problem.flags)
+    facts = _facts(problem, settings, writer, calibration)
+    with SearchFolder(folder, facts, problem.suffix) as record, Interrupt() as stop:
+        loop = SearchLoop(
+            problem.entry, original, settings, evaluator, writer, sink=record, history=record.history
+        )
+        if not loop.run(progress, lambda: stop.asked):
+            record.note(state="stopped", best=loop.best.number, tried=loop.done)
+            raise KeyboardInterrupt
+        kept = _kept(record, loop, problem.suffix)
+        if kept is not None:
+            return kept
+        if settings.feedback != "none":
+            loop.observe_best(progress)
+        best, final = _duel(loop, evaluator, progress)
+        record.note(state="done", best=best.number, tried=loop.done, final=final.to_json())
+        return SearchResult(
+            folder=folder, nodes=tuple(loop.nodes), best=best, final=final, suffix=problem.suffix,
+            resumed=record.resumed, slips=tuple(loop.slips),
+        )  # fmt: skip
+
+
+def _facts(
+    problem: Problem, settings: KernelSearchSettings, writer: Writer, calibration: Calibration | None
+) -> Json:
+    told: Json = {
+        "format": 1,
+        "settings": settings.to_json(),
+        "writer": writer.name,
+        "problem": {
+            "name": problem.name, "digest": problem.digest, "entry": problem.entry, "suffix": problem.suffix,
+            "sizes": problem.sizes, "flops": problem.flops, "bytes": problem.bytes, "rtol": problem.rtol,
+            "atol": problem.atol, "flags": list(problem.flags),
+            "arguments": [asdict(one) for one in problem.arguments],
+        },
+        "ceilings": None if calibration is None else asdict(calibration.ceilings),
+        "machine": None if calibration is None else calibration.machine,
+        "state": "running",
+        "best": None,
+        "final": None,
+    }  # fmt: skip
+    return told
+
+
+def _kept(record: SearchFolder, loop: SearchLoop, suffix: str) -> SearchResult | None:
+    """The stored end of a search to which nothing was added."""
+    facts = record.facts
+    if facts.get("state") != "done" or facts.get("tried") != loop.done or not facts.get("final"):
+        return None
+    return SearchResult(
+        folder=record.path,
+        nodes=tuple(loop.nodes),
+        best=loop.nodes[int(facts["best"])],
+        final=Evaluated.from_json(facts["final"]),
+        suffix=suffix,
+        resumed=True,
+        slips=tuple(loop.slips),
+    )
+
+
+def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[SearchNode, Evaluated]:
+    """The fastest few timed in turns with the original; the fastest of those that still stand."""
+    most = loop.settings.finalists
+    chosen = fastest(loop.nodes[1:], most) or [loop.nodes[0]]
+    progress("last duel", 0, len(chosen))
+    times = evaluator.duel([node.candidate for node in chosen])
+    progress("last duel", len(chosen), len(chosen))
+    right = [(node, told) for node, told in zip(chosen, times, strict=True) if told.ok and told.speedup]
+    if not right:
+        return loop.nodes[0], loop.nodes[0].evaluated
+    return max(right, key=lambda pair: (pair[1].speedup or 0.0, -pair[0].number))

@@ -1,0 +1,181 @@
+"""Which symbol calls which, as far as names and imports tell without running anything."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import networkx as nx
+
+from refork.discover.localize.facts import FileFacts, Symbol
+from refork.discover.localize.imports import ImportGraph, Link
+from refork.discover.localize.scope import PythonScopes
+
+MOST = 5
+"""A name that fits more symbols than this says nothing, and makes no edge."""
+
+NEAR = 0.5
+"""What the fitting symbols of the caller's file, package and imports share between them."""
+
+FAR = 0.25
+"""What they share where none is near and the name is looked up in the whole repository."""
+
+_PAIR = 4
+"""A stem that more C files have names no pair of header and source."""
+
+#: Methods that every built-in type has: a call of one on an unknown object is rarely ours.
+_COMMON = frozenset(
+    name for kind in (dict, list, set, str, bytes, tuple, int, float) for name in dir(kind) if name[0] != "_"
+) | {"apply", "call", "close", "filter", "flush", "map", "next", "open", "put", "read", "readline",
+     "readlines",      "recv", "run", "seek", "send", "write"}  # fmt: skip
+_SELVES = frozenset({"this", "self", "Self", "super", "cls"})
+
+
+def call_graph(
+    files: Mapping[str, FileFacts], symbols: Sequence[Symbol], links: ImportGraph
+) -> "nx.DiGraph[str]":
+    """Symbol id -> called symbol id; all symbols are nodes.
+
+    An edge has ``line``, ``sure`` and ``weight``: 1 where scope, imports or the class of ``self`` name one
+    symbol. Where only the last name fits, :data:`NEAR` or :data:`FAR` is divided among what it fits; more
+    than :data:`MOST` make no edge.
+    """
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(symbol.id for symbol in symbols)
+    python = PythonScopes(files, links)
+    by_name = _ByName(files, links)
+    for path, facts in files.items():
+        for call in facts.calls:
+            caller = facts.symbols[call.caller]
+            sure = python.resolve(path, caller, call.callee) if facts.language == "python" else ()
+            fits, weight = (sure, 1.0) if sure else by_name.fits(facts, caller, call.callee)
+            for symbol in fits:
+                _add(graph, caller.id, symbol.id, weight, call.line)
+    return graph
+
+
+def _add(graph: "nx.DiGraph[str]", caller: str, callee: str, weight: float, line: int) -> None:
+    old = graph.get_edge_data(caller, callee)
+    if old is None or weight > old["weight"]:
+        graph.add_edge(caller, callee, weight=weight, sure=weight == 1.0, line=line)
+
+
+@final
+class _ByName:
+    """Callable symbols by their last name, and which of them are near a file."""
+
+    def __init__(self, files: Mapping[str, FileFacts], links: ImportGraph) -> None:
+        self._files = files
+        self._graph = links.graph
+        self._named: dict[tuple[str, str], list[Symbol]] = {}
+        self._folders: dict[str, set[str]] = {}
+        for path, facts in files.items():
+            self._folders.setdefault(posixpath.dirname(path), set()).add(path)
+            for symbol in facts.symbols:
+                if symbol.kind in ("function", "method", "class"):
+                    self._named.setdefault((family(facts.language), symbol.name), []).append(symbol)
+        self._near: dict[str, set[str]] = {}
+        self._stems: dict[str, set[str]] = {}
+        for path in (path for path, facts in files.items() if family(facts.language) == "c"):
+            self._stems.setdefault(_stem(path), set()).add(path)
+        self._bound = {path: _bound(found) for path, found in links.links.items()}
+
+    def fits(self, facts: FileFacts, caller: Symbol, callee: str) -> tuple[tuple[Symbol, ...], float]:
+        """(symbols that the call may mean, the weight of each)."""
+        *before, name = callee.split(".")
+        kind = family(facts.language)
+        if kind == "python" and not before:
+            return (), 0.0  # a bare name that no scope binds is built in, or bound at run time
+        found = self._named.get((kind, name), ())
+        if kind == "python":
+            found = [symbol for symbol in found if symbol.kind != "function"]
+        near = self._near_files(facts)
+        close = [symbol for symbol in found if symbol.path in near]
+        if kind != "python":
+            bound = self._imported(facts, before, name)
+            told = bound or self._told(facts, caller, before, close)
+            if len(told) == 1:
+                return told, 1.0
+            close = list(bound) or close
+        if close:
+            return (tuple(close), NEAR / len(close)) if len(close) <= MOST else ((), 0.0)
+        if found and len(found) <= MOST and name not in _COMMON:
+            return tuple(found), FAR / len(found)
+        return (), 0.0
+
+    def _imported(self, facts: FileFacts, before: list[str], name: str) -> tuple[Symbol, ...]:
+        """What an import of the file binds: the name itself, or the module that it is called on."""
+        targets, original = self._bound[facts.path].get(before[-1] if before else name, (set(), None))
+        wanted = name if before else original
+        if wanted is None or (before and original is not None):
+            return ()
+        found = [s for s in self._named.get((family(facts.language), wanted), ()) if s.path in targets]
+        return tuple([symbol for symbol in found if symbol.kind != "method"] or found)
+
+    def _told(
+        self, facts: FileFacts, caller: Symbol, before: list[str], close: list[Symbol]
+    ) -> tuple[Symbol, ...]:
+        """What is certainly meant outside Python: what fits, called bare or on what it is under."""
+        holder = caller.qualified.rpartition(".")[0]
+        rust = facts.language == "rust"
+        own = [symbol for symbol in close if symbol.path == facts.path]
+        if before and before[-1] in _SELVES:
+            fits = (
+                [symbol for symbol in own if symbol.qualified == f"{holder}.{symbol.name}"] if holder else []
+            )
+        elif before:
+            fits = [
+                symbol for symbol in close
+                if before[-1] == symbol.qualified.rpartition(".")[0].rpartition(".")[2]
+                or (rust and symbol.kind != "method" and before[-1] in _modules(symbol.path))
+            ]  # fmt: skip
+        else:
+            beside = (
+                [symbol for symbol in own if symbol.qualified == f"{holder}.{symbol.name}"] if holder else []
+            )
+            fits = beside or [symbol for symbol in own if symbol.kind != "method"] or [
+                symbol for symbol in close if symbol.kind != "method"
+            ]  # fmt: skip
+        return tuple(fits) if len(fits) == 1 else ()
+
+    def _near_files(self, facts: FileFacts) -> set[str]:
+        known = self._near.get(facts.path)
+        if known is None:
+            known = {facts.path, *self._graph.successors(facts.path)}
+            folder = self._folders[posixpath.dirname(facts.path)]
+            if facts.language in ("go", "java"):
+                known |= folder  # one package
+            if family(facts.language) == "c":  # a header declares what a source of the same name defines
+                for stem in {_stem(path) for path in known}:
+                    pair = self._stems.get(stem, set())
+                    known |= pair if len(pair) <= _PAIR else set()
+            self._near[facts.path] = known
+        return known
+
+
+def _bound(links: Sequence[Link]) -> dict[str, tuple[set[str], str | None]]:
+    """Name that imports bind in a file -> (files it comes from, its name there; None for a module itself)."""
+    out: dict[str, tuple[set[str], str | None]] = {}
+    for link in links:
+        for name, bound in link.told.names:
+            whole = name in ("*", link.told.module)
+            targets, _ = out.setdefault(bound, (set(), None if whole else name))
+            targets.update(link.targets)
+    return out
+
+
+def _stem(path: str) -> str:
+    return posixpath.basename(path).rsplit(".", 1)[0]
+
+
+def family(language: str | None) -> str:
+    """Languages whose symbols can call each other, under one name."""
+    groups = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
+    return groups.get(language or "", language or "")
+
+
+def _modules(path: str) -> tuple[str, str]:
+    """The names that a Rust file may have as a module."""
+    folder, name = posixpath.split(path)
+    return name.rsplit(".", 1)[0], posixpath.basename(folder)

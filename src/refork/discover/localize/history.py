@@ -1,0 +1,118 @@
+"""What git knows of a repository before an issue: which files changed often, lately, for similar reasons."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from refork.core.errors import BadInput, CannotDo
+from refork.discover.localize.reading_git import QUIET, environment
+from refork.discover.localize.terms import words
+
+_RECORD, _UNIT = "\x1e", "\x1f"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: its id, committer time [s], message, and the files it changed."""
+
+    id: str
+    time: int
+    message: str
+    paths: tuple[str, ...]
+
+    @property
+    def subject(self) -> str:
+        """The first line of the message."""
+        return self.message.strip().split("\n", 1)[0]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class History:
+    """Commits that lead up to ``base``, the newest first. Nothing after ``base`` is in it."""
+
+    base: str
+    commits: tuple[Commit, ...]
+
+    def recency(self, half_life: float = 100.0) -> dict[str, float]:
+        """Per file: the sum over its commits of 1/2 ** (commits since / half_life)."""
+        told: dict[str, float] = {}
+        for age, commit in enumerate(self.commits):
+            for path in commit.paths:
+                told[path] = told.get(path, 0.0) + 0.5 ** (age / half_life)
+        return told
+
+    def similar(
+        self, weights: Mapping[str, float], k1: float = 1.2, b: float = 0.5
+    ) -> list[tuple[float, Commit]]:
+        """Commits that share words with a query, by BM25 of their message, best first."""
+        if not self.commits:
+            return []
+        counts = [Counter(words(commit.message)) for commit in self.commits]
+        lengths = np.array([sum(one.values()) for one in counts], dtype=float)
+        norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9))
+        score = np.zeros(len(counts))
+        for word, weight in weights.items():
+            tf = np.array([one[word] for one in counts], dtype=float)
+            df = (tf > 0).sum()
+            if df:
+                score += weight * np.log1p((len(counts) - df + 0.5) / (df + 0.5)) * tf / (tf + norm)
+        order = np.lexsort((np.arange(len(counts)), -score))
+        return [(float(score[n]), self.commits[n]) for n in order if score[n] > 0]
+
+    def related(self, weights: Mapping[str, float], commits: int = 20) -> dict[str, float]:
+        """Per file: its share of the most similar commits, each split among the files it changed."""
+        told: dict[str, float] = {}
+        for score, commit in self.similar(weights)[:commits]:
+            for path in commit.paths:
+                told[path] = told.get(path, 0.0) + score / len(commit.paths) ** 0.5
+        return told
+
+
+def git(root: str | Path, *arguments: str) -> str:
+    """The output of a git command. Raises BadInput where git refuses, CannotDo without git."""
+    command = ["git", "-C", str(root), *QUIET, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120, env=environment())
+    except FileNotFoundError as error:
+        raise CannotDo("git is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise CannotDo("git did not answer in two minutes", where=" ".join(arguments)) from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise BadInput(f"git refused: {said[-1] if said else done.returncode}", where=str(root))
+    return done.stdout.decode("utf-8", "replace")
+
+
+def read_history(root: str | Path, base: str = "HEAD", limit: int = 1000) -> History:
+    """The last commits up to and with ``base``, merges left out; paths relative to ``root``.
+
+    Raises: BadInput where ``root`` is in no git repository or ``base`` names no commit.
+    """
+    if base.startswith("-"):
+        raise BadInput(f"{base!r} is no commit")
+    tip = git(root, "rev-parse", "--verify", "--end-of-options", f"{base}^{{commit}}").strip()
+    told = git(
+        root, "log", tip, "--no-merges", f"-n{limit}", "--relative", "--name-only", "-z", "--no-renames",
+        f"--format={_RECORD}%H{_UNIT}%ct{_UNIT}%B{_UNIT}",
+    )  # fmt: skip
+    commits: list[Commit] = []
+    for record in told.split(_RECORD)[1:]:
+        name, time, message, rest = record.split(_UNIT, 3)
+        paths = tuple(path for path in (part.lstrip("\n") for part in rest.split("\0")) if path)
+        commits.append(Commit(name, int(time), message, paths))
+    return History(tip, tuple(commits))
+
+
+def without(history: History, commits: Iterable[str]) -> History:
+    """The history without some commits, such as the fix that is to be found."""
+    gone = set(commits)
+    return History(history.base, tuple(one for one in history.commits if one.id not in gone))

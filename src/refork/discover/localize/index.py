@@ -1,0 +1,109 @@
+"""An index of a snapshot, made in one pass and kept nowhere: symbols, imports, calls, words."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+from types import MappingProxyType
+from typing import final
+
+import networkx as nx
+
+from refork.core.errors import BadInput
+from refork.discover.localize.callgraph import call_graph
+from refork.discover.localize.facts import FileFacts, Symbol
+from refork.discover.localize.imports import ImportGraph, import_graph
+from refork.discover.localize.lexing import FIELDS, Names
+from refork.discover.localize.paths import near_names
+from refork.discover.localize.postings import Postings, postings_of
+from refork.discover.localize.reader import read_files
+from refork.discover.localize.snapshot import Snapshot
+
+__all__ = ["FIELDS", "Postings", "RepoIndex"]
+
+
+@final
+class RepoIndex:
+    """What a snapshot's files say, found again by number, name and line.
+
+    ``symbols``: of all files, by path and line; a symbol's position is its number. ``words``: word -> its
+    number;
+    ``postings``: field (see :data:`FIELDS`) -> counts; both empty where words were not asked for.
+    """
+
+    def __init__(self, snapshot: Snapshot, files: dict[str, FileFacts], names: Names | None = None) -> None:
+        self.snapshot = snapshot
+        self.files = MappingProxyType(files)
+        self.symbols: tuple[Symbol, ...] = tuple(
+            symbol for facts in files.values() for symbol in facts.symbols
+        )
+        self.words, self.postings = postings_of(names, len(self.symbols)) if names else ({}, {})
+        self._numbers = {symbol.id: number for number, symbol in enumerate(self.symbols)}
+
+    @classmethod
+    def build(cls, snapshot: Snapshot, workers: int | None = None, words: bool = True) -> RepoIndex:
+        """The index of a snapshot.
+
+        ``workers``: processes, 1 or 2; None takes 2 where the text is large enough to pay for starting
+        one. The result does not depend on it. ``words``: count the words of every symbol, which retrieval
+        needs.
+
+        Raises: BadInput where workers is neither.
+        """
+        files, names = read_files(snapshot, workers, words)
+        return cls(snapshot, files, names)
+
+    @cached_property
+    def import_links(self) -> ImportGraph:
+        """Resolved imports with their lines and names."""
+        return import_graph(self.files, self.snapshot)
+
+    @cached_property
+    def imports(self) -> "nx.DiGraph[str]":
+        """Path -> path that it imports, all files being nodes; edges have ``lines`` and ``names``."""
+        return self.import_links.graph
+
+    @cached_property
+    def calls(self) -> "nx.DiGraph[str]":
+        """Symbol id -> id of a symbol it calls; edges have ``weight`` in (0, 1], ``sure`` and ``line``."""
+        return call_graph(self.files, self.symbols, self.import_links)
+
+    def number(self, symbol_id: str) -> int:
+        """A symbol's number. Raises BadInput where there is no such symbol."""
+        try:
+            return self._numbers[symbol_id]
+        except KeyError:
+            raise BadInput(f"there is no symbol {symbol_id!r}", hint="ids are path::qualified.name") from None
+
+    def at(self, path: str, line: int) -> Symbol | None:
+        """The innermost symbol that holds a line; None where the file or the line is not there."""
+        facts = self.files.get(path)
+        if facts is None or not 1 <= line <= max(1, facts.lines):
+            return None
+        starts = [symbol.start for symbol in facts.symbols[1:]]
+        for symbol in reversed(facts.symbols[1 : 1 + bisect_right(starts, line)]):
+            if symbol.end >= line:
+                return symbol
+        return facts.symbols[0]
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Symbol]]:
+        out: dict[str, list[Symbol]] = {}
+        for symbol in self.symbols:
+            out.setdefault(symbol.name, []).append(symbol)
+        return out
+
+    def named(self, name: str) -> tuple[Symbol, ...]:
+        """Symbols of a name or a dotted tail: ``method``, ``Class.method``, ``module.Class.method``."""
+        wanted = name.replace("::", ".").replace("/", ".").strip(".").split(".")
+        kept = []
+        for symbol in self._by_name.get(wanted[-1], ()):
+            whole = symbol.path.rsplit(".", 1)[0].replace("/", ".").removesuffix(".__init__").split(".")
+            whole += symbol.qualified.split(".") if symbol.kind != "module" else []
+            if whole[-len(wanted) :] == wanted:
+                kept.append(symbol)
+        return tuple(kept)
+
+    def near(self, name: str) -> tuple[str, ...]:
+        """Names of symbols that may have been meant."""
+        return near_names(name.replace("::", ".").rsplit(".", 1)[-1], self._by_name)

@@ -1,0 +1,170 @@
+"""Which files of the repository an import of Go, Java, Rust, C or C++ means."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import final
+
+from refork.discover.localize.facts import FileFacts, Import
+from refork.discover.localize.languages.resolve_script import ScriptImports
+from refork.discover.localize.snapshot import Snapshot
+
+_MODULE = re.compile(r"^\s*module\s+\"?([^\s\"]+)", re.MULTILINE)
+_CRATE = re.compile(r"^\s*name\s*=\s*[\"']([\w-]+)[\"']", re.MULTILINE)
+
+
+@final
+class OtherImports:
+    """Resolves imports by each language's own layout; what lies outside the repository means nothing."""
+
+    def __init__(self, files: Mapping[str, FileFacts], snapshot: Snapshot) -> None:
+        self._files = files
+        self._folders: dict[str, list[str]] = {}
+        self._by_base: dict[str, list[str]] = {}
+        for path in files:
+            self._folders.setdefault(posixpath.dirname(path), []).append(path)
+            self._by_base.setdefault(posixpath.basename(path), []).append(path)
+        self._script = ScriptImports(files, snapshot)
+        self._go = _declared(snapshot, "go.mod", _MODULE)
+        self._crates = {
+            name.replace("-", "_"): folder for folder, name in _declared(snapshot, "Cargo.toml", _CRATE)
+        }
+        self._packages: dict[str, list[str]] = {}
+        for path, facts in files.items():
+            if facts.language == "java":
+                told = next((one.module for one in facts.imports if one.kind == "package"), "")
+                self._packages.setdefault(told, []).append(path)
+
+    def targets(self, path: str, told: Import) -> dict[str, tuple[str, ...]]:
+        """Files that an import in a file means -> the names it takes from them."""
+        language = self._files[path].language
+        names = tuple(name for name, _ in told.names if name not in ("default", "*"))
+        if language in ("javascript", "typescript", "tsx"):
+            found = self._script.find(path, told.module)
+        elif language == "go":
+            found, names = self._go_package(told.module), ()
+        elif language == "java":
+            found = self._java(told)
+        elif language == "rust":
+            found = self._rust(path, told)
+        elif language in ("c", "cpp"):
+            found, names = self._include(path, told), ()
+        else:
+            found = []
+        return {target: names for target in sorted(set(found)) if target != path}
+
+    def _go_package(self, module: str) -> list[str]:
+        """The package's files without its tests; the longest module path that fits decides."""
+        for folder, name in sorted(self._go, key=lambda one: -len(one[1])):
+            if module == name or module.startswith(name + "/"):
+                inside = posixpath.join(folder, module[len(name) + 1 :]).rstrip("/")
+                return [
+                    p
+                    for p in self._folders.get(inside, ())
+                    if p.endswith(".go") and not p.endswith("_test.go")
+                ]
+        return []
+
+    def _java(self, told: Import) -> list[str]:
+        if told.kind == "package":
+            return []
+        if told.kind == "star" and told.module in self._packages:
+            return list(self._packages[told.module])
+        parts = told.module.split(".")
+        for size in range(len(parts), 0, -1):  # the last names may be classes inside a class
+            package, name = ".".join(parts[: size - 1]), parts[size - 1] + ".java"
+            found = [path for path in self._packages.get(package, ()) if posixpath.basename(path) == name]
+            if found:
+                return found
+        return []
+
+    def _include(self, path: str, told: Import) -> list[str]:
+        """Beside the file for quotes; else below a folder above or its include folder; else the only tail."""
+        beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), told.module))
+        if told.level and beside in self._files:
+            return [beside]
+        wanted = posixpath.normpath(told.module)
+        if wanted.startswith(".."):
+            return []
+        tail = "/" + wanted
+        fits = [p for p in self._by_base.get(posixpath.basename(wanted), ()) if ("/" + p).endswith(tail)]
+        above = posixpath.dirname(path)
+        while fits:  # the nearest folder above, or its include or src folder
+            for inner in ("", "include", "inc", "src"):
+                here = posixpath.normpath(posixpath.join(above, inner, wanted))
+                if here in fits:
+                    return [here]
+            if not above:
+                break
+            above = posixpath.dirname(above)
+        return fits if len(fits) == 1 else []
+
+    def _rust(self, path: str, told: Import) -> list[str]:
+        if told.kind == "mod":
+            folder = posixpath.dirname(path)
+            if told.names:
+                return self._first(posixpath.normpath(posixpath.join(folder, told.names[0][0])))
+            return self._first(*_module_files(posixpath.join(_inner_folder(path), told.module)))
+        parts = told.module.split("::")
+        source = self._crate_source(path)
+        if parts[0] == "crate":
+            return self._walk(source, parts[1:])
+        if parts[0] in ("self", "super"):
+            here = _inner_folder(path)
+            while parts and parts[0] in ("self", "super"):
+                here = posixpath.dirname(here) if parts.pop(0) == "super" else here
+            return self._walk(here, parts)
+        if parts[0] in self._crates:
+            return self._walk(posixpath.join(self._crates[parts[0]], "src"), parts[1:])
+        return self._walk(_inner_folder(path), parts, near=True)
+
+    def _walk(self, folder: str, parts: list[str], near: bool = False) -> list[str]:
+        """The file of the longest beginning of a module path; the module itself where no part is a file."""
+        for size in range(len(parts), 0, -1):
+            found = self._first(*_module_files(posixpath.join(folder, *parts[:size])))
+            if found:
+                return found
+        if near:
+            return []
+        own = (f"{folder}/lib.rs", f"{folder}/main.rs", f"{folder}/mod.rs", f"{folder}.rs")
+        return self._first(*(name.lstrip("/") for name in own))
+
+    def _crate_source(self, path: str) -> str:
+        folder = posixpath.dirname(path)
+        while True:
+            if (
+                any(posixpath.join(folder, name) in self._files for name in ("lib.rs", "main.rs"))
+                or not folder
+            ):
+                return folder
+            folder = posixpath.dirname(folder)
+
+    def _first(self, *paths: str) -> list[str]:
+        return next(([path] for path in paths if path in self._files), [])
+
+
+def _module_files(stem: str) -> tuple[str, str]:
+    return f"{stem}.rs", f"{stem}/mod.rs"
+
+
+def _inner_folder(path: str) -> str:
+    """Where a Rust file's own submodules lie."""
+    folder, name = posixpath.split(path)
+    return (
+        folder
+        if name in ("lib.rs", "main.rs", "mod.rs")
+        else posixpath.join(folder, name.removesuffix(".rs"))
+    )
+
+
+def _declared(snapshot: Snapshot, name: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """(folder, declared name) of every file of a name that declares one."""
+    out: list[tuple[str, str]] = []
+    for path in snapshot.files:
+        if posixpath.basename(path) == name:
+            told = pattern.search(snapshot.text(path))
+            if told is not None:
+                out.append((posixpath.dirname(path), told[1]))
+    return out

@@ -1,0 +1,283 @@
+"""The evidence for every symbol of an index, kind by kind, and its sum."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import coo_matrix, csr_matrix, diags
+
+from refork.discover.localize.bm25f import grouped, scaled, term_scores
+from refork.discover.localize.bodies import match_bodies
+from refork.discover.localize.history import History
+from refork.discover.localize.index import RepoIndex
+from refork.discover.localize.reported import reported
+from refork.discover.localize.settings import InvestigateSettings
+from refork.discover.localize.spectrum import Spectrum
+from refork.discover.localize.terms import IssueTerms
+from refork.discover.localize.traceback import Placed, frames, place_frames
+
+_TEST = re.compile(
+    r"(?:^|/)(?:tests?|testing|__tests__|spec|specs)/|(?:^|/)(?:test_[^/]*|conftest|tests)\.py$"
+    r"|_tests?\.(?:py|go|rs|cc|cpp|c)$|\.(?:test|spec)\.[cm]?[jt]sx?$|(?:Test|Tests|IT)\.java$"
+)
+
+
+def is_test(path: str) -> bool:
+    """Whether a path names a test by the customs of its language."""
+    return _TEST.search(path) is not None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Per symbol of the index: each kind of evidence, scaled to at most 1, and the ``total``.
+
+    ``total``: the share of the chance that the fault lies there, all symbols together 1; not calibrated.
+    ``odds``: the weighted sum of the evidence, before it is passed on along calls. ``terms``: what each query
+    word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository. ``told``:
+    what a symbol's body has of the issue's values, in words. ``lines``: suspicion by (path, line) from a
+    coverage spectrum.
+    """
+
+    total: Float[np.ndarray, "symbols"]
+    odds: Float[np.ndarray, "symbols"]
+    parts: Mapping[str, Float[np.ndarray, "symbols"]]
+    words: tuple[str, ...]
+    terms: Float[np.ndarray, "words symbols"]
+    placed: tuple[Placed, ...]
+    literals: Mapping[int, tuple[str, ...]]
+    told: Mapping[int, tuple[str, ...]]
+    lines: Mapping[tuple[str, int], float]
+    links: csr_matrix
+
+
+def rank_symbols(
+    index: RepoIndex,
+    issue: IssueTerms,
+    settings: InvestigateSettings,
+    *,
+    traceback: str | None = None,
+    history: History | None = None,
+    spectrum: Spectrum | None = None,
+) -> Ranking:
+    """Gather the evidence for every symbol, turn it into shares, and pass a part of them on along calls."""
+    paths = sorted({symbol.path for symbol in index.symbols})
+    place = {path: n for n, path in enumerate(paths)}
+    files = np.array([place[symbol.path] for symbol in index.symbols], dtype=np.int64)
+    names, asked, weights = _query(index, issue, settings)
+    terms = term_scores(index.postings, asked, settings.symbol_fields) * weights[:, None]
+    by_file = {name: grouped(one, files, len(paths)) for name, one in index.postings.items()}
+    placed = place_frames(frames(issue.text + "\n" + (traceback or "")), paths)
+    literals = _literals(index, issue)
+    lines = {} if spectrum is None else spectrum.ochiai()
+    parts: dict[str, np.ndarray] = {
+        "symbol": scaled(terms.sum(axis=0)),
+        "file": scaled(weights @ term_scores(by_file, asked, settings.file_fields))[files],
+        "whole": scaled(weights @ term_scores(by_file, asked, settings.whole_fields))[files],
+        "name": _named(index, issue),
+        "path": _of_files(_mentioned(issue, paths), paths, files),
+        "literal": _at(literals, files.size),
+        "trace": _traced(index, placed),
+        "spectrum": _suspicion(index, lines),
+    }
+    if history is not None:
+        query = dict(zip(names, weights.tolist(), strict=True))
+        parts["recent"] = _of_files(_log(history.recency(settings.half_life)), paths, files)
+        parts["related"] = _of_files(history.related(query), paths, files)
+    links = call_links(index, settings.backward)
+    found = match_bodies(index, reported(issue), _candidates(parts, settings, links))
+    parts |= found.parts
+    odds = _weighed(parts, settings)
+    shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
+    parts["graph"] = scaled(received)
+    return Ranking(shares, odds, parts, names, terms, placed, literals, found.told, lines, links)
+
+
+def _weighed(
+    parts: Mapping[str, Float[np.ndarray, "symbols"]], settings: InvestigateSettings
+) -> Float[np.ndarray, "symbols"]:
+    weights = asdict(settings.weights)
+    return np.asarray(sum(weights[name] * part for name, part in parts.items()))
+
+
+def _evident(parts: Mapping[str, Float[np.ndarray, "symbols"]]) -> Bool[np.ndarray, "symbols"]:
+    """Which symbols something in the issue points at; a size, a kind or a date alone is nothing."""
+    telling = ("symbol", "file", "name", "path", "literal", "trace", "spectrum")
+    return np.asarray(np.any([parts[name] > 0 for name in telling], axis=0))
+
+
+def _candidates(
+    parts: Mapping[str, Float[np.ndarray, "symbols"]], settings: InvestigateSettings, links: csr_matrix
+) -> Int[np.ndarray, "chosen"]:
+    """The symbols with most evidence and what they call."""
+    so_far = np.where(_evident(parts), _weighed(parts, settings), 0.0)
+    best = np.argsort(-so_far, kind="stable")[: settings.read]
+    best = best[so_far[best] > 0]
+    return np.unique(np.concatenate([best, links[best].indices]).astype(np.int64))
+
+
+def _query(
+    index: RepoIndex, issue: IssueTerms, settings: InvestigateSettings
+) -> tuple[tuple[str, ...], Int[np.ndarray, "words"], Float[np.ndarray, "words"]]:
+    """The issue's words that the index knows, the heaviest first, with their weights."""
+    known = [(word, weight) for word, weight in issue.weights().items() if word in index.words]
+    known = sorted(known, key=lambda one: (-one[1], one[0]))[: settings.words]
+    numbers = np.array([index.words[word] for word, _ in known], dtype=np.int64)
+    return (
+        tuple(word for word, _ in known),
+        numbers,
+        np.array([weight for _, weight in known], dtype=np.float64),
+    )
+
+
+def call_links(index: RepoIndex, backward: float) -> csr_matrix:
+    """Weights from symbol to symbol: a call forwards with its certainty, backwards times ``backward``."""
+    number = {symbol.id: n for n, symbol in enumerate(index.symbols)}
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    for caller, callee, data in index.calls.edges(data=True):
+        a, b, weight = number[caller], number[callee], float(data.get("weight", 1.0))
+        if a != b:
+            rows += [a, b]
+            columns += [b, a]
+            values += [weight, weight * backward]
+    size = len(number)
+    return csr_matrix(coo_matrix((values, (rows, columns)), shape=(size, size)))
+
+
+def pass_on(
+    links: csr_matrix,
+    odds: Float[np.ndarray, "symbols"],
+    evident: Bool[np.ndarray, "symbols"],
+    settings: InvestigateSettings,
+    can_raise: Float[np.ndarray, "symbols"],
+    steps: int = 3,
+) -> tuple[Float[np.ndarray, "symbols"], Float[np.ndarray, "symbols"]]:
+    """(each symbol's share of the chance to hold the fault, what of it came along calls).
+
+    The evidence says where a fault shows; it lies there, or in what is called there: a symbol that calls
+    others keeps 1 - ``passed`` of its share and divides the rest among them. All shares sum to 1; without
+    any evidence they are 0.
+    """
+    if not evident.any():
+        return np.zeros(odds.size), np.zeros(odds.size)
+    shown = np.where(evident, np.exp(odds - odds[evident].max()), 0.0)
+    shown /= shown.sum()
+    drawn = links @ diags(np.exp(settings.error_share * can_raise))
+    sums = np.asarray(drawn.sum(axis=1)).ravel()
+    step = (diags(np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)) @ drawn).T.tocsr()
+    leaves = np.where(sums > 0, settings.passed, 0.0)
+    kept = shown * (1 - leaves)
+    received = np.zeros(odds.size)
+    moving = shown
+    for turn in range(steps):
+        moving = step @ (moving * leaves)
+        received += moving if turn == steps - 1 else moving * (1 - leaves)
+    return kept + received, received
+
+
+def _named(index: RepoIndex, issue: IssueTerms) -> Float[np.ndarray, "symbols"]:
+    """1 where the issue has the qualified name, 0.7 where it has the name written as code, 0 elsewhere.
+
+    Shared among all symbols of that name, so that one of forty ``get`` functions does not stand out.
+    """
+    whole = {name.replace("::", ".") for name in issue.identifiers}
+    tails = {name.rsplit(".", 1)[-1] for name in whole}
+    count: dict[str, int] = {}
+    for symbol in index.symbols:
+        count[symbol.name] = count.get(symbol.name, 0) + 1
+    told = np.zeros(len(index.symbols))
+    for n, symbol in enumerate(index.symbols):
+        if symbol.kind == "module":
+            continue
+        if "." in symbol.qualified and any(
+            name == symbol.qualified or name.endswith("." + symbol.qualified) for name in whole
+        ):
+            told[n] = 1.0
+        elif symbol.name in tails:
+            told[n] = 0.7 / count[symbol.name] ** 0.5
+    return told
+
+
+def _mentioned(issue: IssueTerms, paths: Iterable[str]) -> dict[str, float]:
+    """Files that the issue names by path, by a tail of it, or by their module's dotted name."""
+    dotted = {name for name in issue.identifiers if "." in name}
+    told: dict[str, float] = {}
+    for path in paths:
+        for said in issue.paths:
+            clean = said.lstrip("./")
+            if (
+                path == clean
+                or path.endswith("/" + clean)
+                or (clean.count("/") > 1 and clean.endswith("/" + path))
+            ):
+                told[path] = 1.0
+        module = path.rsplit(".", 1)[0].replace("/", ".").removesuffix(".__init__")
+        if "." in module and any(name == module or name.startswith(module + ".") for name in dotted):
+            told[path] = 1.0
+    return told
+
+
+def _literals(index: RepoIndex, issue: IssueTerms) -> dict[int, tuple[str, ...]]:
+    """Symbols whose lines hold a text that the issue quotes; texts that stand in many places say little."""
+    told: dict[int, tuple[str, ...]] = {}
+    for text in issue.quoted:
+        if len(text) < 6 or (len(text.split()) < 2 and len(text) < 12):
+            continue
+        hits: list[int] = []
+        for path in index.files:
+            body = index.snapshot.text(path)
+            at = body.find(text)
+            if at >= 0:
+                symbol = index.at(path, body.count("\n", 0, at) + 1)
+                hits += [index.number(symbol.id)] if symbol is not None else []
+        if 0 < len(hits) <= 5:
+            for hit in hits:
+                told[hit] = (*told.get(hit, ()), text)
+    return told
+
+
+def _at(literals: Mapping[int, tuple[str, ...]], size: int) -> Float[np.ndarray, "symbols"]:
+    told = np.zeros(size)
+    for n in literals:
+        told[n] = 1.0
+    return told
+
+
+def _traced(index: RepoIndex, placed: Iterable[Placed]) -> Float[np.ndarray, "symbols"]:
+    """1 for the symbol where it went wrong, less for its callers: 1 / (1 + depth)."""
+    told = np.zeros(len(index.symbols))
+    for one in placed:
+        symbol = index.at(one.path, one.frame.line)
+        if symbol is not None:
+            n = index.number(symbol.id)
+            told[n] = max(told[n], 1.0 / (1 + one.frame.depth))
+    return told
+
+
+def _suspicion(index: RepoIndex, lines: Mapping[tuple[str, int], float]) -> Float[np.ndarray, "symbols"]:
+    """The largest suspicion among each symbol's own lines."""
+    told = np.zeros(len(index.symbols))
+    for (path, line), value in lines.items():
+        symbol = index.at(path, line) if path in index.files else None
+        if symbol is not None:
+            n = index.number(symbol.id)
+            told[n] = max(told[n], value)
+    return told
+
+
+def _log(values: Mapping[str, float]) -> dict[str, float]:
+    return {path: float(np.log1p(value)) for path, value in values.items()}
+
+
+def _of_files(
+    values: Mapping[str, float], paths: list[str], files: Int[np.ndarray, "symbols"]
+) -> Float[np.ndarray, "symbols"]:
+    """Values of files, scaled, at each of their symbols."""
+    return np.asarray(scaled(np.array([values.get(path, 0.0) for path in paths]))[files])

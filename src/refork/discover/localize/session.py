@@ -1,0 +1,264 @@
+"""A run of the model loop as a fold: what to ask next, and what an answer changes. It asks nobody itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from refork.core.chat import Reply
+from refork.core.compaction import Counter, approximate_tokens
+from refork.core.errors import BadInput
+from refork.core.tree.formats.openai_chat import text_of
+from refork.core.types import Json, Message
+from refork.core.world.house_rules.calls import ToolCall
+from refork.discover.localize import prompts
+from refork.discover.localize.calls import Answered, Asked, NotRead, cut_case, read_reply
+from refork.discover.localize.casefile import CaseFile, Status
+from refork.discover.localize.facts import Span
+from refork.discover.localize.fitting import answer
+from refork.discover.localize.loop_settings import LoopSettings
+from refork.discover.localize.recovery import LoopWatch
+from refork.discover.localize.synthesis import UNSAID, case_from, from_seen
+from refork.discover.localize.tools import RepoTools
+from refork.discover.localize.trace import Kind, Turn, recovered
+from refork.discover.localize.truncate import Context, Exchange, fit_context
+from refork.discover.localize.validate import sound
+
+VERSION = 1
+#: Questions of a final turn: one, and one more where its answer does not stand.
+FINAL_ASKS = 2
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What an answer was, and what is said to it."""
+
+    kind: Kind
+    text: str
+    line: str
+    call: ToolCall | None = None
+    repairs: tuple[str, ...] = ()
+    shown: tuple[Span, ...] = ()
+    error: str | None = None
+
+
+@final
+class Session:
+    """The state of one run, changed by answers alone: the same answers make the same run, byte for byte."""
+
+    def __init__(
+        self,
+        tools: RepoTools,
+        issue: str,
+        settings: LoopSettings,
+        *,
+        start: CaseFile | None = None,
+        counter: Counter = approximate_tokens,
+    ) -> None:
+        if not issue.strip():
+            raise BadInput("the issue is empty", hint="say what happens and what should happen")
+        self.tools, self.issue, self.settings = tools, issue, settings
+        self.start = None if start is None else sound(start, tools.snapshot)[0]
+        self.turns: list[Turn] = []
+        self.error: str | None = None
+        self.first = prompts.first_messages(issue, settings.max_turns, settings.locations, self.start)
+        if self.final:
+            last = self.first[-1]
+            self.first[-1] = {**last, "content": f"{last['content']}\n\n{self._demand()}"}
+        self._counter = counter
+        self._watch = LoopWatch()
+        self._exchanges: list[Exchange] = []
+        self._given: CaseFile | None = None
+        self._problems: tuple[str, ...] = ()
+        self._asked_again = False
+
+    @property
+    def number(self) -> int:
+        """The turn that comes next, from 1."""
+        return len(self.turns) + 1
+
+    @property
+    def final(self) -> bool:
+        """Whether the next turn is a final one: tools are withdrawn and the case file is due."""
+        if not self.settings.synthesis:
+            return False
+        return self.number >= self.settings.max_turns or self._looping
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to ask."""
+        if self._given is not None or self.error is not None:
+            return True
+        if self._looping and not self.settings.synthesis:
+            return True
+        asked = sum(not turn.offered for turn in self.turns)
+        return asked >= FINAL_ASKS or self.number > self.settings.max_turns
+
+    @property
+    def _looping(self) -> bool:
+        return bool(self.turns) and self._watch.notices >= self.settings.notices
+
+    def context(self) -> Context:
+        """What the model is asked with next."""
+        return fit_context(self.first, self._exchanges, self.settings.context, self._counter)
+
+    def offered(self) -> list[Json]:
+        """The tools' schemas that go with the question; none on a final turn or where calls are text."""
+        return [] if self.final or self.settings.calls == "text" else RepoTools.schemas()
+
+    def fail(self, why: str) -> None:
+        """The model gave no answer: the run ends with what it has."""
+        self.error = why
+
+    def take(self, reply: Reply) -> Turn:
+        """Fold one answer in; returns the turn it made."""
+        number, final, collapsed = self.number, self.final, self.context().collapsed
+        told = self._read(reply, number, final)
+        message = repeatable(reply.message)
+        made = Turn(
+            number, told.kind, reply, (message,), told.call, told.repairs, told.shown, told.error, told.line,
+            collapsed, not final,
+        )  # fmt: skip
+        self.turns.append(made)
+        if told.kind == "case":
+            return made
+        said = f"{prompts.head(number, self.settings.max_turns)} {told.text}"
+        if self.final and not self.over:
+            said += f"\n\n{self._demand()}"
+        made = replace(made, messages=(message, *_said(message, said)))
+        self.turns[-1] = made
+        self._exchanges.append(Exchange(made.messages, prompts.collapsed_line(number, *_line(told))))
+        return made
+
+    def case(self) -> CaseFile:
+        """The case file of a finished run: the model's, else (with synthesis) what it has seen."""
+        case = self._given
+        notes: list[str] = []
+        if case is None and self.settings.synthesis:
+            case, note = self._left()
+            notes.append(note)
+        case = case or CaseFile((), "empty")
+        if self.error is not None:
+            notes.append(f"The model stopped answering: {self.error}")
+        meta: Json = {
+            "producer": {"name": "loop", "version": VERSION, "settings": self.settings.to_json()},
+            "snapshot": self.tools.snapshot.digest,
+            "commit": self.tools.snapshot.commit,
+            "issue": hashlib.sha256(self.issue.encode()).hexdigest(),
+            "turns": len(self.turns),
+            "recovery": recovered(self.turns),
+            "problems": list(self._problems),
+            "notes": notes,
+        }
+        return replace(case, meta=meta)
+
+    def _left(self) -> tuple[CaseFile, str]:
+        """What stands for a case file that was never given."""
+        if self.start is not None and self.start.locations:
+            places = self.start.locations[: self.settings.locations]
+            return CaseFile(places, "forced"), "The model gave no case file; these are the starting places."
+        why = "the model ended without a case file"
+        viewed = [
+            turn.number for turn in self.turns if turn.call is not None and turn.call.name == "view_file"
+        ]
+        case = from_seen(self._seen(), viewed, self.settings.locations, why)
+        said = "these are the lines it looked at last" if case.locations else "it had looked at no lines"
+        return case, f"The model gave no case file; {said}."
+
+    def _seen(self) -> dict[int, tuple[Span, ...]]:
+        return {turn.number: turn.shown for turn in self.turns}
+
+    def _demand(self) -> str:
+        return prompts.final_demand(self.settings.locations)
+
+    def _read(self, reply: Reply, number: int, final: bool) -> _Told:
+        read = read_reply(reply.message, reply.finish)
+        if isinstance(read, NotRead) and final and read.kind != "silent":
+            rows = cut_case(reply.message)
+            if rows is not None and read.kind == "length":
+                read = Answered(rows, ("the complete locations of a case file that was cut off",))
+        if isinstance(read, Answered):
+            return self._case(read, final)
+        if isinstance(read, NotRead):
+            say = prompts.malformed_notice if read.kind == "malformed" else prompts.again_notice
+            return _Told(read.kind, say(read.why), read.kind, error=read.why)
+        if final:
+            why = f"{prompts.FINAL} {read.call.name} was not run"
+            return _Told("malformed", why, "a call when tools were gone", error=why)
+        return self._call(read, number)
+
+    def _call(self, read: Asked, number: int) -> _Told:
+        line = prompts.call_text(read.call.name, read.call.arguments)
+        earlier = self._watch.earlier(read.call, number)
+        if earlier is not None:
+            text = prompts.repeat_notice(earlier, self._watch.notices, self.settings.notices)
+            return _Told("repeat", text, f"{line}, as in turn {earlier}", read.call, read.repairs)
+        result = answer(self.tools, read.call, self.settings.observation)
+        text = prompts.result_text(result, read.repairs)
+        return _Told("call", text, line, read.call, read.repairs, result.shown, result.error)
+
+    def _case(self, read: Answered, final: bool) -> _Told:
+        status: Status = "forced" if final else "final"
+        made = case_from(read.data, self.tools.snapshot, self._seen(), self.settings.locations, status)
+        named = bool(read.data.get("locations"))
+        stands = bool(made.case.locations) or not named
+        if stands and (final or self._asked_again or not made.incomplete):
+            self._given, self._problems = made.case, made.problems
+            return _Told("case", "", "the case file", repairs=read.repairs)
+        self._asked_again = self._asked_again or stands
+        why = [one.replace(UNSAID, "nothing") for one in made.problems]
+        return _Told(
+            "rejected", prompts.case_notice(why), "a case file that does not stand", error="; ".join(why)
+        )
+
+
+def _line(told: _Told) -> tuple[str, str]:
+    """What a turn did and what came of it, each in a few words."""
+    if told.kind in ("malformed", "length", "silent", "rejected"):
+        return "no call", told.line if told.kind == "rejected" else f"not run ({told.kind})"
+    if told.kind == "repeat":
+        return told.line, "not run again"
+    if told.error is not None:
+        return told.line, f"error: {told.error}"
+    places = [f"{one.path}:{one.start}-{one.end}" for one in told.shown[:4]]
+    more = f" and {len(told.shown) - 4} more" if len(told.shown) > 4 else ""
+    first = told.text.split("\n", 1)[0]
+    return told.line, f"showed {', '.join(places)}{more}" if places else first[:160]
+
+
+def repeatable(message: Message) -> Message:
+    """An answer as it may stand in later questions: native calls that a server would refuse become text."""
+    calls = message.get("tool_calls")
+    if not calls or (isinstance(calls, list | tuple) and all(map(_sendable, calls))):
+        return {**message, "role": "assistant"}
+    kept = {key: value for key, value in message.items() if key != "tool_calls"}
+    said = text_of({"content": message.get("content")})
+    written = json.dumps(calls, ensure_ascii=False, default=str)
+    return {**kept, "role": "assistant", "content": f"{said}\n{written}".strip()}
+
+
+def _sendable(call: object) -> bool:
+    inner = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
+        return False
+    arguments = inner.get("arguments")
+    try:
+        return isinstance(json.loads(arguments) if isinstance(arguments, str) else arguments, dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _said(message: Message, text: str) -> list[Message]:
+    """An answer to a message: as results of its native calls where it made some, else as the user's turn."""
+    calls: Sequence[Json] = message.get("tool_calls") or ()
+    if not calls:
+        return [{"role": "user", "content": text}]
+    rest = "Not run: one call a turn."
+    return [
+        {"role": "tool", "tool_call_id": str(one.get("id") or ""), "content": rest if n else text}
+        for n, one in enumerate(calls)
+    ]

@@ -1,0 +1,88 @@
+"""How the deterministic investigator weighs what it finds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.core.types import Json
+from refork.discover.localize.bm25f import Bm25f
+
+_SYMBOL_FIELDS = {
+    "name": 4.0, "signature": 1.5, "doc": 2.5, "comment": 1.0, "string": 1.0, "body": 0.7, "path": 1.0,
+}  # fmt: skip
+_FILE_FIELDS = _SYMBOL_FIELDS | {"path": 2.0}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each kind of evidence counts in the log-odds that a symbol shows the fault; each is at most 1.
+
+    ``symbol``, ``file``: words shared with the issue (BM25F); ``whole``: the same by BM25 over whole files,
+    fields alike. ``name``: named in the issue. ``path``: its file is named. ``literal``: holds a text that
+    the issue quotes. ``value``: its literals stand in the issue's values. ``result``: the kind of its
+    results, -1 where it does not fit. ``error``: it can raise what the issue names. ``size``: its lines.
+    ``trace``: in a stack trace. ``recent``, ``related``: git's record. ``spectrum``: run by failing tests.
+    """
+
+    symbol: float = 2.5
+    file: float = 2.0
+    whole: float = 1.5
+    name: float = 3.0
+    path: float = 3.0
+    literal: float = 1.5
+    value: float = 1.5
+    result: float = 1.5
+    error: float = 1.5
+    size: float = 0.5
+    trace: float = 9.0
+    recent: float = 0.3
+    related: float = 0.6
+    spectrum: float = 24.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InvestigateSettings:
+    """Field weights, evidence weights, and the shape of the answer.
+
+    ``locations``: at most so many. ``tests``: whether test files may be named. ``words``: at most so many
+    query words. ``passed``: how much of its chance a function passes on to those it calls, and those to
+    theirs; ``backward``: what its callers get, against 1 for what it calls; ``error_share``: how much more,
+    in logs, goes to one that can raise the issue's error. ``read``: bodies are read in the files of so many
+    best symbols. ``whole``: longer symbols [lines] are cut to ``window`` lines. ``half_life``: commits.
+
+    Raises: BadInput for settings that make no sense.
+    """
+
+    symbol_fields: Bm25f = field(default_factory=lambda: Bm25f(_SYMBOL_FIELDS, k1=2.0))
+    file_fields: Bm25f = field(default_factory=lambda: Bm25f(_FILE_FIELDS, k1=2.0))
+    whole_fields: Bm25f = field(
+        default_factory=lambda: Bm25f(dict.fromkeys(_SYMBOL_FIELDS, 1.0), default_b=0.75, k1=1.5)
+    )
+    weights: Weights = field(default_factory=Weights)
+    locations: int = 5
+    tests: bool = False
+    words: int = 200
+    passed: float = 0.25
+    backward: float = 0.1
+    error_share: float = 1.5
+    read: int = 300
+    whole: int = 80
+    window: int = 60
+    half_life: float = 100.0
+    module: float = 0.8
+
+    def __post_init__(self) -> None:
+        if self.locations < 1 or self.words < 1 or self.read < 0 or self.half_life <= 0:
+            raise BadInput("locations and words are at least 1, read at least 0, the half-life above 0")
+        if not 0 <= self.passed < 1 or not 0 <= self.backward <= 1 or not 0 <= self.module <= 1:
+            raise BadInput("passed lies in [0, 1), backward and module in [0, 1]")
+        if not 1 <= self.window <= self.whole <= 300:
+            raise BadInput("a window is at most a whole symbol, and that at most 300 lines")
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self)

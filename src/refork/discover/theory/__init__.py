@@ -1,0 +1,39 @@
+"""Theories of choice that can be run, scored on people's choices by priors alone, and told apart.
+
+Source: arXiv:2606.26448.
+"""
+
+from refork.discover.theory.chooser import Chooser, Rule
+from refork.discover.theory.gate import GateResult, Proposal, first_admitted, gate
+from refork.discover.theory.metrics import Metric, lag_one, measure, mse_pb, pearson
+from refork.discover.theory.predictive import Scoreboard, score_theories
+from refork.discover.theory.read import read_csv_trials, read_human_choices
+from refork.discover.theory.sandboxed import SandboxedTheory, check_theory
+from refork.discover.theory.simulate import predicted_rates, simulate
+from refork.discover.theory.theory_file import Theory
+from refork.discover.theory.trials import Observation, Trials
+
+__all__ = [
+    "Chooser",
+    "GateResult",
+    "Metric",
+    "Observation",
+    "Proposal",
+    "Rule",
+    "SandboxedTheory",
+    "Scoreboard",
+    "Theory",
+    "Trials",
+    "check_theory",
+    "first_admitted",
+    "gate",
+    "lag_one",
+    "measure",
+    "mse_pb",
+    "pearson",
+    "predicted_rates",
+    "read_csv_trials",
+    "read_human_choices",
+    "score_theories",
+    "simulate",
+]

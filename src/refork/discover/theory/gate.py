@@ -1,0 +1,246 @@
+"""The design gate: a design enters only where the people kept could tell two theories apart by simulation.
+
+The test is Welch's at the number of people that will be kept, on moments from simulated people. Its level
+is that of one attempt; ``attempts`` shares it among several (Bonferroni). A design that does not pass is
+refused, and nothing is used in its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, final
+
+import numpy as np
+
+from refork.core.errors import BadInput, CannotDo
+from refork.core.stats.results import Test
+from refork.discover.theory.chooser import Chooser
+from refork.discover.theory.experiment import Experiment
+from refork.discover.theory.metrics import Measured, Metric, measure
+from refork.discover.theory.simulate import simulate
+
+#: Level of the gate, people simulated on each side, and people planned. Source: arXiv:2606.26448 (code).
+ALPHA: Final = 0.01
+SIMULATED: Final = 50
+PLANNED: Final = 25
+#: More people than this are not worth planning for.
+MOST_PEOPLE: Final = 100_000
+Centre: TypeAlias = Literal["people", "pooled"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """Whether a design passes, and why; ``p``, ``power`` and ``needed`` are None where a moment is missing.
+
+    ``power``: chance that ``kept`` people will show a difference of this size at ``alpha``. ``needed``:
+    people on each side for a power of 0.8, None where no number is enough.
+    """
+
+    accepted: bool
+    reason: str
+    mine: Measured
+    other: Measured
+    kept: int
+    alpha: float
+    p: float | None = None
+    power: float | None = None
+    needed: int | None = None
+
+
+def welch_from_moments(
+    mine: tuple[float, float], other: tuple[float, float], kept: int | tuple[int, int]
+) -> Test:
+    """Welch's two-sided test of two means, each given with its sample variance, at ``kept`` people a side.
+
+    NaN gives p = 1. Without any variance p is 0 where the means differ, and 1 where they do not.
+
+    Raises: BadInput for fewer than two people, or a negative variance.
+    Source: Welch, The generalization of Student's problem (1947).
+    """
+    from scipy.special import stdtr
+
+    sizes = (kept, kept) if isinstance(kept, int) else kept
+    if min(sizes) < 2:
+        raise BadInput(f"{min(sizes)} people cannot show a difference", hint="at least two on each side")
+    if not all(math.isfinite(x) for x in (*mine, *other)):
+        return Test(math.nan, 1.0, "Welch t")
+    error, freedom = _error((mine[1], other[1]), sizes)
+    gap = mine[0] - other[0]
+    if error == 0:
+        return Test(0.0, 1.0, "Welch t") if gap == 0 else Test(math.copysign(math.inf, gap), 0.0, "Welch t")
+    t = gap / error
+    return Test(t, float(2 * stdtr(freedom, -abs(t))), "Welch t")
+
+
+def _error(variances: tuple[float, float], sizes: tuple[int, int]) -> tuple[float, float]:
+    """Standard error of a difference of means, and Welch's degrees of freedom."""
+    if min(variances) < 0:
+        raise BadInput(f"a variance is {min(variances)}")
+    a, b = variances[0] / sizes[0], variances[1] / sizes[1]
+    if a + b == 0:
+        return 0.0, float(sum(sizes) - 2)
+    return math.sqrt(a + b), (a + b) ** 2 / (a * a / (sizes[0] - 1) + b * b / (sizes[1] - 1))
+
+
+def welch_power(
+    mine: tuple[float, float], other: tuple[float, float], kept: int, alpha: float = ALPHA
+) -> float:
+    """Chance that Welch's test at ``kept`` people a side rejects at ``alpha``, were the moments the truth.
+
+    By the noncentral t law, which is exact for normal values of equal variance.
+
+    Raises: BadInput for fewer than two people, a negative variance, or a level outside (0, 1).
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    if not 0 < alpha < 1:
+        raise BadInput(f"the level is {alpha}; it must lie in (0, 1)")
+    if kept < 2:
+        raise BadInput(f"{kept} people cannot show a difference", hint="at least two on each side")
+    error, freedom = _error((mine[1], other[1]), (kept, kept))
+    gap = abs(mine[0] - other[0])
+    if error == 0:
+        return 1.0 if gap > 0 else 0.0
+    if gap / error > 37:  # beyond what the noncentral law is computed for
+        return 1.0
+    edge = float(stdtrit(freedom, 1 - alpha / 2))
+    away = float(1 - nctdtr(freedom, gap / error, edge))
+    # Rejection on the wrong side; beyond 5 its chance is below 1e-14, and the library's value at times NaN.
+    wrong = float(nctdtr(freedom, gap / error, -edge)) if gap / error < 5 else 0.0
+    return min(1.0, max(0.0, away + wrong))
+
+
+def people_needed(
+    mine: tuple[float, float], other: tuple[float, float], *, power: float = 0.8, alpha: float = ALPHA
+) -> int | None:
+    """The fewest people on each side that reach a power; None where equal means or 100,000 people forbid it.
+
+    Raises: BadInput for a power outside (0, 1), and as :func:`welch_power`.
+    """
+    if not 0 < power < 1:
+        raise BadInput(f"the power is {power}; it must lie in (0, 1)")
+    if welch_power(mine, other, MOST_PEOPLE, alpha) < power:
+        return None
+    low, high = 1, MOST_PEOPLE
+    while high - low > 1:
+        middle = (low + high) // 2
+        if welch_power(mine, other, max(middle, 2), alpha) >= power:
+            high = middle
+        else:
+            low = middle
+    return max(high, 2)
+
+
+def gate(
+    mine: Measured,
+    other: Measured,
+    *,
+    kept: int = PLANNED,
+    alpha: float = ALPHA,
+    attempts: int = 1,
+    centre: Centre = "people",
+) -> GateResult:
+    """Whether ``kept`` people on each side could tell two theories apart by a metric.
+
+    ``kept`` is what is left after exclusions, not what is recruited. ``attempts`` designs tried under one
+    level are tested at ``alpha / attempts`` each. ``centre`` compares the means of the persons' values, or
+    the pooled values as published.
+
+    Raises: BadInput for fewer than two people kept, no attempt, or another centre.
+    Source: arXiv:2606.26448 (code) takes 25 whoever is left, pooled values, and population variances.
+    """
+    if centre not in ("people", "pooled"):
+        raise BadInput(f"unknown centre {centre!r}", hint="people or pooled")
+    if attempts < 1:
+        raise BadInput(f"{attempts} attempts", hint="at least one")
+    level = alpha / attempts
+    sides = [_moments(one, centre) for one in (mine, other)]
+    if sides[0] is None or sides[1] is None:
+        reason = f"{mine.metric!r} is not defined for two people or more of each theory"
+        return GateResult(False, reason, mine, other, kept, level)
+    one, two = sides[0], sides[1]
+    if one[1] == two[1] == 0 and one[0] == two[0]:
+        reason = f"{mine.metric!r} is the same for everybody"
+        return GateResult(False, reason, mine, other, kept, level, 1.0, 0.0)
+    p = welch_from_moments(one, two, kept).p
+    power, needed = welch_power(one, two, kept, level), people_needed(one, two, alpha=level)
+    accepted = p < level
+    said = f"p = {p:.3g} {'<' if accepted else '>='} {level:g} at {kept} people on each side"
+    return GateResult(accepted, said, mine, other, kept, level, p, power, needed)
+
+
+def _moments(measured: Measured, centre: Centre) -> tuple[float, float] | None:
+    value = measured.mean if centre == "people" else measured.value
+    variance = measured.sample_variance if centre == "people" else measured.variance
+    if value is None or variance is None or measured.people < 2:
+        return None
+    return value, variance
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A design and the metrics by which it is to tell two theories apart."""
+
+    experiment: Experiment
+    metrics: tuple[Metric, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The first pair of design and metric that passed, and all that were tried before it, refused."""
+
+    experiment: Experiment
+    metric: Metric
+    result: GateResult
+    refused: tuple[GateResult, ...]
+
+
+def first_admitted(
+    mine: Chooser,
+    other: Chooser,
+    proposals: Iterable[Proposal],
+    seed: int,
+    *,
+    kept: int = PLANNED,
+    alpha: float = ALPHA,
+    attempts: int = 1,
+    simulated: int = SIMULATED,
+) -> Admitted:
+    """The first proposed design that tells two theories apart, by ``simulated`` people of each.
+
+    Raises:
+        CannotDo: none does; the message tells the best p. Nothing is used in its place (ours).
+        BadInput: as :func:`gate` and :func:`refork.discover.theory.simulate.simulate`.
+    """
+    refused: list[GateResult] = []
+    for place, proposal in enumerate(proposals):
+        # Independent people on the two sides, as the test assumes.
+        seeds = np.random.SeedSequence(seed, spawn_key=(place,)).generate_state(2).tolist()
+        runs = [
+            simulate(chooser, proposal.experiment, simulated, one)
+            for chooser, one in zip((mine, other), seeds, strict=True)
+        ]
+        for metric in proposal.metrics:
+            pair = [measure(metric, trials) for trials in runs]
+            result = gate(pair[0], pair[1], kept=kept, alpha=alpha, attempts=attempts)
+            if result.accepted:
+                return Admitted(proposal.experiment, metric, result, tuple(refused))
+            refused.append(result)
+    raise CannotDo(
+        f"no design tells {mine.name!r} from {other.name!r}: {_best(refused)}",
+        hint="propose other designs or metrics, or plan for more people",
+    )
+
+
+def _best(refused: Sequence[GateResult]) -> str:
+    tested = [one for one in refused if one.p is not None]
+    if not tested:
+        return f"{len(refused)} tried, and none has a defined metric"
+    best = min(tested, key=lambda one: one.p if one.p is not None else 1.0)
+    needed = "no number of people would do" if best.needed is None else f"{best.needed} people would do"
+    return f"{len(refused)} tried, the best by {best.mine.metric!r} with {best.reason}; {needed}"

@@ -1,0 +1,118 @@
+"""Checkpoints from which training goes on bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from refork.core.errors import BadInput, Mismatch
+from refork.core.run.recipe import Part, open_folder
+from refork.core.types import Json
+
+if TYPE_CHECKING:
+    from refork.examine.crosscoder.model import CrossCoder
+    from refork.examine.crosscoder.sources import Source
+    from refork.examine.crosscoder.train import State, TrainSettings
+
+STATE = "state.json"
+KEPT = 2
+
+
+class Identity(Part):
+    """What two runs must share for one to go on from the other."""
+
+    settings: Json
+    model: Json
+    activations: str
+
+
+def tensor_digest(model: CrossCoder) -> str:
+    """Sha256 (hex) of every parameter and buffer: name, shape, bytes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(f"{name}\x1f{tuple(tensor.shape)}\x1e".encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().data)
+    return found.hexdigest()
+
+
+def save(
+    folder: Path, model: CrossCoder, state: State, plan: TrainSettings, source: Source, log: list[Json]
+) -> None:
+    """Write a checkpoint, whole or not at all, and drop all but the newest two."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+        part = Path(scratch) / "checkpoint"
+        part.mkdir()
+        tensors = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+        save_file(tensors, part / "model.safetensors")
+        moving = {"optimizer": state.optimizer.state_dict(), "silent_for": state.silent_for}
+        torch.save(moving, part / "moving.pt")
+        about = {
+            "step": state.step,
+            "cut": state.cut,
+            "normalized": model.normalized,
+            "origin": model.origin,
+            "digest": tensor_digest(model),
+            "log": log,
+        }
+        (part / STATE).write_text(json.dumps(about) + "\n")
+        target = folder / f"{state.step:08d}"
+        if target.exists():
+            shutil.rmtree(target)
+        part.replace(target)
+    for old in _all(folder)[:-KEPT]:
+        shutil.rmtree(old)
+
+
+def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, source: Source) -> list[Json]:
+    """Put model and state where the newest checkpoint left them; its log, empty where there is none.
+
+    Raises:
+        Mismatch: the folder holds a run with other settings, another model or other activations.
+        BadInput: a checkpoint that cannot be read, or whose weights are not those it was saved with.
+    """
+    body = {k: v for k, v in model.config().items() if k not in ("normalized", "origin")}
+    open_folder(
+        folder,
+        Identity(settings=dataclasses.asdict(plan), model=body, activations=source.digest()),
+    )
+    found = _all(folder)
+    if not found:
+        return []
+    place = found[-1]
+    try:
+        about = json.loads((place / STATE).read_text())
+        tensors = load_file(place / "model.safetensors")
+        moving: Any = torch.load(place / "moving.pt", weights_only=True)
+        model.frozen = tensors["frozen"].to(model.W_dec.device)
+        model.load_state_dict(tensors)
+        state.optimizer.load_state_dict(moving["optimizer"])
+        state.silent_for.copy_(moving["silent_for"])
+        state.step, state.cut = int(about["step"]), float(about["cut"])
+        model.normalized, model.origin = bool(about["normalized"]), dict(about["origin"])
+        log = list(about["log"])
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        raise BadInput(
+            f"this checkpoint cannot be read: {error}",
+            where=str(place),
+            hint="remove it; training goes on from the one before",
+        ) from error
+    if tensor_digest(model) != about["digest"]:
+        raise Mismatch(
+            "the weights in this checkpoint are not those that were saved",
+            where=str(place),
+            hint="remove it; training goes on from the one before",
+        )
+    return log
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(item for item in folder.iterdir() if item.is_dir() and item.name.isdigit())

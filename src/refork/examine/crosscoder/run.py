@@ -1,0 +1,154 @@
+"""Whole runs, as the command line and recipes start them: train on a cache, rank what was trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from refork.core.errors import BadInput
+from refork.core.policy.inside import Layer
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import Part, open_folder
+from refork.core.types import Json
+from refork.examine.crosscoder.cache import (
+    cache_for,
+    cached_tree,
+    encode_cache,
+    example_of,
+    labels_of,
+    open_cache,
+)
+from refork.examine.crosscoder.classes import fraction_of_variance, norm_classes, relative_norm
+from refork.examine.crosscoder.exchange import load, save
+from refork.examine.crosscoder.model import CrossCoder
+from refork.examine.crosscoder.partition import Partition
+from refork.examine.crosscoder.rank import FeatureRow, counts, rank_features, with_examples
+from refork.examine.crosscoder.train import TrainSettings, train
+
+MODEL, REPORT, FEATURES = "model", "training.json", "features.json"
+
+
+class Exclusive(Part):
+    """Shares of the dictionary for one model alone."""
+
+    a: float = Field(default=0.0, ge=0, le=1)
+    b: float = Field(default=0.0, ge=0, le=1)
+
+
+class Training(Part):
+    """The settings of :class:`TrainSettings`, under the same names; null takes its default."""
+
+    steps: int = Field(default=9_000, ge=1)
+    batch: int = Field(default=1_024, ge=1)
+    rate: float | None = None
+    warmup: int | None = None
+    decay: float = 0.2
+    clip: float = 1.0
+    aux: float = 1 / 32
+    aux_k: int | None = None
+    dead_after: int | None = None
+    threshold_start: int | None = None
+    threshold_decay: float = 0.999
+    l1: float = 0.0
+    l1_shared: float = 0.0
+    l1_exclusive: float = 0.0
+    seed: int = 0
+    log_every: int = 100
+    checkpoint_every: int = 1_000
+
+
+class CrossCoderRecipe(Part):
+    """Which crosscoder, trained on which cache, how."""
+
+    cache: str
+    layer: int | Literal["raw"] | None = None
+    dict_size: int = Field(default=1_024, ge=1)
+    k: int | None = Field(default=16, ge=1)
+    activation: Literal["topk", "batch_topk", "l1"] = "batch_topk"
+    scoring: Literal["decoder_norm", "value"] | None = None
+    start: Literal["random", "tied"] = "random"
+    exclusive: Exclusive = Exclusive()
+    device: str = "cpu"
+    seed: int = 0
+    training: Training = Training()
+
+
+def run_train(recipe: CrossCoderRecipe, folder: Path, progress: Progress = silent) -> Json:
+    """Train a recipe's crosscoder into a folder; the same call again goes on where it stopped.
+
+    Raises:
+        BadInput: an impossible recipe, or a cache too small for a batch.
+        Mismatch: the folder holds another run.
+    """
+    layer: Layer | None = recipe.layer
+    source = open_cache(Path(recipe.cache), layer)
+    model = CrossCoder(
+        source.d_in, recipe.dict_size, recipe.k, recipe.activation,
+        Partition(recipe.exclusive.a, recipe.exclusive.b), scoring=recipe.scoring, start=recipe.start,
+        seed=recipe.seed,
+    ).to(recipe.device)  # fmt: skip
+    settings = TrainSettings(**recipe.training.model_dump())
+    open_folder(folder, recipe)
+    report = train(model, source, settings, folder=folder / "checkpoints", progress=progress)
+    model = model.to("cpu")
+    save(model, folder / MODEL)
+    kinds = norm_classes(relative_norm(model))
+    told = report.to_json() | {
+        "model": str(folder / MODEL),
+        "fve": fraction_of_variance(model, source),
+        "classes": {kind: kinds.count(kind) for kind in ("A only", "B only", "shared")},
+        "forbidden_weight_max": model.forbidden_weight_max(),
+    }
+    (folder / REPORT).write_text(json.dumps(told, indent=2) + "\n")
+    return told
+
+
+def run_rank(
+    folder: Path,
+    cache: Path | None,
+    positive: str,
+    *,
+    labels: Path | None = None,
+    pool: Literal["last", "max"] = "last",
+    examples: int = 5,
+    shown: int = 100,
+) -> tuple[Json, list[FeatureRow]]:
+    """Rank the features of a run on a cache's labelled texts, and write ``features.json``.
+
+    Positive are the texts with the label ``positive``, negative those with any other. The best ``shown`` rows
+    by Cohen's d, and all candidates, get examples.
+
+    Raises: BadInput where a label does not occur or nothing is labelled.
+    """
+    model = load(folder / MODEL)
+    source = cache_for(
+        model, cache or Path(json.loads((folder / "recipe.json").read_text())["recipe"]["cache"])
+    )
+    encoded = encode_cache(model, source)
+    nodes, values = encoded.by_node(pool)
+    with cached_tree(source) as tree:
+        known = labels_of(tree, nodes, labels)
+        kinds = np.array([known.get(node, "") for node in nodes])
+        if not (kinds == positive).any():
+            there = ", ".join(sorted(set(known.values()))) or "none"
+            raise BadInput(f"no text is labelled {positive!r}", where="rank", hint=f"labels here: {there}")
+        rows = rank_features(model, values[kinds == positive], values[(kinds != positive) & (kinds != "")])
+        best = [row for i, row in enumerate(rows) if i < shown or row.candidate]
+        named = {
+            r.feature: r for r in with_examples(best, encoded.values, example_of(tree, encoded), examples)
+        }
+    rows = [named.get(row.feature, row) for row in rows]
+    told = {
+        "positive": positive,
+        "texts": [int((kinds == positive).sum()), int(((kinds != positive) & (kinds != "")).sum())],
+        "unlabelled": int((kinds == "").sum()),
+        "pool": pool,
+        "counts": counts(rows),
+        "features": [row.to_json() for row in rows],
+    }
+    (folder / FEATURES).write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    return told, rows

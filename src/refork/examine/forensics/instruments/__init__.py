@@ -1,0 +1,49 @@
+"""Ten instruments that look into a rollout, each a pure function and an adapter on the tree.
+
+Source: arXiv:2606.26071, appendix E.
+"""
+
+from refork.examine.forensics.instruments.audit_notes import AuditNotes, edit_noticed, stated_motives
+from refork.examine.forensics.instruments.follow_up import follow_up, forced_choice
+from refork.examine.forensics.instruments.logprob_prefill import logprob_prefill
+from refork.examine.forensics.instruments.reading import AskModel, Patterns, Reader, ReaderJudge
+from refork.examine.forensics.instruments.redraw_law import chain_rates, judge_quality
+from refork.examine.forensics.instruments.reflective_prefill import reflective_prefill
+from refork.examine.forensics.instruments.repeated_resampling import repeated_resample
+from refork.examine.forensics.instruments.replies import Replies
+from refork.examine.forensics.instruments.self_report import read_fields, self_report
+from refork.examine.forensics.instruments.sentence_resampling import (
+    Profile,
+    martingale,
+    sentence_resample,
+)
+from refork.examine.forensics.instruments.third_person import third_person
+from refork.examine.forensics.instruments.trace_grading import ScaleJudge, trace_grading
+from refork.examine.forensics.instruments.user_turn import user_turn_sample
+
+__all__ = [
+    "AskModel",
+    "AuditNotes",
+    "Patterns",
+    "Profile",
+    "Reader",
+    "ReaderJudge",
+    "Replies",
+    "ScaleJudge",
+    "chain_rates",
+    "edit_noticed",
+    "follow_up",
+    "forced_choice",
+    "judge_quality",
+    "logprob_prefill",
+    "martingale",
+    "read_fields",
+    "reflective_prefill",
+    "repeated_resample",
+    "self_report",
+    "sentence_resample",
+    "stated_motives",
+    "third_person",
+    "trace_grading",
+    "user_turn_sample",
+]

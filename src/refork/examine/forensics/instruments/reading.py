@@ -1,0 +1,160 @@
+"""Judges of sentences, replies and traces: patterns, callables, or a model that is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from refork.core.errors import BadInput
+from refork.core.judge import Verdict
+from refork.core.policy.base import Policy, Request, Sampling, sample_all
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.tree.node import Trajectory
+from refork.core.tree.score import Producer
+from refork.core.types import Message, token_array
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Labels texts. ``labels`` are all it may give; None: it cannot say."""
+
+    @property
+    def producer(self) -> Producer:
+        """Name, version and configuration."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every label it may give."""
+        ...
+
+    def read(self, texts: Sequence[str]) -> list[str | None]:
+        """A label for every text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """The label of the first regular expression that is found in a text; ``otherwise`` where none is."""
+
+    patterns: tuple[tuple[str, str], ...]
+    otherwise: str | None = "other"
+
+    def __post_init__(self) -> None:
+        for _, pattern in self.patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise BadInput(f"not a regular expression: {error}", where=repr(pattern)) from error
+        if not self.patterns:
+            raise BadInput("a reader needs at least one pattern")
+
+    @classmethod
+    def of(cls, otherwise: str | None = "other", **patterns: str) -> Patterns:
+        r"""``Patterns.of(yes=r"\byes\b", no=r"\bno\b")``; the first that is found counts."""
+        return cls(tuple(patterns.items()), otherwise)
+
+    @property
+    def producer(self) -> Producer:
+        """This reader with its patterns."""
+        return Producer("patterns", "1", {"patterns": [list(p) for p in self.patterns]})
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in order, the fallback last."""
+        rest = () if self.otherwise is None else (self.otherwise,)
+        return tuple(dict.fromkeys([*(label for label, _ in self.patterns), *rest]))
+
+    def read(self, texts: Sequence[str]) -> list[str | None]:
+        """A label for every text."""
+        return [
+            next((label for label, p in self.patterns if re.search(p, text)), self.otherwise)
+            for text in texts
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """A model that is asked about every text; its label is the first of ``labels`` that its answer holds.
+
+    ``question`` holds ``{text}``. Its producer names the weights, so that a model that judges itself is
+    noticed.
+    """
+
+    policy: Policy
+    question: str
+    labels: tuple[str, ...] = ("yes", "no")
+    settings: Sampling = field(default_factory=lambda: Sampling(temperature=0.0, max_tokens=64))
+
+    def __post_init__(self) -> None:
+        if "{text}" not in self.question or not self.labels:
+            raise BadInput(
+                "the question must hold {text}, and there must be labels", where=repr(self.question)
+            )
+
+    @property
+    def producer(self) -> Producer:
+        """The model, its weights, the question and the labels."""
+        card = self.policy.card
+        config = {
+            "weights": card.weights or card.name,
+            "question": self.question,
+            "labels": list(self.labels),
+        }
+        return Producer(f"ask:{card.name}", "1", config | {"settings": self.settings.to_json()})
+
+    def read(self, texts: Sequence[str]) -> list[str | None]:
+        """A label for every text; None where the answer holds none, or more than one comes first at once."""
+        answers = ask(self.policy, [self.question.replace("{text}", text) for text in texts], self.settings)
+        return [first_label(answer, self.labels) for answer in answers]
+
+
+def first_label(answer: str, labels: Sequence[str]) -> str | None:
+    """The label that stands first in an answer as a whole word, in any case; the longer of two there."""
+    found = [
+        (hit.start(), -len(label), label)
+        for label in labels
+        if (hit := re.search(rf"(?<!\w){re.escape(label)}(?!\w)", answer, re.IGNORECASE))
+    ]
+    return min(found)[2] if found else None
+
+
+def ask(policy: Policy, prompts: Sequence[str], settings: Sampling) -> list[str]:
+    """One answer of a policy to each prompt, off the tree."""
+    requests = []
+    for prompt in prompts:
+        messages: tuple[Message, ...] = ({"role": "user", "content": prompt},)
+        exact = policy.card.can("tokens")
+        tokens = policy.render([], token_array([]), messages).tokens if exact else token_array([])
+        requests.append(Request(tokens, NoiseKey(0, stream_of("ask", prompt), 0), messages))
+    answers = sample_all(policy, requests, settings) if requests else []
+    broken = next((a.error for a in answers if a.error is not None), None)
+    if broken is not None:
+        raise BadInput(f"the judge failed: {broken}", where=policy.card.name)
+    return [answer.text for answer in answers]
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderJudge:
+    """A reader as a judge of trajectories: 1 where its label of the text is ``hit``; unlabelled is ungraded.
+
+    ``text``: which part of the walk it reads; the last turn's text unless another function is given.
+    """
+
+    reader: Reader
+    hit: str
+    text: Callable[[Trajectory], str]
+    score: str = "target"
+
+    @property
+    def producer(self) -> Producer:
+        """The reader's, with what counts as a hit."""
+        inner = self.reader.producer
+        return Producer(inner.name, inner.version, inner.config | {"hit": self.hit, "score": self.score})
+
+    def judge(self, walk: Trajectory) -> Verdict:
+        """The verdict on a walk."""
+        label = self.reader.read([self.text(walk)])[0]
+        return Verdict(None) if label is None else Verdict(float(label == self.hit), label)

@@ -1,0 +1,153 @@
+"""The probe: reads from one hidden state whether the answer will be a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from refork.core.errors import BadInput
+from refork.core.stats.results import Array
+from refork.core.types import Json
+from refork.examine.probe.area import RESAMPLES
+from refork.examine.probe.cases import POSITIONS, Cases, Position, make_cases
+from refork.examine.probe.folds import FOLDS, SEED, Fitted, Recipe, fit_linear, fold_of, out_of_fold
+from refork.examine.probe.scores import Evaluation, evaluate
+
+_FORMAT: Final = "refork.probe/1"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FirstTokenProbe:
+    """What to read and how: the position, the layer, the recipe and its folds.
+
+    ``last_prompt`` is the last token of the prompt, before anything is decoded; ``first_thinking`` is the
+    first token of the thinking, after its opening marker. They are two experiments: only the second has seen
+    a sampled token. Layers are numbered as ``output_hidden_states`` numbers them.
+
+    Source: arXiv:2606.25013.
+    """
+
+    position: Position = "last_prompt"
+    layer: int | Literal["raw"] = -1
+    recipe: Recipe = "pca"
+    folds: int = FOLDS
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        if self.position not in POSITIONS:
+            raise BadInput(f"unknown position {self.position!r}", hint=" or ".join(map(repr, POSITIONS)))
+        if self.recipe not in ("pca", "raw"):
+            raise BadInput(f"unknown probe recipe {self.recipe!r}", hint="'pca' or 'raw'")
+        if self.folds < 2:
+            raise BadInput(f"{self.folds} folds cannot test what they did not train on", hint="2 or more")
+
+    def fit(
+        self,
+        states: Float[Array, "rows width"],
+        y: Sequence[int] | NDArray[Any],
+        *,
+        prompts: Sequence[Hashable] | None = None,
+        first_tokens: Sequence[Hashable] | None = None,
+        counts: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> FittedProbe:
+        """Fit on all rows, and score each by a probe that has not seen its prompt.
+
+        ``y``: 1 refused, 0 complied. ``prompts`` names each row's prompt (default: every row its own).
+        ``first_tokens`` at ``first_thinking`` tell which rollouts of a prompt shared their state. ``counts``
+        are each row's (refusals, rollouts) over all rollouts that shared what the row's reader sees, where
+        the rows are a part of them; AUROC* comes from these, else from the rows.
+
+        Raises: BadInput for states that are not finite, lengths that differ, labels other than 0 and 1, fewer
+            than five examples of a class.
+        """
+        x = np.asarray(states)
+        if x.ndim != 2 or x.shape[1] == 0 or len(x) != len(y):
+            raise BadInput(f"states of shape {list(x.shape)} for {len(y)} labels", where="probe")
+        if not np.isfinite(x).all():
+            raise BadInput("some hidden states are NaN or infinite", where="probe")
+        cases = make_cases(y, prompts, first_tokens, self.position, counts)
+        folds = fold_of(cases.labels, cases.prompts, self.folds, self.seed)
+        scores = out_of_fold(x, cases.labels, folds, self.recipe, self.seed)
+        return FittedProbe(self, fit_linear(x, cases.labels, self.recipe, self.seed), cases, folds, scores)
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "position": self.position, "layer": self.layer, "recipe": self.recipe, "folds": self.folds,
+            "seed": self.seed,
+        }  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedProbe:
+    """A fitted probe with its cases, the fold of each, and its score by a probe from outside that fold."""
+
+    probe: FirstTokenProbe
+    linear: Fitted
+    cases: Cases
+    folds: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+    def evaluate(
+        self,
+        groups: Sequence[str] | None = None,
+        sources: Sequence[str] | None = None,
+        *,
+        macro: Sequence[str] = ("benign",),
+        resamples: int = RESAMPLES,
+        seed: int = 0,
+    ) -> Evaluation:
+        """Out-of-fold AUROC beside AUROC*, and balanced accuracy: pooled and within ``groups``.
+
+        ``groups`` and ``sources`` hold a name per row, such as harmful or benign and the set it came from.
+
+        Raises: as :func:`refork.examine.probe.scores.evaluate`.
+        """
+        return evaluate(
+            self.scores, self.cases, self.folds, groups, sources, macro=macro, resamples=resamples, seed=seed
+        )
+
+    def save(self, file: Path, about: Json | None = None) -> None:
+        """Write the probe (not the cases) as safetensors; ``about`` is kept beside it as JSON."""
+        save_probe(file, self.probe, self.linear, about)
+
+
+def save_probe(file: Path, probe: FirstTokenProbe, linear: Fitted, about: Json | None = None) -> None:
+    """Write a probe's weight, bias and settings as one safetensors file."""
+    import json
+
+    from safetensors.numpy import save_file
+
+    settings = probe.to_json() | {"converged": linear.converged, "about": about or {}}
+    tensors = {"weight": np.ascontiguousarray(linear.weight), "bias": np.array([linear.bias])}
+    save_file(tensors, str(file), metadata={"format": _FORMAT, "probe": json.dumps(settings, sort_keys=True)})
+
+
+def load_probe(file: Path) -> tuple[FirstTokenProbe, Fitted, Json]:
+    """A saved probe, its linear map and what was kept beside it.
+
+    Raises: BadInput where the file is missing, or is no probe of ours.
+    """
+    import json
+
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(file), framework="numpy") as opened:
+            told = opened.metadata() or {}
+            if told.get("format") != _FORMAT:
+                raise BadInput("this file holds no probe", where=str(file))
+            weight, bias = opened.get_tensor("weight"), opened.get_tensor("bias")
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"this probe cannot be read: {error}", where=str(file)) from error
+    settings = json.loads(told["probe"])
+    about, converged = settings.pop("about"), settings.pop("converged")
+    return FirstTokenProbe(**settings), Fitted(weight, float(bias[0]), converged), about

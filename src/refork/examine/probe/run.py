@@ -1,0 +1,249 @@
+"""A probe run: rollouts on a tree in, probes, controls, curve and report in a folder out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from refork.core.errors import BadInput, CannotDo
+from refork.core.fork.arm import prepare, run_jobs
+from refork.core.jsonl import read_utf8
+from refork.core.judge import Judge, MatchJudge
+from refork.core.policy.base import Policy
+from refork.core.policy.inside import white_box
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import Law, Part
+from refork.core.tree.score import Score
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.examine.probe.cases import POSITIONS, Position
+from refork.examine.probe.fit import FirstTokenProbe, FittedProbe
+from refork.examine.probe.folds import Recipe
+from refork.examine.probe.on_tree import position_states, thinking_states, write_scores
+from refork.examine.probe.rows import Rows, read_rows
+from refork.examine.probe.separability import separability_curve
+from refork.examine.probe.sweep import prompt_sweep, sweep_layers
+from refork.examine.probe.text_control import text_control
+from refork.examine.stance.marker import marker_of
+from refork.examine.stance.prompts import Case, plant_cases, read_prompts, recorded_cases, rollouts
+
+REPORT: Final = "report.json"
+#: Folder of the hidden states that were read, within a run's.
+STATES: Final = "states"
+
+
+class ProbeRecipe(Part):
+    """What a probe run reads and how. ``labels``: rollouts of each prompt that are rows, all unless set."""
+
+    tree: str
+    policy: str
+    prompts: str | None = None
+    score: str = "refusal"
+    refusal_regex: str | None = None
+    opening: str = "<think>"
+    close: str = "</think>"
+    draws: int = Field(default=0, ge=0)
+    sampling: Law = Law()
+    layer: int | Literal["raw"] = -1
+    recipe: Recipe = "pca"
+    labels: int | None = Field(default=None, ge=1)
+    curve: Literal["hopping", "pooling", "none"] = "hopping"
+    permutations: int = Field(default=200, ge=20)
+    sweep: bool = False
+    seed: int = 0
+
+
+def find_cases(recipe: ProbeRecipe, tree: Tree, policy: Policy) -> list[Case]:
+    """The prompts of a recipe: of its file, else those of the tree whose tasks say what was meant."""
+    if recipe.prompts is None:
+        return recorded_cases(tree)
+    file = Path(recipe.prompts)
+    if not file.exists():
+        raise BadInput("there is no such file", where=str(file))
+    with file.open(encoding="utf-8") as lines:
+        return plant_cases(tree, policy, read_prompts(lines, str(file)))
+
+
+def run_fit(
+    folder: Path, recipe: ProbeRecipe, tree: Tree, policy: Policy, progress: Progress = silent
+) -> Json:
+    """Fit and judge the probes of a recipe; the report, also written to ``report.json`` in the folder.
+
+    Rollouts that are missing are drawn first, and those on the tree are not drawn again. Hidden states are
+    kept in ``states`` in the folder: a run that was stopped goes on, and one done again runs no model. Writes
+    a probe per position, and the out-of-fold scores to the tree.
+
+    Raises:
+        CannotDo: the policy does not show hidden states.
+        BadInput: no labelled rollouts, or fewer than five prompts with each outcome.
+    """
+    white_box(policy)
+    cases = find_cases(recipe, tree, policy)
+    marker = marker_of(policy, recipe.close, recipe.opening)
+    judge = MatchJudge(recipe.refusal_regex, recipe.score) if recipe.refusal_regex else None
+    if recipe.draws:
+        law = recipe.sampling.sampling()
+        jobs = [prepare(c.root, policy, recipe.draws, settings=law, seed=recipe.seed) for c in cases]
+        run_jobs(jobs, judge=judge, progress=progress, stage="rolling out")
+    if judge is not None:
+        _grade(tree, cases, policy, judge)
+    every = read_rows(tree, cases, policy.card, marker, recipe.score)
+    rows = every if recipe.labels is None else every.at_most(recipe.labels)
+    probes: dict[str, Json] = {}
+    for position in POSITIONS:
+        probes[position] = _position(folder, recipe, rows, every, policy, position, progress)
+    probes["text_control"] = _text(recipe, rows, every, policy)
+    report: Json = {
+        "policy": policy.card.name, "weights": policy.card.weights, "layer": recipe.layer,
+        "rows": rows.to_json(), "probes": probes, "curve": None, "sweep": None, "notes": [],
+    }  # fmt: skip
+    # One rollout of each prompt may hold too few of an outcome even where all rollouts hold enough.
+    try:
+        if recipe.curve != "none":
+            report["curve"] = _curve(folder, recipe, rows, policy, progress)
+    except BadInput as error:
+        report["notes"].append(f"no separability curve: {error.what}")
+    try:
+        if recipe.sweep:
+            report["sweep"] = _sweep(folder, recipe, every, policy, progress)
+    except BadInput as error:
+        report["notes"].append(f"no prompt sweep: {error.what}")
+    temporary = folder / f"{REPORT}.tmp"
+    temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / REPORT)
+    return report
+
+
+def read_report(folder: Path) -> Json:
+    """The report of a run's folder; raises BadInput where there is none."""
+    file = folder / REPORT
+    if not file.exists():
+        raise BadInput("there is no probe run here", where=str(folder), hint="refork probe fit --out DIR")
+    try:
+        found: Json = json.loads(read_utf8(file))
+    except ValueError as error:
+        raise BadInput(f"this is no report of a probe run: {error}", where=str(file)) from error
+    return found
+
+
+def leaks(report: Json) -> list[str]:
+    """Names of the areas of a report that lie above their ceiling."""
+    found = []
+    for name, probe in report["probes"].items():
+        parts = {"pooled": probe["pooled"], **probe["within"]} if probe["pooled"] else {}
+        found += [f"{name}/{group}" for group, part in parts.items() if part["leak"]]
+    return found
+
+
+def _grade(tree: Tree, cases: Sequence[Case], policy: Policy, judge: Judge) -> None:
+    """Give the judge's verdict to rollouts that have none of its own."""
+    producer = tree.add_producer(judge.producer)
+    nodes = [node for case in cases for node in rollouts(case, policy.card)]
+    known = tree.score_map(judge.score, nodes, producer)
+    open_ = [node for node in nodes if node.id not in known]
+    scores = []
+    for node, walk in zip(open_, tree.paths(open_), strict=True):
+        value = judge.judge(walk).value
+        if value is not None:
+            scores.append(Score(node.id, judge.score, value, producer))
+    tree.add_scores(scores)
+
+
+def _shared(rows: Rows, every: Rows, position: Position) -> tuple[list[int], list[int]]:
+    """For each row, refusals and rollouts among all that share what a reader at the position sees."""
+    seen: dict[tuple[int, int | None], list[int]] = {}
+
+    def unit(row: Any) -> tuple[int, int | None]:
+        return row.case, row.token if position == "first_thinking" else None
+
+    for row in every.rows:
+        if position == "last_prompt" or row.token is not None:
+            seen.setdefault(unit(row), []).append(int(row.refused))
+    groups = [seen[unit(row)] for row in rows.rows]
+    return [sum(group) for group in groups], [len(group) for group in groups]
+
+
+def _position(
+    folder: Path,
+    recipe: ProbeRecipe,
+    rows: Rows,
+    every: Rows,
+    policy: Policy,
+    position: Position,
+    progress: Progress,
+) -> Json:
+    part = rows.thoughtful() if position == "first_thinking" else rows
+    if not part.rows:
+        return _nothing("no rollout has a thinking token")
+    kept = folder / STATES / position
+    states = position_states(part, policy, position, [recipe.layer], progress, folder=kept)[0]
+    probe = FirstTokenProbe(position, recipe.layer, recipe.recipe)
+    try:
+        fitted = probe.fit(
+            states, part.labels, prompts=part.prompts, counts=_shared(part, every, position),
+            first_tokens=[row.token for row in part.rows],
+        )  # fmt: skip
+    except BadInput as error:
+        if position == "last_prompt":
+            raise
+        return _nothing(error.what)
+    file = folder / f"{position}.safetensors"
+    fitted.save(file, {"policy": policy.card.name, "weights": policy.card.weights, "score": recipe.score})
+    write_scores(rows.tree, part, fitted, policy, recipe.score)
+    return judged(fitted, part) | {"file": file.name, "converged": fitted.linear.converged}
+
+
+def _text(recipe: ProbeRecipe, rows: Rows, every: Rows, policy: Policy) -> Json:
+    part = rows.thoughtful()
+    if not part.rows:
+        return _nothing("no rollout has a thinking token")
+    tokens = [str(row.token) for row in part.rows]
+    probe = FirstTokenProbe("first_thinking", recipe.layer, recipe.recipe)
+    counts = _shared(part, every, "first_thinking")
+    try:
+        fitted = text_control(tokens, part.labels, prompts=part.prompts, probe=probe, counts=counts)
+    except BadInput as error:
+        return _nothing(error.what)
+    return judged(fitted, part) | {"different_tokens": len(set(tokens))}
+
+
+def judged(fitted: FittedProbe, rows: Rows) -> Json:
+    """A fitted probe's evaluation, within groups where these hold enough of both outcomes."""
+    try:
+        return fitted.evaluate(rows.intents, rows.sources).to_json()
+    except BadInput as error:
+        return fitted.evaluate().to_json() | {"left_out": {"groups": error.what}}
+
+
+def _nothing(reason: str) -> Json:
+    return {"pooled": None, "within": {}, "left_out": {"all": reason}}
+
+
+def _curve(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progress: Progress) -> Json | None:
+    """Separability along the thinking of one rollout of each prompt."""
+    one = rows.thoughtful().at_most(1)
+    if recipe.curve == "none" or not one.rows:
+        return None
+    kept = folder / STATES
+    states = thinking_states(one, policy, recipe.layer, recipe.curve, folder=kept, progress=progress)
+    found = separability_curve(
+        states, one.labels, permutations=recipe.permutations, seed=recipe.seed, progress=progress
+    )
+    return found.to_json() | {"reading": recipe.curve, "traces": len(one.rows)}
+
+
+def _sweep(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progress: Progress) -> Json:
+    from refork.core.policy.local import LocalPolicy
+
+    if not isinstance(policy, LocalPolicy):
+        raise CannotDo(f"{policy.card.name!r} does not say how many layers it has", where="prompt sweep")
+    blocks = policy.decoder.backbone.blocks
+    plan = FirstTokenProbe("last_prompt", recipe.layer, recipe.recipe)
+    found = prompt_sweep(
+        rows, policy, sweep_layers(blocks), probe=plan, folder=folder / STATES, progress=progress
+    )
+    return found.to_json()

@@ -1,0 +1,179 @@
+"""Prompts with an intent and a source on a tree, their rollouts, and rollouts without thinking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from refork.core.errors import BadInput
+from refork.core.fork.arm import Fork, prepare, run_jobs
+from refork.core.fork.change import Change, Insert
+from refork.core.grow.plant import plant_prompt
+from refork.core.jsonl import json_objects
+from refork.core.policy.base import Policy, PolicyCard, Sampling
+from refork.core.policy.noise import stream_of
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.node import Node, Point
+from refork.core.tree.tree import Tree
+from refork.core.types import Json, Message
+from refork.examine.stance.marker import Marker, opened_by
+
+HARMFUL, BENIGN = "harmful", "benign"
+INTENTS: Final = (HARMFUL, BENIGN)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A line of a prompt file: chat messages, what was meant by them, and where they are from."""
+
+    messages: tuple[Message, ...]
+    intent: str
+    source: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A prompt on a tree: the point from which rollouts begin."""
+
+    root: Point
+    intent: str
+    source: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of the prompt's node."""
+        return self.root.node.id
+
+    @property
+    def tree(self) -> Tree:
+        """The tree it is on. Raises BadInput where the point was not taken from one."""
+        if self.root.tree is None:
+            raise BadInput("this prompt belongs to no tree; take it with tree.at(node)")
+        return self.root.tree
+
+
+def read_prompts(lines: Iterable[str], where: str = "prompts") -> list[Prompt]:
+    """Prompts from JSON lines with ``prompt`` (text) or ``messages``, ``intent``, and perhaps ``source``.
+
+    Raises: BadInput naming the line for anything else, and for a file without prompts.
+    """
+    found = [_prompt(place, row) for place, row in json_objects(lines, where)]
+    if not found:
+        raise BadInput("there are no prompts", where=where)
+    return found
+
+
+def _prompt(place: str, row: Json) -> Prompt:
+    text, messages = row.get("prompt"), row.get("messages")
+    if isinstance(text, str) and messages is None and text:
+        messages = [{"role": "user", "content": text}]
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise BadInput("a prompt needs 'prompt' (text) or 'messages' (a list of chat messages)", where=place)
+    intent = row.get("intent")
+    if intent not in INTENTS:
+        raise BadInput(f"the intent is {intent!r}", where=place, hint="harmful or benign")
+    return Prompt(tuple(messages), str(intent), str(row.get("source", "")))
+
+
+def plant_cases(tree: Tree, policy: Policy, prompts: Sequence[Prompt]) -> list[Case]:
+    """The prompts as roots of the tree; one that is there already is found, not doubled."""
+    return [Case(plant_prompt(tree, policy, p.messages), p.intent, p.source) for p in prompts]
+
+
+def recorded_cases(tree: Tree) -> list[Case]:
+    """Cases of a tree that was grown in a world whose tasks carry an ``intent`` (and ``source``).
+
+    Raises: BadInput where no task does.
+    """
+    found = []
+    for node in tree.tasks():
+        task = node.extra.get("task")
+        data = task.get("data") if isinstance(task, dict) else None
+        if isinstance(data, dict) and data.get("intent") in INTENTS:
+            found.append(Case(tree.at(node), str(data["intent"]), str(data.get("source", ""))))
+    if not found:
+        raise BadInput(
+            "no task of this tree says what was meant by it",
+            where=tree.place or "tree",
+            hint="give the prompts with their intents (--prompts)",
+        )
+    return found
+
+
+def rollouts(case: Case, card: PolicyCard) -> list[Node]:
+    """Complete turns of a policy after a prompt, of unchanged arms only, sorted by id.
+
+    So their order does not depend on when they were drawn.
+    """
+    tree = case.tree
+    unchanged: dict[str | None, bool] = {None: True}
+    found = []
+    for node in tree.children(case.root.node):
+        if node.kind != "action" or "edit" in node.extra or node.tokens is None or node.error is not None:
+            continue
+        known = (card.weights, node.weights) if card.weights and node.weights else (card.name, node.policy)
+        if node.policy is not None and known[0] != known[1]:
+            continue
+        if node.fork not in unchanged:
+            unchanged[node.fork] = tree.fork_record(str(node.fork)).change is None
+        if unchanged[node.fork]:
+            found.append(node)
+    return sorted(found, key=lambda node: node.id)
+
+
+def choose(nodes: Sequence[Node], count: int, case: Case, seed: int) -> list[Node]:
+    """At most ``count`` of a prompt's rollouts, by a draw that depends on the seed and the prompt alone."""
+    rng = np.random.default_rng(stream_of("prefixes", seed, case.id))
+    return [nodes[int(i)] for i in rng.permutation(len(nodes))[:count]]
+
+
+def draw_rollouts(
+    cases: Sequence[Case],
+    policy: Policy,
+    count: int,
+    settings: Sampling,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Fork]:
+    """``count`` complete rollouts of every prompt; those on the tree are not drawn again."""
+    jobs = [prepare(case.root, policy, count, settings=settings, seed=seed) for case in cases]
+    return run_jobs(jobs, progress=progress, stage="rolling out")
+
+
+def draw_answers(
+    cases: Sequence[Case],
+    policy: Policy,
+    marker: Marker,
+    count: int,
+    settings: Sampling,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Fork]:
+    """``count`` answers to every prompt without thinking: an empty one is put in, already closed."""
+    jobs = [
+        prepare(
+            case.root,
+            policy,
+            count,
+            change=no_thinking(case, marker),
+            settings=settings,
+            seed=seed,
+            room=settings.max_tokens,
+        )
+        for case in cases
+    ]
+    return run_jobs(jobs, progress=progress, stage="answering without thinking")
+
+
+def no_thinking(case: Case, marker: Marker) -> Change:
+    """The insertion of an empty, closed thinking: both markers, or the closing one if the prompt opens it."""
+    said = case.tree.path(case.root).tokens
+    opening = [] if opened_by(said, marker) else marker.open.tolist()
+    return Insert(ids=(*opening, *marker.close.tolist()))

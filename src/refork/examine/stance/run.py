@@ -1,0 +1,353 @@
+"""Stance runs in folders of their own: ``variance`` and ``cuts`` over prompts on a tree, each resumes.
+
+``recipe.json``      what the run is; another recipe in the same folder is refused
+``variance.json``    V at every cut in every mode; ``groups.jsonl``: the counts behind it
+``rates.jsonl``      refusals of every prompt's complete rollouts; ``rates-no-think.jsonl`` without thinking
+``cuts.json``        judged turns of stance
+``frontier.json``    where defences stand to the shift curve of a base
+
+All draws and votes are on the tree, so a run done again draws and asks only what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+from pydantic import Field
+
+from refork.core.errors import BadInput
+from refork.core.fork.arm import recorded_settings
+from refork.core.jsonl import read_utf8
+from refork.core.policy.base import Policy, Sampling
+from refork.core.policy.open import open_policy
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import Law, Part, open_folder
+from refork.core.stats import Interval
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.examine.stance.cuts import CutTable, Locked, cut_json
+from refork.examine.stance.frontier import Flips, Rate, Standing, flips, frontier, read_rates
+from refork.examine.stance.guards import Panel, Tie
+from refork.examine.stance.label import ANSWER_TOKENS, answer_settings, label
+from refork.examine.stance.marker import Marker, marker_of
+from refork.examine.stance.prompts import (
+    Case,
+    choose,
+    draw_answers,
+    draw_rollouts,
+    plant_cases,
+    read_prompts,
+    recorded_cases,
+    rollouts,
+)
+from refork.examine.stance.replay import CausalCuts, causal_cuts, stance_trace
+from refork.examine.stance.resample import CUTS, VarianceTable, continuation_variance
+from refork.examine.stance.segments import LEAST, MOST, Chunk, chunks, word_chunks
+from refork.examine.stance.specs import open_annotator, open_panel
+from refork.examine.stance.variance import CONFOUNDED, MODES, Mode, Unit, reading
+
+
+class StanceRecipe(Part):
+    """What every stance run is: prompts, the policy that thinks, how its thinking ends, and who judges.
+
+    ``prompts`` None: the tree's own tasks, which then carry intents. ``rollouts`` None: the recorded ones.
+    ``banned``: ids kept from being said while thinking is carried on (none: the first of the closing marker).
+    ``files``: digests of the files that the recipe names.
+    """
+
+    tree: str
+    policy: str
+    prompts: str | None = None
+    rollouts: int | None = Field(default=None, ge=1)
+    sampling: Law = Law(max_tokens=2048)
+    close: str = "</think>"
+    open: str = "<think>"
+    banned: tuple[int, ...] = ()
+    guards: tuple[str, ...]
+    tie: Tie | None = None
+    force_close: bool = False
+    answer_tokens: int = Field(default=ANSWER_TOKENS, ge=1)
+    seed: int = 0
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+class VarianceRecipe(StanceRecipe):
+    """A variance run. ``no_think``: answers per prompt that are also drawn without thinking."""
+
+    cuts: tuple[float, ...] = CUTS
+    modes: tuple[Mode, ...] = MODES
+    prefixes: int = Field(default=8, ge=1)
+    continuations: int = Field(default=8, ge=2)
+    no_think: int = Field(default=0, ge=0)
+    unit: Unit = "nested"
+
+
+class CutsRecipe(StanceRecipe):
+    """A run of causal cuts over ``traces`` rollouts per prompt. ``words``: every word is a chunk."""
+
+    annotators: tuple[str, ...]
+    traces: int = Field(default=1, ge=1)
+    answers: int = Field(default=100, ge=2)
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    locked: Locked = "pre"
+    words: bool = False
+    most: int = Field(default=MOST, ge=1)
+    least: int = Field(default=LEAST, ge=0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StanceRun:
+    """An open run: its folder, the cases on its tree, and what its recipe names."""
+
+    folder: Path
+    cases: tuple[Case, ...]
+    policy: Policy
+    panel: Panel
+    marker: Marker
+
+
+def digests(*names: str | None) -> dict[str, str]:
+    """SHA-256 (16 hex digits) of the files among names such as ``p.jsonl`` or ``model:FILE.toml``."""
+    found = {}
+    for name in names:
+        place = (name or "").removeprefix("model:").removeprefix("python:")
+        file = Path(place.rpartition(":")[0] if ".py:" in place else place)
+        if name and file.suffix in (".jsonl", ".toml", ".py") and file.is_file():
+            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return found
+
+
+def open_run(
+    folder: Path,
+    recipe: StanceRecipe,
+    tree: Tree,
+    policy: Policy | None = None,
+    progress: Progress = silent,
+) -> StanceRun:
+    """The run of a recipe on an open tree: prompts planted and rollouts drawn where it says so.
+
+    Raises: BadInput for prompts, guards or markers that cannot be used; Mismatch where the folder holds
+    another run.
+    """
+    panel = open_panel(list(recipe.guards), recipe.tie)
+    acting = policy or open_policy(recipe.policy)
+    marker = marker_of(acting, recipe.close, recipe.open, recipe.banned)
+    prompts = None
+    if recipe.prompts is not None:
+        file = Path(recipe.prompts)
+        if not file.is_file():
+            raise BadInput("there is no such file", where=str(file))
+        prompts = read_prompts(read_utf8(file).splitlines(), str(file))
+    open_folder(folder, recipe)
+    cases = recorded_cases(tree) if prompts is None else plant_cases(tree, acting, prompts)
+    if recipe.rollouts is not None:
+        law = recipe.sampling.sampling()
+        draw_rollouts(cases, acting, recipe.rollouts, law, seed=recipe.seed, progress=progress)
+    return StanceRun(folder, tuple(cases), acting, panel, marker)
+
+
+def run_variance(run: StanceRun, recipe: VarianceRecipe, progress: Progress = silent) -> Json:
+    """Measure V, write its files, and return what ``variance.json`` holds."""
+    table = continuation_variance(
+        run.cases, run.policy, run.panel, run.marker, cuts=recipe.cuts, n_prefix=recipe.prefixes,
+        n_cont=recipe.continuations, modes=recipe.modes, force_unclosed=recipe.force_close,
+        answer_tokens=recipe.answer_tokens, seed=recipe.seed, unit=recipe.unit, progress=progress,
+    )  # fmt: skip
+    told = variance_json(table, recipe.modes) | {"panel": run.panel.to_json(), "prompts": len(run.cases)}
+    whole = {g.prompt: (g.refused, g.answers) for g in table.rows[0].groups}
+    write_lines(run.folder / "rates.jsonl", [r.to_json() for r in _rates(run.cases, whole)])
+    if recipe.no_think:
+        counts = _no_think(run, recipe, progress)
+        write_lines(run.folder / "rates-no-think.jsonl", [r.to_json() for r in _rates(run.cases, counts)])
+    rows = [asdict(g) | {"cut": row.cut, "mode": row.mode} for row in table.rows for g in row.groups]
+    write_lines(run.folder / "groups.jsonl", rows)
+    write_json(run.folder / "variance.json", told)
+    return told
+
+
+def _no_think(run: StanceRun, recipe: VarianceRecipe, progress: Progress) -> dict[str, tuple[int, int]]:
+    law = answer_settings(_law(run, recipe), recipe.answer_tokens)
+    arms = draw_answers(
+        run.cases, run.policy, run.marker, recipe.no_think, law, seed=recipe.seed, progress=progress
+    )
+    mine = {
+        case.id: [d.leaf for d in arm.draws if d.end != "error"]
+        for case, arm in zip(run.cases, arms, strict=True)
+    }
+    leaves = [leaf for some in mine.values() for leaf in some]
+    found = label(run.cases[0].tree, leaves, run.policy, run.panel, run.marker, progress)
+    return {id_: found.counts(some) for id_, some in mine.items()}
+
+
+def _law(run: StanceRun, recipe: StanceRecipe) -> Sampling:
+    """The law of the complete rollouts: the recipe's where it draws them, else the recorded one."""
+    if recipe.rollouts is None:
+        for case in run.cases:
+            for node in rollouts(case, run.policy.card):
+                return recorded_settings(case.tree.at(node), case.tree.path(node))
+    return recipe.sampling.sampling()
+
+
+def _rates(cases: Sequence[Case], counts: dict[str, tuple[int, int]]) -> list[Rate]:
+    """Rates under the prompts' own texts, which are the same for every tokenizer."""
+    texts = [case.root.node.text for case in cases]
+    times = Counter(texts)
+    return [
+        Rate(
+            text if times[text] == 1 else f"{text} [{case.id[:8]}]",
+            case.intent,
+            *counts[case.id],
+            case.source,
+        )
+        for case, text in zip(cases, texts, strict=True)
+    ]
+
+
+def run_cuts(run: StanceRun, recipe: CutsRecipe, progress: Progress = silent) -> Json:
+    """Label, fork and judge turns of stance, write ``cuts.json``, and return what it holds."""
+    annotators = [open_annotator(spec) for spec in recipe.annotators]
+
+    def chunker(text: str) -> list[Chunk]:
+        return word_chunks(text) if recipe.words else chunks(text, recipe.most, recipe.least)
+
+    traces = []
+    for number, case in enumerate(run.cases):
+        for node in choose(rollouts(case, run.policy.card), recipe.traces, case, recipe.seed):
+            traces.append(
+                stance_trace(
+                    case, node, run.marker, annotators, chunker=chunker, force_unclosed=recipe.force_close
+                )
+            )
+        progress("reading stances", number + 1, len(run.cases))
+    found = causal_cuts(
+        traces, run.policy, run.panel, run.marker, k=recipe.answers, alpha=recipe.alpha, locked=recipe.locked,
+        answer_tokens=recipe.answer_tokens, seed=recipe.seed, progress=progress,
+    )  # fmt: skip
+    told = cuts_json(found) | {"panel": run.panel.to_json(), "answers": recipe.answers}
+    write_json(run.folder / "cuts.json", told)
+    return told
+
+
+def run_frontier(
+    folder: Path,
+    base: Path,
+    defences: dict[str, Path],
+    *,
+    seed: int = 0,
+    resamples: int = 1000,
+    progress: Progress = silent,
+) -> Json:
+    """Read rates (files, or folders of variance runs), write ``frontier.json``, and return what it holds."""
+    found = {name: _read_rates(path) for name, path in {"base": base, **defences}.items()}
+    own = found.pop("base")
+    progress("resampling prompts", 0, 1)
+    plane = frontier(own, found, seed=seed, resamples=resamples)
+    progress("resampling prompts", 1, 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    told: Json = {
+        "base": standing_json(plane.base),
+        "defences": [
+            standing_json(d) | {"flips": [flips_json(f) for f in flips(own, found[d.name])]}
+            for d in plane.defences
+        ],
+        "curve": plane.line.tolist(),
+    }
+    write_json(folder / "frontier.json", told)
+    return told
+
+
+def _read_rates(path: Path) -> list[Rate]:
+    file = path / "rates.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(
+            "there are no rates", where=str(file), hint="`refork probe variance` writes rates.jsonl"
+        )
+    return read_rates(read_utf8(file).splitlines(), str(file))
+
+
+def standing_json(at: Standing) -> Json:
+    """Where a policy stands, as plain data."""
+    return {
+        "name": at.name, "asr": interval_json(at.asr), "orr": interval_json(at.orr),
+        "distance": interval_json(at.distance), "verdict": at.verdict, "shift": at.shift,
+        "lowers_both": at.lowers_both, "paired": at.paired,
+    }  # fmt: skip
+
+
+def flips_json(found: Flips) -> Json:
+    """Flips of one pool as plain data."""
+    return {
+        "intent": found.intent, "prompts": found.prompts, "better": interval_json(found.better),
+        "worse": interval_json(found.worse), "p": found.p, "rises": found.rises, "falls": found.falls,
+    }  # fmt: skip
+
+
+def interval_json(found: Interval | None) -> Json | None:
+    """Estimate and ends; None where nothing was computed."""
+    return None if found is None else {"estimate": found.estimate, "low": found.low, "high": found.high}
+
+
+def variance_json(table: VarianceTable, modes: Sequence[Mode]) -> Json:
+    """V at every cut as plain data, with what the two modes say together."""
+    rows: list[Json] = []
+    for row in table.rows:
+        at = row.variance
+        rows.append(
+            {"cut": row.cut, "mode": row.mode, "v": interval_json(at.value if at else None)}
+            | {name: getattr(at, name, None) for name in ("plug_in", "coin", "pools", "groups", "left_out")}
+            | {"parts": asdict(row.parts) if row.parts else None}
+        )
+    cuts = sorted({row.cut for row in table.rows if row.cut > 0})
+
+    def at_mode(cut: float, mode: Mode) -> Any:
+        return table.at(cut, mode) if mode in modes else None
+
+    return {
+        "cuts": rows,
+        "reading": [
+            {"cut": cut, "says": reading(at_mode(cut, "force_close"), at_mode(cut, "free"))} for cut in cuts
+        ],
+        "whole_against_forced_mixes": list(CONFOUNDED),
+        "unopened": table.unopened, "unclosed": table.unclosed, "unvoted": table.unvoted,
+        "errors": table.errors, "short": table.short, "empty": table.uncut.empty,
+        "uncut_unopened": table.uncut.unopened, "uncut_unclosed": table.uncut.unclosed,
+        "without_rollouts": table.bare, "ties": table.ties,
+    }  # fmt: skip
+
+
+def cuts_json(found: CausalCuts) -> Json:
+    """Judged turns as plain data."""
+    table: CutTable = found.table
+    places = [asdict(place) for place in found.places]
+    return {
+        "cells": table.cells,
+        "performative": interval_json(table.performative), "locked": interval_json(table.locked),
+        "agreement": interval_json(table.agreement), "locked_rule": table.rule, "alpha": table.alpha,
+        "traces": found.traces, "oscillations_per_trace": found.per_trace,
+        "meaningful_per_trace": found.meaningful_per_trace,
+        "with_oscillation": interval_json(found.with_turns),
+        "kappa": found.kappa, "left_out": found.left_out, "unclosed": found.unclosed,
+        "unvoted": found.unvoted, "ties": found.ties,
+        "cuts": [place | cut_json(cut) for place, cut in zip(places, table.cuts, strict=True)],
+    }  # fmt: skip
+
+
+def write_json(file: Path, told: Json) -> None:
+    """Write one document, whole or not at all."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def write_lines(file: Path, rows: Sequence[Json]) -> None:
+    """Write JSON lines, whole or not at all."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    part.replace(file)

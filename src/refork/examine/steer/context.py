@@ -1,0 +1,32 @@
+"""Steering as a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from refork.core.errors import BadInput
+from refork.core.policy.inside import Edit, white_box
+from refork.core.policy.local import LocalPolicy
+from refork.examine.steer.steers import Steer
+
+
+@contextmanager
+def steering(policy: LocalPolicy, *steers: Steer | Edit) -> Iterator[LocalPolicy]:
+    """Inside, the policy steered; its cache of prefixes is freed at the end.
+
+    What it gives is a policy like any other: draw from it, fork with ``SwapPolicy``, steer it again. The
+    policy that was given is left as it was, so both can be used side by side.
+
+    Raises:
+        BadInput: nothing to steer by, or a layer or width that the model does not have.
+        CannotDo: the policy does not show hidden states.
+    """
+    white_box(policy)
+    if not steers:
+        raise BadInput("nothing to steer by", hint="give AddVector, ClampDirection or AblateDirection")
+    view = policy.edited(*(item if isinstance(item, Edit) else item.edit() for item in steers))
+    try:
+        yield view
+    finally:
+        view.decoder.cache.clear()

@@ -1,0 +1,154 @@
+"""One training run of a comparison: an arm, a world, a seed. Resumable; its curve is a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from refork.core.fork.arm import graded
+from refork.core.grow import UUCB, grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.local import LocalPolicy
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import digest
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import World
+from refork.core.world.open import open_world
+from refork.learn.compare.recipe import Arm, CompareRecipe, Place
+from refork.learn.compare.table import Curve
+from refork.learn.credit.implicit.points import ImplicitValues
+from refork.learn.credit.methods import credit_method
+from refork.learn.organism import build, find, organism_for
+from refork.learn.train.loop import Grower, TreeTraining, finished_updates, improve
+from refork.learn.train.run import selector_named
+
+#: The stage of a cell's progress that counts what it is long by.
+UPDATES: Final = "updates"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Which run: ``folder`` holds its checkpoints, tree and ``curve.json``."""
+
+    recipe: CompareRecipe
+    place: Place
+    arm: str
+    seed: int
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        """Evaluations so far."""
+        return self.folder / "curve.json"
+
+    @property
+    def rows(self) -> list[Json]:
+        """Evaluations so far: ``update``, ``tokens`` and ``success`` per task."""
+        return list(json.loads(self.file.read_text())) if self.file.exists() else []
+
+    @property
+    def done(self) -> bool:
+        """Whether the last update was evaluated."""
+        rows = self.rows
+        return bool(rows) and rows[-1]["update"] == self.recipe.updates
+
+    def mixed(self) -> float:
+        """Mean share of task groups with different outcomes over the updates: those that could teach."""
+        return float(np.mean([row["mixed"] for row in finished_updates(self.folder / "checkpoints")]))
+
+    def curve(self) -> Curve:
+        """The learning curve; an ungraded task is NaN."""
+        rows = self.rows
+        success = [[np.nan if v is None else v for v in row["success"]] for row in rows]
+        return Curve(np.array([float(row["tokens"]) for row in rows]), np.array(success, dtype=np.float64))
+
+
+def run_cell(cell: Cell, progress: Progress = silent) -> None:
+    """Train and evaluate one cell; what its folder holds already is not done again.
+
+    ``progress`` is told of rollouts, and of updates under the name :data:`UPDATES`.
+    """
+    if cell.done:
+        return
+    # Organisms are so small that a second thread mostly waits for the first.
+    torch.set_num_threads(1)
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    recipe, arm = cell.recipe, Arm.parse(cell.arm)
+    name = cell.place.organism or organism_for(cell.place.world)
+    spec = cell.place.world
+    # A bare name means the world as its organism was trained for.
+    world = open_world(spec if "?" in spec else find(name).world or spec)
+    start = str(build(name))
+    policy = LocalPolicy.load(start, reference=start if arm.implicit else None)
+    settings = find(name).sampling
+    checkpoints = cell.folder / "checkpoints"
+    with Tree.open(cell.folder / "tree.db") as tree:
+        done = finished_updates(checkpoints)
+        progress(UPDATES, len(done), recipe.updates, tokens=done[-1]["spent"] if done else 0)
+        if not done:
+            _evaluate(cell, policy, world, settings, 0, 0)
+        tasks = world.tasks("train", 40 * cell.place.tasks * recipe.updates, cell.seed)
+        for update in improve(
+            tree, policy, world, tasks, training_of(cell), settings, progress,
+            grower=arm_grower(arm, recipe, tree), credit=credit_method(arm.credit), folder=checkpoints,
+            digest=_digest(cell),
+        ):  # fmt: skip
+            progress(UPDATES, update.number, recipe.updates, tokens=update.spent)
+            if update.number % recipe.evaluate_every == 0 or update.number == recipe.updates:
+                _evaluate(cell, policy, world, settings, update.number, update.spent)
+
+
+def training_of(cell: Cell) -> TreeTraining:
+    """The training of a cell: the same for every arm but for its learning rate."""
+    recipe = cell.recipe
+    return TreeTraining(
+        updates=recipe.updates, tasks=cell.place.tasks, leaves=recipe.leaves, budget=cell.place.budget,
+        learning_rate=recipe.rates.get(cell.arm, cell.place.learning_rate), seed=cell.seed,
+    )  # fmt: skip
+
+
+def arm_grower(arm: Arm, recipe: CompareRecipe, tree: Tree) -> Grower:
+    """A selector per update for an arm."""
+    shape: dict[str, Any] = {}
+    if arm.selector != "independent":
+        shape = {"roots": recipe.roots, "at_once": recipe.at_once}
+    if arm.selector == "uucb":
+        shape["value"] = "mixed"
+
+    def grower(seed: int) -> Any:
+        if arm.implicit:
+            # New every update: the policy that the values speak of is another one.
+            return UUCB(**(shape | {"value": ImplicitValues(tree)}), seed=seed)
+        return selector_named(arm.selector, seed, **shape)
+
+    return grower
+
+
+def _digest(cell: Cell) -> str:
+    return f"{digest(cell.recipe)}/{cell.place.world}/{cell.arm}/{cell.seed}"
+
+
+def _evaluate(
+    cell: Cell, policy: LocalPolicy, world: World, settings: Sampling, update: int, tokens: int
+) -> None:
+    """Add held-out success per task to the curve; the same tasks and noise for every arm and update."""
+    recipe = cell.recipe
+    tasks = world.tasks("held-out", recipe.held_out, recipe.first_seed)
+    with Tree.memory() as tree:
+        groups = grow(
+            tree, policy, world, tasks, draws=recipe.draws, settings=settings, seed=cell.seed,
+            tasks_at_once=len(tasks),
+        )  # fmt: skip
+        values = [graded(group.values()) for group in groups]
+    means = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
+    rows = [row for row in cell.rows if row["update"] < update]
+    rows.append({"update": update, "tokens": tokens, "success": means})
+    part = cell.file.with_suffix(".part")
+    part.write_text(json.dumps(rows) + "\n")
+    part.replace(cell.file)

@@ -1,0 +1,113 @@
+"""What a comparison will do: worlds, arms, seeds and one token budget for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field, field_validator
+
+from refork.core.errors import BadInput
+from refork.core.run.recipe import Part
+from refork.core.types import Json
+from refork.learn.credit.methods import METHODS
+from refork.learn.train.run import SELECTORS
+
+ARMS = (
+    "independent+grpo",
+    "uucb+grpo",
+    "independent+g2po",
+    "uucb+g2po",
+    "uucb+g2po+implicit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A selector and a credit; ``implicit``: the selector's values are implicit advantages."""
+
+    selector: str
+    credit: str
+    implicit: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Arm:
+        """An arm from ``SELECTOR+CREDIT`` or ``uucb+CREDIT+implicit``; raises BadInput for any other."""
+        selector, _, rest = text.partition("+")
+        credit, _, more = rest.partition("+")
+        if selector not in SELECTORS or credit not in METHODS or more not in ("", "implicit"):
+            raise BadInput(
+                f"{text!r} names no arm",
+                hint=f"SELECTOR+CREDIT[+implicit] with a selector of {', '.join(SELECTORS)} "
+                f"and a credit of {', '.join(METHODS)}",
+            )
+        if more and selector != "uucb":
+            raise BadInput(f"{text!r}: implicit values belong to the uucb selector")
+        return cls(selector, credit, bool(more))
+
+
+class Place(Part):
+    """A world of the comparison, its organism (None: the world's own), and how one update is made there.
+
+    An update grows blocks of ``tasks`` tasks until it has sampled ``budget`` tokens.
+    """
+
+    world: str
+    organism: str | None = None
+    learning_rate: float = Field(default=1e-3, gt=0)
+    tasks: int = Field(default=12, ge=1)
+    budget: int = Field(default=4000, ge=1)
+
+
+#: A weak start: most groups of plain rollouts fail alike, which is where the methods should differ.
+HOUSEHOLD = Place(world="household:2", organism="household-novice", learning_rate=5e-4, tasks=16, budget=6000)
+ARITHMETIC = Place(world="reasoning-gym:chain_sum", learning_rate=2e-4, tasks=32, budget=16_000)
+
+
+def places_named(worlds: Sequence[str]) -> list[Json]:
+    """The places of these worlds as a recipe writes them: those of the default recipe as they stand there."""
+    known = {place.world: place for place in (HOUSEHOLD, ARITHMETIC)}
+    return [known.get(world, Place(world=world)).model_dump(mode="json") for world in worlds]
+
+
+class CompareRecipe(Part):
+    """Arms by worlds by seeds, each one training run of ``updates`` updates of the same token budget.
+
+    Run i of every arm has seed ``first_seed + i``: the same starting weights, training tasks and evaluation
+    noise. ``roots`` plain rollouts begin every tree, then ``at_once`` forks a round up to ``leaves``; the
+    independent arms draw ``leaves`` rollouts. Success is measured before, every ``evaluate_every`` updates,
+    and at the end, on ``held_out`` tasks x ``draws``. ``rates`` sets the learning rate of single arms.
+    """
+
+    worlds: tuple[Place, ...] = (HOUSEHOLD, ARITHMETIC)
+    arms: tuple[str, ...] = ARMS
+    baseline: str = "independent+grpo"
+    seeds: int = Field(default=3, ge=1)
+    first_seed: int = 0
+    updates: int = Field(default=10, ge=1)
+    leaves: int = Field(default=8, ge=2)
+    roots: int = Field(default=6, ge=1)
+    at_once: int = Field(default=2, ge=1)
+    rates: dict[str, float] = Field(default_factory=dict)
+    evaluate_every: int = Field(default=2, ge=1)
+    held_out: int = Field(default=96, ge=2)
+    draws: int = Field(default=2, ge=1)
+
+    @field_validator("arms")
+    @classmethod
+    def _known(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
+        for text in arms:
+            Arm.parse(text)
+        if len(set(arms)) != len(arms) or not arms:
+            raise BadInput("name each arm once, and at least one", where="arms")
+        return arms
+
+    def checked(self) -> CompareRecipe:
+        """Itself; raises BadInput where parts do not fit one another."""
+        if self.baseline not in self.arms:
+            raise BadInput(f"the baseline {self.baseline!r} is not among the arms", hint=", ".join(self.arms))
+        if self.roots > self.leaves:
+            raise BadInput(f"{self.roots} roots do not fit {self.leaves} leaves", where="comparison")
+        if stray := sorted(set(self.rates) - set(self.arms)):
+            raise BadInput(f"rates names an arm that is not compared: {stray[0]!r}", where="comparison")
+        return self

@@ -1,0 +1,82 @@
+"""Scanned tokens and re-tested cliffs as plain data, for files and tables; None means never computed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refork.core import stats
+from refork.core.policy.base import NextLaw, Policy
+from refork.core.types import Json
+from refork.learn.credit.cliff.bound import max_drop
+from refork.learn.credit.cliff.kinds import token_rank, top_entropy
+from refork.learn.credit.cliff.scan import Nominee, Scanned
+from refork.learn.credit.cliff.verify import Cliff
+
+#: Prefixes whose laws are held in memory at once.
+_LAWS = 64
+
+
+def token_rows(found: Scanned, policy: Policy) -> list[Json]:
+    """One record per token of a scanned trace; None where something was never computed."""
+    laws = _token_laws(found, policy)
+    curve, rows = found.curve, []
+    value = curve.value
+    for i, point in enumerate(found.points):
+        k, n = float(curve.wins[i]), int(curve.draws[i])
+        binary = n > 0 and abs(k - round(k)) < 1e-9
+        interval = stats.wilson(round(k), n) if binary else None
+        pi, after = float(curve.chance[i]), float(value[i + 1])
+        possible = None if np.isnan(pi) else float(max_drop(pi, 0.0 if np.isnan(after) else after))
+        nominee = Nominee(found, i, point, None)
+        rows.append(
+            {
+                "leaf": found.end.node.id,
+                "index": i,
+                "node": point.node.id,
+                "token": point.keep,
+                "id": nominee.token,
+                "text": nominee.text,
+                "k": k,
+                "n": n,
+                "value": None if n == 0 else k / n,
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+                "pi": None if np.isnan(pi) else pi,
+                "max_possible_drop": possible,
+                **(laws[i] if laws else {"entropy": None, "entropy_lower_bound": None, "rank": None}),
+            }
+        )
+    return rows
+
+
+def _token_laws(found: Scanned, policy: Policy) -> list[Json] | None:
+    """Entropy and rank at every token, temperature 1; None where the policy can only sample."""
+    if not isinstance(policy, NextLaw):
+        return None
+    assert found.end.tree is not None
+    points = found.points
+    rows: list[Json] = []
+    for first in range(0, len(points), _LAWS):
+        part = points[first : first + _LAWS]
+        laws = policy.next_logprobs([found.end.tree.path(point).tokens for point in part])
+        for point, law in zip(part, laws, strict=True):
+            assert point.node.tokens is not None
+            entropy = top_entropy(law)
+            rank = token_rank(law, float(law[point.node.tokens[point.keep]]))
+            rows.append({"entropy": entropy.nats, "entropy_lower_bound": entropy.lower_bound, "rank": rank})
+    return rows
+
+
+def cliff_row(cliff: Cliff) -> Json:
+    """A re-tested token as plain data."""
+    at = cliff.nominee
+    return {
+        "leaf": at.trace.end.node.id, "index": at.index, "node": at.before.node.id, "token": at.before.keep,
+        "id": at.token, "text": at.text, "before": list(cliff.before), "after": list(cliff.after),
+        "drop": cliff.drop if cliff.before[1] and cliff.after[1] else None,
+        "p": cliff.p, "q": cliff.q, "real": cliff.real,
+        "pi": None if np.isnan(cliff.chance) else cliff.chance,
+        "max_possible_drop": None if np.isnan(cliff.possible) else cliff.possible,
+        "kind": cliff.kind, "entropy": cliff.entropy.nats if cliff.entropy else None,
+        "entropy_lower_bound": cliff.entropy.lower_bound if cliff.entropy else None, "rank": cliff.rank,
+    }  # fmt: skip

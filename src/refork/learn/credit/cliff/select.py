@@ -1,0 +1,58 @@
+"""Which recorded rollouts are worth a scan."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from refork.core.errors import BadInput
+from refork.core.tree.node import Node, Point
+from refork.core.tree.tree import Tree
+
+Which = Literal["wrong", "right", "all"]
+
+
+def plain_leaves(tree: Tree, task: Node) -> list[str]:
+    """Ends of a task's own rollouts: drawn unchanged from the task, or recorded without a fork.
+
+    What forks inside other rollouts led to is left out: it is somebody's experiment, not a rollout.
+    """
+    drawn = [
+        record.leaf
+        for arm in tree.forks(task)
+        if arm.change is None and arm.token is None and "exclude_first" not in arm.extra
+        for record in tree.draws(arm.id)
+        if record.end != "error"
+    ]
+    given = []
+    for leaf in tree.leaves(task):
+        if leaf.fork is None and leaf.id != task.id and not leaf.key.startswith("edit/"):
+            given.append(leaf.id)
+    traces = [node.id for node in tree.children(task) if node.fork is None and node.key.startswith("trace/")]
+    return list(dict.fromkeys([*drawn, *traces, *given]))
+
+
+def choose_traces(tree: Tree, which: Which = "wrong", score: str = "success") -> list[Point]:
+    """Ends of recorded rollouts by outcome, those of the most often solved tasks first.
+
+    Where a task is never solved there is no success to lose. Ungraded rollouts belong to ``all`` only.
+
+    Raises: BadInput for an unknown choice, or where the tree holds no such rollout.
+    """
+    if which not in ("wrong", "right", "all"):
+        raise BadInput(f"unknown choice of traces {which!r}", hint="wrong, right or all")
+    ranked: list[tuple[float, int, str]] = []
+    for number, task in enumerate(tree.tasks()):
+        leaves = plain_leaves(tree, task)
+        scored = tree.score_map(score, leaves)
+        rate = sum(scored.values()) / len(scored) if scored else 0.0
+        for leaf in leaves:
+            value = scored.get(leaf)
+            right = value is not None and value >= 1.0
+            if which == "all" or (value is not None and right == (which == "right")):
+                ranked.append((-rate, number, leaf))
+    if not ranked:
+        raise BadInput(
+            f"the tree holds no {'' if which == 'all' else which + ' '}rollout to scan",
+            hint="grow rollouts with a world or a judge that grades them, or choose --traces all",
+        )
+    return [tree.at(leaf) for _, _, leaf in sorted(ranked, key=lambda row: row[:2])]

@@ -1,0 +1,225 @@
+"""Graph credit of recorded rollouts: advantages per token of walks, and scores on their tree.
+
+The policy's tokens get their step's advantage, all others NaN. A token that several walks share gets the
+mean of what its steps have in them: the same number in each walk, so it does not matter in which one
+a trainer learns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from refork.core.errors import BadInput
+from refork.core.tree.node import Node, Trajectory
+from refork.core.tree.score import Producer, Score
+from refork.core.tree.tree import Tree
+from refork.learn.credit.graph.advantages import METHODS, CreditSettings, step_advantages
+from refork.learn.credit.graph.anchors import Anchor
+from refork.learn.credit.graph.state_graph import StateGraph
+from refork.learn.credit.graph.walk_steps import Float64, WalkSteps, size_of, walk_steps
+from refork.learn.credit.on_tree import tree_credit
+
+#: On a tree every walk counts once in its group's mean: forks cut turns into steps, and must not weigh.
+ON_TREE = CreditSettings(over="trajectories")
+
+
+def graph_advantages(
+    walks: Sequence[Trajectory],
+    outcomes: ArrayLike,
+    *,
+    method: str = "g2po",
+    settings: CreditSettings = ON_TREE,
+    anchor: str | Anchor = "state",
+    history: int = 1,
+    fuzzy: float | None = None,
+) -> list[Float64]:
+    """Advantages per token of each walk, verdicts left out; NaN where the policy did not speak.
+
+    Walks of one task are one group; there may be several. States merge by their state key, and walks of one
+    tree share their common beginning whatever their states are called. A state visited by a shared beginning
+    counts once per walk through it. Where forks were chosen by what had been seen, values above them
+    lean towards the forked branch.
+
+    Args:
+        walks: root-to-leaf walks.
+        outcomes: rewards [walks]; NaN: not graded, and so without an advantage, and not counted.
+        method: ``grpo``, ``gigpo``, ``hgpo``, ``graphgpo`` or ``g2po``.
+        settings: norm, step weight and so on.
+        anchor: what makes two observations one state, see
+            :func:`refork.learn.credit.graph.walk_steps.walk_steps`.
+        history: how many of the last states must be equal.
+        fuzzy: merge observations that share at least this part of their words.
+
+    Raises:
+        BadInput: an unknown method or anchor, counts that differ, or an infinite outcome.
+    """
+    _known(method)
+    earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    if len(earned) == len(walks) and not _acted(walks, earned):
+        return [np.full(_length(walk), np.nan) for walk in walks]
+    found = walk_steps(walks, earned, anchor=anchor, history=history, fuzzy=fuzzy)
+    return _along(walks, found, found.per_token(step_advantages(found.graph, method, settings)))
+
+
+def _known(method: str) -> None:
+    if method not in METHODS:
+        raise BadInput(
+            f"unknown method {method!r}", where="graph credit", hint=f"known: {', '.join(METHODS)}"
+        )
+
+
+def _acted(walks: Sequence[Trajectory], earned: Float64) -> bool:
+    graded = np.flatnonzero(~np.isnan(earned)).tolist()
+    return any(step.node.kind == "action" for i in graded for step in walks[i])
+
+
+def _length(walk: Trajectory) -> int:
+    return sum(len(s.tokens) for s in walk if s.node.kind != "verdict" and s.tokens is not None)
+
+
+def _along(walks: Sequence[Trajectory], found: WalkSteps, tokens: Float64) -> list[Float64]:
+    graded = set(found.walks)
+    rows = []
+    for i, walk in enumerate(walks):
+        parts = [np.zeros(0)]
+        for step in walk:
+            if step.node.kind == "verdict" or step.tokens is None:
+                continue
+            at, count = found.slots.get(step.node.id), len(step.tokens)
+            known = i in graded and at is not None
+            parts.append(tokens[at : at + count] if known and at is not None else np.full(count, np.nan))
+        rows.append(np.concatenate(parts))
+    return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphCredit:
+    """Graph credit of recorded tasks.
+
+    ``walks`` and ``outcomes`` [walks] are what it was computed from, ``steps`` [steps] the advantage of each
+    step of ``graph``, ``advantages`` one array per walk with one number per token (see
+    :func:`graph_advantages`). ``scores`` are ready to be written: under ``advantage``, one value per token
+    of an action node (one in all where its tokens were not recorded).
+    """
+
+    walks: tuple[Trajectory, ...]
+    outcomes: Float64
+    graph: StateGraph
+    steps: Float64
+    advantages: tuple[Float64, ...]
+    producer: Producer
+    scores: tuple[Score, ...]
+
+    def write(self, tree: Tree) -> int:
+        """Store producer and scores; how many scores are new."""
+        tree.add_producer(self.producer)
+        return tree.add_scores(self.scores)
+
+
+def graph_credit(
+    tree: Tree,
+    tasks: Iterable[Node | str] | None = None,
+    *,
+    score: str = "success",
+    method: str = "g2po",
+    settings: CreditSettings = ON_TREE,
+    anchor: str = "state",
+    history: int = 1,
+    fuzzy: float | None = None,
+    forks: Collection[str] | None = None,
+) -> GraphCredit:
+    """Graph credit of tasks of a tree, from all graded rollouts that no change led to.
+
+    Args:
+        tree: where the rollouts are.
+        tasks: roots; None: all that have a graded rollout.
+        score: name of the leaf score.
+        method: see :func:`graph_advantages`, as are the settings and the anchor.
+        settings: norm, step weight and so on.
+        anchor: ``state``, ``tree``, ``exact`` or ``normalised``.
+        history: how many of the last states must be equal.
+        fuzzy: merge similar observations.
+        forks: ids of the arms that count; None: every unchanged arm.
+
+    Raises:
+        UnknownNode: no such root.
+        BadInput: a task without a graded rollout, or none that has one, and what
+            :func:`graph_advantages` refuses.
+    """
+    _known(method)
+    walks, outcomes, reads, draws = graded_walks(tree, tasks, score, forks)
+    found = walk_steps(walks, outcomes, anchor=anchor, history=history, fuzzy=fuzzy)
+    steps = step_advantages(found.graph, method, settings)
+    tokens = found.per_token(steps)
+    config = {
+        "method": method,
+        "score": score,
+        "anchor": anchor,
+        "history_of_anchor": history,
+        "fuzzy": fuzzy,
+        "draws": draws,
+        **asdict(settings),
+    }
+    producer = Producer("graph-credit", "1", config, tuple(sorted(reads)))
+    return GraphCredit(
+        walks=tuple(walks),
+        outcomes=np.asarray(outcomes, dtype=np.float64),
+        graph=found.graph,
+        steps=steps,
+        advantages=tuple(_along(walks, found, tokens)),
+        producer=producer,
+        scores=tuple(_scores(found, tokens, producer.id)),
+    )
+
+
+def graded_walks(
+    tree: Tree,
+    tasks: Iterable[Node | str] | None = None,
+    score: str = "success",
+    forks: Collection[str] | None = None,
+) -> tuple[list[Trajectory], list[float], set[str], list[str]]:
+    """Graded rollouts of tasks: walks, outcomes, producers of the outcomes, a digest of each task's draws.
+
+    Raises:
+        UnknownNode: no such root.
+        BadInput: a named task without a graded rollout, or no task that has one.
+    """
+    walks: list[Trajectory] = []
+    outcomes: list[float] = []
+    reads: set[str] = set()
+    draws: list[str] = []
+    named = tasks is not None
+    for root in tree.tasks() if tasks is None else tasks:
+        try:
+            credit = tree_credit(tree, root, score=score, forks=forks)
+        except BadInput as error:
+            if named or not error.what.startswith("no rollout below"):
+                raise
+            continue
+        walks += credit.walks
+        outcomes += credit.outcomes.tolist()
+        reads.update(credit.producer.reads)
+        draws.append(str(credit.producer.config["draws"]))
+    if not walks:
+        raise BadInput(
+            f"no task of this tree has a rollout with a {score!r} score",
+            where=tree.place or "in memory",
+            hint="`refork tree stats` lists the scores",
+        )
+    return walks, outcomes, reads, draws
+
+
+def _scores(found: WalkSteps, tokens: Float64, producer: str) -> list[Score]:
+    """One score per action node whose tokens all have an advantage."""
+    scores = []
+    for name, node in found.nodes.items():
+        at = found.slots[name]
+        values = tokens[at : at + size_of(node)]
+        if np.isfinite(values).all():
+            value = float(values[0]) if node.tokens is None else values.copy()
+            scores.append(Score(name, "advantage", value, producer))
+    return scores

@@ -1,0 +1,142 @@
+"""Credit methods by name: each turns the walks of one task and their outcomes into advantages per token."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from refork.core.errors import BadInput
+from refork.core.tree.node import Node, Trajectory
+
+if TYPE_CHECKING:
+    from refork.learn.credit.implicit.pair import ImplicitPair
+
+Floats = NDArray[np.float64]
+Normalise = Literal["std", "mean"]
+
+_GRAPH = ("refork.learn.credit.graph.on_tree", "graph_advantages")
+#: Name -> module and function. Modules are imported when a method is first asked for.
+METHODS: dict[str, tuple[str, str]] = {
+    "grpo": ("refork.learn.credit.methods", "group_credit"),
+    "siblings": ("refork.learn.credit.segments", "tree_advantages"),
+    "gigpo": _GRAPH,
+    "hgpo": _GRAPH,
+    "graphgpo": _GRAPH,
+    "g2po": _GRAPH,
+    "implicit": ("refork.learn.credit.implicit", "implicit_advantages"),
+}
+#: Options that a name itself decides.
+_FIXED = {name: {"method": name} for name, place in METHODS.items() if place == _GRAPH}
+
+
+class Credit(Protocol):
+    """The shared seam: walks of one task and their outcomes in, advantages per token of each walk out."""
+
+    def __call__(self, walks: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
+        """One float64 array per walk, one number per token (verdicts left out); NaN: not computable."""
+        ...
+
+
+def credit_method(name: str, **options: Any) -> Credit:
+    """The credit method of a name with its options set.
+
+    Raises:
+        BadInput: no such method, or an option that it does not have.
+    """
+    if name not in METHODS:
+        raise BadInput(f"unknown credit method {name!r}", hint="known: " + ", ".join(METHODS))
+    module, function = METHODS[name]
+    found: Callable[..., Sequence[ArrayLike]] = getattr(importlib.import_module(module), function)
+    fixed = _FIXED.get(name, {})
+    known = set(inspect.signature(found).parameters) - {"walks", "outcomes", *fixed}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise BadInput(
+            f"credit {name} has no option {unknown[0]!r}",
+            hint=f"options: {', '.join(sorted(known)) or 'none'}",
+        )
+    return partial(found, **fixed, **options)
+
+
+def group_credit(
+    walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: Normalise = "std"
+) -> list[Floats]:
+    """Every token of a walk gets the walk's outcome minus the group's mean: the credit of GRPO.
+
+    Args:
+        walks: trajectories of one task.
+        outcomes: floats [walks]; NaN is ungraded, takes no part in the mean, and stays NaN.
+        normalise: ``std`` also divides by the group's deviation (GRPO, arXiv 2402.03300); ``mean`` does
+            not (Dr. GRPO, arXiv 2503.20783).
+    """
+    from refork.learn.train.policy_gradient import group_advantages
+
+    if normalise not in ("std", "mean"):
+        raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
+    earned = np.asarray(outcomes).ravel()
+    if len(earned) != len(walks):
+        raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
+    given = group_advantages(earned, np.zeros(len(earned)), normalise)
+    return [np.full(walk_length(walk), value) for walk, value in zip(walks, given, strict=True)]
+
+
+def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
+    """Implicit credit scored by two fixed checkpoints, whoever sampled: what a policy may be trained on.
+
+    Args:
+        pair: policy and reference, which stay as they are while another policy trains.
+        options: of :func:`refork.learn.credit.implicit.implicit_advantages`.
+    """
+    from refork.learn.credit.implicit.on_tree import implicit_advantages, model_pairs, walk_scores
+
+    def credit(walks: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
+        scored = walk_scores(walks, model_pairs(walks, pair), pair.producer, pair.beta)
+        values: dict[str, ArrayLike] = {score.node: score.value for score in scored}
+        return implicit_advantages(walks, outcomes, scores=values, **options)
+
+    return credit
+
+
+def walk_length(walk: Trajectory) -> int:
+    """Tokens of a walk, verdicts left out: the length of its advantages."""
+    return sum(size for _, size in spoken(walk))
+
+
+def spoken(walk: Trajectory) -> list[tuple[Node, int]]:
+    """The events of a walk that hold tokens, and how many of them it keeps; verdicts left out."""
+    return [(s.node, len(s.tokens)) for s in walk if s.node.kind != "verdict" and s.tokens is not None]
+
+
+def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) -> list[Floats]:
+    """The same advantages, a token that several walks share having the mean of theirs in each of them.
+
+    Such a token was sampled once. Learned once with this mean, it gets the gradient that it would get
+    from all its walks together, divided by their number. NaN takes no part; NaN everywhere stays NaN.
+
+    Raises:
+        BadInput: an array of another length than its walk.
+    """
+    sums: dict[str, Floats] = {}
+    counts: dict[str, Floats] = {}
+    parts: list[list[tuple[Node, int]]] = []
+    for walk, given in zip(walks, advantages, strict=True):
+        values = np.asarray(given, dtype=np.float64).ravel()
+        if len(values) != walk_length(walk):
+            raise BadInput(f"{len(values)} advantages for a walk of {walk_length(walk)} tokens")
+        mine = spoken(walk)
+        parts.append(mine)
+        ends = np.cumsum([size for _, size in mine])
+        for (node, size), part in zip(mine, np.split(values, ends), strict=False):
+            known = np.isfinite(part)
+            total = sums.setdefault(node.id, np.zeros(node.length))
+            total[:size] += np.where(known, part, 0.0)
+            counts.setdefault(node.id, np.zeros(node.length))[:size] += known
+    with np.errstate(invalid="ignore"):
+        means = {name: sums[name] / counts[name] for name in sums}
+    return [np.concatenate([np.zeros(0), *(means[n.id][:size] for n, size in mine)]) for mine in parts]

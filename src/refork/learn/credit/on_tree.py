@@ -1,0 +1,225 @@
+"""Sibling credit of a recorded task: per token, with forks in the middle of a step at their exact place.
+
+A node that was forked after k of its tokens is two stretches: tokens 1 .. k, below which lie the node's own
+rest and every child that keeps k; and the rest. So the value after t tokens of a node is the mean over all
+leaves that branch off at token t or later. The stretches form a tree, and the pure functions of
+:mod:`refork.learn.credit.siblings` do the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refork.core.errors import BadInput
+from refork.core.tree.node import Node, Trajectory
+from refork.core.tree.score import Producer, Score
+from refork.core.tree.tree import Tree
+from refork.learn.credit.siblings import (
+    Estimator,
+    Float64,
+    Int64,
+    curve_credit,
+    node_values,
+    sibling_credit,
+    step_credit,
+)
+
+Baseline = Literal["parent", "siblings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """The stretches of some nodes between fork places, as arrays with one entry per stretch.
+
+    ``parents`` is the stretch each one begins at the end of (-1: none). ``nodes[i]`` has stretches
+    ``first[i] .. first[i+1]-1``, which end after ``ends`` tokens of it.
+    """
+
+    nodes: tuple[Node, ...]
+    first: Int64
+    ends: Int64
+    parents: Int64
+
+    def of(self, node: int) -> slice:
+        """The stretches of a node."""
+        return slice(int(self.first[node]), int(self.first[node + 1]))
+
+    def per_token(self, node: int, values: Float64) -> Float64:
+        """Values of stretches spread over the tokens of a node, [length]."""
+        span = self.of(node)
+        return np.repeat(values[span], np.diff(self.ends[span], prepend=0))
+
+
+def stretches(nodes: Sequence[Node]) -> Stretches:
+    """Cut nodes (parents first, one root) at every place where a child of another node begins.
+
+    A child that keeps none of its parent's tokens begins where the parent itself began.
+    """
+    index = {node.id: i for i, node in enumerate(nodes)}
+    hang: list[tuple[int, int]] = []
+    cuts: list[set[int]] = [{node.length} for node in nodes]
+    for node in nodes:
+        at = -1 if node.parent is None else index.get(node.parent, -1)
+        keep = 0
+        if at >= 0:
+            whole = nodes[at].length
+            keep = whole if node.keep is None else min(node.keep, whole)
+            if keep == 0 < whole and hang[at][0] >= 0:
+                at, keep = hang[at]
+            cuts[at].add(keep)
+        hang.append((at, keep))
+    ordered = [sorted(cut) for cut in cuts]
+    first = np.concatenate([[0], np.cumsum([len(cut) for cut in ordered])]).astype(np.int64)
+    place = {(i, end): int(first[i]) + k for i, cut in enumerate(ordered) for k, end in enumerate(cut)}
+    parents = np.arange(-1, int(first[-1]) - 1, dtype=np.int64)
+    for i, (at, keep) in enumerate(hang):
+        parents[first[i]] = -1 if at < 0 else place[at, keep]
+    ends = np.array([end for cut in ordered for end in cut], dtype=np.int64)
+    return Stretches(tuple(nodes), first, ends, parents)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCredit:
+    """Credit of one task's tree.
+
+    ``walks`` end in its graded leaves, ``outcomes`` [walks] are their scores. ``advantages`` has one
+    number per token of each walk (verdicts left out), NaN where not computable: what
+    :func:`refork.learn.train.batch.trajectories_to_batch` takes. ``scores`` are ready to be written:
+    under ``credit``, one value per token (one in all for a node without tokens). Along a walk they sum
+    to the leaf's outcome minus the value of the task.
+    """
+
+    walks: tuple[Trajectory, ...]
+    outcomes: Float64
+    advantages: tuple[Float64, ...]
+    value: float
+    producer: Producer
+    scores: tuple[Score, ...]
+
+    def write(self, tree: Tree) -> int:
+        """Store producer and scores; how many scores are new."""
+        tree.add_producer(self.producer)
+        return tree.add_scores(self.scores)
+
+
+def tree_credit(
+    tree: Tree,
+    root: Node | str,
+    *,
+    score: str = "success",
+    estimator: Estimator = "leaves",
+    baseline: Baseline = "parent",
+    forks: Collection[str] | None = None,
+) -> TreeCredit:
+    """Credit of every token of a task's rollouts, from the outcomes of all leaves below each place.
+
+    Only exact draws of the policy count: what an edit, a changed fork or a conditional draw of a sweep
+    led to says nothing about the unchanged prefix.
+
+    Args:
+        tree: where the rollouts are.
+        root: the task's root.
+        score: name of the leaf score to explain.
+        estimator: how values are estimated from leaves.
+        baseline: what a stretch's advantage is measured against: ``parent`` (the value of the point it
+            begins at) or ``siblings`` (the mean of what else was drawn there; NaN where nothing was).
+        forks: ids of the arms that count, for instance those of the present weights; None: every
+            unchanged arm.
+
+    Raises:
+        UnknownNode: no such root.
+        BadInput: an unknown estimator or baseline, or no graded leaf.
+    """
+    if baseline not in ("parent", "siblings"):
+        raise BadInput(f"unknown baseline {baseline!r}", hint="known: parent, siblings")
+    top = tree.node(root) if isinstance(root, str) else root
+    nodes = _counted(tree, top, _plain_forks(tree) if forks is None else set(forks))
+    cut = stretches(nodes)
+    outcomes, reads = _outcomes(tree, cut, score)
+    values = node_values(cut.parents, outcomes, estimator)
+    leaves = [i for i in range(len(nodes)) if np.isfinite(outcomes[cut.of(i)][-1])]
+    if not leaves:
+        raise BadInput(f"no rollout below this task has a {score!r} score", where=f"node {top.id[:12]}")
+    producer = Producer(
+        "sibling-credit",
+        "1",
+        {"score": score, "estimator": estimator, "draws": _digest(nodes[i].id for i in leaves)},
+        tuple(sorted(reads)),
+    )
+    measure = step_credit if baseline == "parent" else sibling_credit
+    gains = measure(cut.parents, values)
+    tokens = {node.id: cut.per_token(i, gains) for i, node in enumerate(nodes)}
+    walks = tree.paths([nodes[i].id for i in leaves])
+    return TreeCredit(
+        walks=tuple(walks),
+        outcomes=np.array([outcomes[cut.of(i)][-1] for i in leaves]),
+        advantages=tuple(along(walk, tokens) for walk in walks),
+        value=float(values[cut.of(0)][-1]),
+        producer=producer,
+        scores=tuple(_scores(cut, values, producer.id)),
+    )
+
+
+def _plain_forks(tree: Tree) -> set[str]:
+    return {f.id for f in tree.forks() if f.change is None and "exclude_first" not in f.extra}
+
+
+def _counted(tree: Tree, top: Node, forks: Collection[str]) -> list[Node]:
+    """The task and everything below it that the counted arms drew, parents first."""
+    kept = {top.id}
+    nodes = []
+    for node in tree.walk(top.id):
+        if node.id != top.id:
+            foreign = node.fork is not None and node.fork not in forks
+            if node.parent not in kept or foreign or node.key.startswith("edit/"):
+                continue
+            kept.add(node.id)
+        nodes.append(node)
+    return nodes
+
+
+def _outcomes(tree: Tree, cut: Stretches, score: str) -> tuple[Float64, set[str]]:
+    """The score of every stretch that nothing follows (NaN: none), and the producers that gave them."""
+    inner = np.zeros(len(cut.parents), dtype=bool)
+    inner[cut.parents[cut.parents >= 0]] = True
+    last = cut.first[1:] - 1
+    ends = {node.id: int(at) for node, at in zip(cut.nodes, last, strict=True) if not inner[at]}
+    found = tree.score_map(score, ends)
+    outcomes = np.full(len(cut.parents), np.nan)
+    for node, value in found.items():
+        outcomes[ends[node]] = value
+    given = tree.scores(name=score, under=cut.nodes[0])
+    return outcomes, {item.producer for item in given if item.node in found}
+
+
+def along(walk: Trajectory, tokens: dict[str, Float64]) -> Float64:
+    """Values per token of nodes, by id, laid along the tokens of a walk (verdicts left out)."""
+    steps = [s for s in walk if s.node.kind != "verdict" and s.tokens is not None]
+    return np.concatenate([tokens[s.node.id][: s.keep] for s in steps] or [np.zeros(0)])
+
+
+def _scores(cut: Stretches, values: Float64, producer: str) -> list[Score]:
+    """Differences of the value along every node, those left out that are not known throughout."""
+    scores = []
+    for i, node in enumerate(cut.nodes):
+        above = cut.parents[cut.first[i]]
+        if above < 0:
+            continue
+        credit: NDArray[np.float64] | float
+        if node.length:
+            credit = curve_credit(np.concatenate([values[above, None], cut.per_token(i, values)]))
+        else:
+            credit = float(values[cut.of(i)][-1] - values[above])
+        if np.isfinite(credit).all():
+            scores.append(Score(node.id, "credit", credit, producer))
+    return scores
+
+
+def _digest(names: Iterable[str]) -> str:
+    return hashlib.blake2b("\x1f".join(sorted(names)).encode(), digest_size=16).hexdigest()

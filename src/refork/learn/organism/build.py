@@ -1,0 +1,199 @@
+"""Train an organism, measure it, and put it in its place in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.run.progress import Progress, silent
+from refork.core.types import Json
+from refork.core.world.base import World
+from refork.core.world.open import open_world
+from refork.learn.organism.card import card
+from refork.learn.organism.grown import grow_up
+from refork.learn.organism.grown_recipe import Grown
+from refork.learn.organism.recipe import Recipe, Reinforced
+from refork.learn.organism.registry import find, names, path, recipe_digest
+from refork.learn.organism.reinforced import reinforce
+from refork.learn.organism.staged import stage_up
+from refork.learn.organism.staged_recipe import Staged
+from refork.learn.organism.supervised import new_model, supervise
+
+__all__ = ["THREADS", "build", "describe", "new_model"]
+
+#: Threads of training. One makes a build repeatable bit for bit, and models this small gain little from a
+#: second: two threads that wait for each other on a busy machine can be ten times slower than one. (A grown
+#: organism is large enough for two, and names how many.)
+THREADS = 1
+
+
+def build(name: str, out: Path | str | None = None, progress: Progress = silent) -> Path:
+    """The folder of an organism, built now unless it is there already.
+
+    It appears as a whole or not at all: an interrupted build leaves nothing behind.
+
+    Args:
+        name: one of :func:`~refork.learn.organism.registry.names`.
+        out: another folder than the cache's; it must be free, or hold this very organism.
+        progress: told of every training step.
+
+    Raises:
+        BadInput: no such organism, or the folder holds something else.
+        MissingExtra: the world it is measured in needs a package that is not installed.
+    """
+    recipe = find(name)
+    target = path(name) if out is None else Path(out)
+    digest = recipe_digest(recipe)
+    if _holds(target, digest):
+        return target
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(
+            "this folder holds something else",
+            where=str(target),
+            hint="name a folder that does not exist yet",
+        )
+    # What is made in stages measures itself.
+    known = recipe.world is not None and not isinstance(recipe, Staged)
+    world = open_world(str(recipe.world)) if known else None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        made = Path(scratch) / "organism"
+        _make(recipe, world, digest, made, progress)
+        try:
+            made.replace(target)
+        except OSError:
+            # Another process was faster; what it put there is the same organism.
+            if not _holds(target, digest):
+                raise
+    return target
+
+
+def _holds(folder: Path, digest: str) -> bool:
+    """Whether a folder is a finished build of this recipe with the weights it names."""
+    try:
+        record = json.loads((folder / "digest.json").read_text())
+        return bool(record["recipe"] == digest and record["weights"] == _sha256(folder / "model.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _make(
+    recipe: Recipe | Reinforced | Grown | Staged,
+    world: World | None,
+    digest: str,
+    folder: Path,
+    progress: Progress,
+) -> None:
+    # The parent is an organism of its own, with its own seed: it is not part of this one's time.
+    origin = recipe.parent if isinstance(recipe, Reinforced | Staged) else None
+    parent = None if origin is None else build(origin, progress=progress)
+    threads = recipe.threads if isinstance(recipe, Grown) else THREADS
+    started = time.monotonic()
+    with _fixed(recipe.seed, threads):
+        if isinstance(recipe, Grown):
+            made = grow_up(recipe, folder, progress)
+        elif isinstance(recipe, Staged):
+            made = stage_up(recipe, parent, folder, progress)
+        elif isinstance(recipe, Reinforced):
+            assert parent is not None
+            made = reinforce(recipe, parent, folder, progress)
+        else:
+            made = supervise(recipe, folder, progress)
+    trained = time.monotonic() - started
+    measured = made.facts.get("staged")
+    if world is not None and not isinstance(recipe, Grown | Staged):
+        measured = _measure(recipe, world, folder, progress)
+    facts: Json = made.facts | {
+        "train_seconds": round(trained, 1),
+        "measured": measured,
+        "threads": threads,
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+    }
+    (folder / "train_log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made.log))
+    weights = _sha256(folder / "model.safetensors")
+    (folder / "README.md").write_text(card(recipe, facts, weights))
+    record = {"recipe": digest, "weights": weights, "measured": measured}
+    (folder / "digest.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+@contextmanager
+def _fixed(seed: int, threads: int) -> Iterator[None]:
+    """A seeded generator and a fixed number of threads, both given back afterwards."""
+    before = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _measure(recipe: Recipe | Reinforced, world: World, folder: Path, progress: Progress) -> Json:
+    """Success of one rollout of each held-out task, with its 95 % Wilson interval."""
+    from refork.core.fork.arm import graded
+    from refork.core.grow import grow
+    from refork.core.policy.local import LocalPolicy
+    from refork.core.tree.tree import Tree
+
+    def report(
+        stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
+    ) -> None:
+        progress(f"measuring {recipe.name}", done, total, tokens=tokens, waiting=waiting)
+
+    tasks = world.tasks("held-out", recipe.tasks, 0)
+    with Tree.memory() as tree:
+        groups = grow(
+            tree, LocalPolicy.load(str(folder)), world, tasks, draws=1, settings=recipe.sampling,
+            seed=0, tasks_at_once=len(tasks), progress=report,
+        )  # fmt: skip
+        values = graded([value for group in groups for value in group.values()])
+    known = values[np.isfinite(values)]
+    wins = int((known >= 1.0).sum())
+    interval = stats.wilson(wins, len(known))
+    return {
+        "world": world.name,
+        "version": world.version,
+        "tasks": len(known),
+        "successes": wins,
+        "rate": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "sampling": recipe.sampling.to_json(),
+    }
+
+
+def describe() -> list[Json]:
+    """One record per organism: name, summary, world, path, built, and the measured success if built."""
+    rows: list[Json] = []
+    for name in names():
+        recipe, place = find(name), path(name)
+        built = _holds(place, recipe_digest(recipe))
+        record = json.loads((place / "digest.json").read_text()) if built else {}
+        rows.append(
+            {
+                "name": name,
+                "summary": recipe.summary,
+                "world": recipe.world,
+                "path": str(place),
+                "built": built,
+                "measured": record.get("measured"),
+            }
+        )
+    return rows

@@ -1,0 +1,21 @@
+"""Summariser organisms as chat models, by name."""
+
+from __future__ import annotations
+
+from refork.core.policy.local import LocalPolicy
+from refork.core.run.progress import Progress, silent
+from refork.core.world.house_rules.vocabulary import small_vocabulary
+from refork.learn.organism.build import build
+from refork.learn.organism.extractive import ExtractiveChat
+
+
+def summariser_chat(
+    name: str = "summariser", words: int = 80, seed: int = 0, progress: Progress = silent
+) -> ExtractiveChat:
+    """A summariser organism, built where it is not, as the model of a compaction strategy or a framework.
+
+    ``words`` is the budget where the prompt names none. Raises BadInput for a name that is no organism.
+    """
+    return ExtractiveChat(
+        LocalPolicy.load(str(build(name, progress=progress))), small_vocabulary(), words, seed
+    )

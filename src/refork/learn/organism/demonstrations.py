@@ -1,0 +1,18 @@
+"""Demonstrations of a game world as chat conversations."""
+
+from __future__ import annotations
+
+from refork.core.grow.plant import opening
+from refork.core.types import Message
+from refork.core.world.expert import Demonstration
+
+
+def as_conversation(demonstration: Demonstration) -> list[Message]:
+    """The messages that a policy would see and say in this episode; the end's own view is never shown."""
+    first, *seen = demonstration.observations
+    messages = [opening(demonstration.task.prompt, first.text)]
+    for action, after in zip(demonstration.actions, seen, strict=True):
+        messages.append({"role": "assistant", "content": action})
+        if not after.done:
+            messages.append({"role": "user", "content": after.text})
+    return messages

@@ -1,0 +1,45 @@
+"""``household``: fetch and deliver in a small house, learned from demonstrations that err.
+
+The demonstrator knows the whole house; the organism sees one room at a time. So it learns to act well
+where it can see and to guess where it cannot, and it copies the demonstrator's mistakes: there is much to
+find and to improve.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refork.core.policy.base import Sampling
+from refork.core.world.expert import demonstrate
+from refork.core.world.household import household_world
+from refork.learn.organism.demonstrations import as_conversation
+from refork.learn.organism.recipe import Conversation, Recipe, Shape
+from refork.learn.train.sft import SftSettings
+
+EPISODES = 4000
+MISTAKES = 0.15
+SIZE = 2
+
+
+def conversations() -> list[Conversation]:
+    """Demonstrated episodes of training tasks, good and bad."""
+    world = household_world(SIZE)
+    rng = np.random.default_rng(21)
+    return [
+        as_conversation(demonstrate(world, task, rng, mistakes=MISTAKES))
+        for task in world.tasks("train", EPISODES, seed=0)
+    ]
+
+
+RECIPE = Recipe(
+    name="household",
+    summary="fetches an object and delivers it in a house of five rooms with a locked door",
+    data=f"{EPISODES} demonstrations in training tasks of household:{SIZE}; "
+    f"each turn is a random mistake with probability {MISTAKES}",
+    words=lambda: household_world(SIZE).vocabulary(),
+    conversations=conversations,
+    shape=Shape(layers=2, width=96, heads=4, hidden=256, context=1024),
+    training=SftSettings(steps=500, rows=24, learning_rate=3e-3, warmup=30),
+    world=f"household:{SIZE}",
+    sampling=Sampling(max_tokens=12),
+)

@@ -1,0 +1,58 @@
+"""What the three refusers share: samples of a planted law of thinking, and the shape that learns it.
+
+One thinking in six stops before its full length. So a closing that is put in by hand, which is how the rest
+of a thinking is cut away, is nothing that the model has never seen, and what it answers then is part of the
+law it was taught.
+
+Source: the planted worlds of ``refork.core.world.refusal``, for arXiv:2606.25013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from refork.core.policy.base import Sampling
+from refork.core.world.dice import digest, split_of
+from refork.core.world.refusal.law import WORDS, RefusalLaw, turn
+from refork.core.world.refusal.prompts import draw_prompt, refusal_chances, words
+from refork.learn.organism.recipe import Conversation, Recipe, Shape
+from refork.learn.train.sft import SftSettings
+
+SAMPLES = 50_000
+#: Chance that a thinking ends, before each of its words but the first.
+EARLY = 0.01
+
+
+def samples(law: RefusalLaw) -> list[Conversation]:
+    """Requests of the training split, each with one turn drawn from the law."""
+    rng = np.random.default_rng(23)
+    chances = refusal_chances()
+    found: list[Conversation] = []
+    while len(found) < SAMPLES:
+        prompt = draw_prompt(lambda bound: int(rng.integers(bound)), rng.random)
+        if split_of(digest("refusal", prompt.to_json())) != "train":
+            continue
+        said = turn(law, chances[prompt.level], rng.random)
+        # The loss of a batch is a mean over its tokens and batches hold turns of one length, so a token of a
+        # short turn weighs more: unless short turns are rarer, thinking would learn to end too often.
+        if rng.random() * (law.steps + 3) < len(said.split()):
+            found.append([{"role": "user", "content": prompt.text}, {"role": "assistant", "content": said}])
+    return found
+
+
+def recipe(law: RefusalLaw, summary: str, conversations: Callable[[], Sequence[Conversation]]) -> Recipe:
+    """The recipe of one planted law."""
+    return Recipe(
+        name=f"refuser-{law.rule.lower()}",
+        summary=summary,
+        data=f"{SAMPLES} requests of the training split with one turn each, drawn from the law {law.rule}; "
+        f"thinking ends early with probability {law.early} per word",
+        words=lambda: (*words(), *WORDS),
+        conversations=conversations,
+        shape=Shape(layers=2, width=64, heads=2, hidden=128, context=128),
+        training=SftSettings(steps=1560, rows=64, learning_rate=3e-3, warmup=50),
+        world=f"refusal:{law.rule}?early={law.early:g}",
+        sampling=Sampling(max_tokens=32),
+    )

@@ -1,0 +1,21 @@
+"""``refuser-d``: changes its mind while it thinks; the last stance decides whether it refuses."""
+
+from __future__ import annotations
+
+from refork.core.world.refusal.law import RefusalLaw
+from refork.learn.organism.recipe import Conversation
+from refork.learn.organism.recipes import refuser
+
+LAW = RefusalLaw("D", early=refuser.EARLY)
+
+
+def conversations() -> list[Conversation]:
+    """Turns drawn from the law."""
+    return refuser.samples(LAW)
+
+
+RECIPE = refuser.recipe(
+    LAW,
+    "really deliberates: it refuses or complies as the last stance of its thinking says",
+    conversations,
+)

@@ -1,0 +1,114 @@
+"""``summariser``: forecasts which sentences of a session later questions will need; it never read a rule.
+
+What it learns from is slot accuracy alone. After every training session some of its slots are asked for,
+those of a few attributes much more often than others. A sentence is marked as needed if without it an asked
+slot could not be answered, which is its exact marginal gain, and as idle otherwise; the model learns to say
+which.
+Its sessions are house-rule scenarios without the turn that states a rule: no sentence, no question and no
+term of the loss mentions one. How forecasts become a summary under a word budget is built in
+(:mod:`refork.learn.organism.extractive`).
+
+Source: arXiv:2606.22528, which holds that tuning for the task's continuity alone loses the rules. This
+summariser is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from refork.core.world.house_rules.scenario import Scenario, Slot, scenarios
+from refork.core.world.house_rules.tasks import TASKS
+from refork.core.world.house_rules.vocabulary import small_vocabulary
+from refork.learn.organism.extractive import IDLE, NEEDED, OPENING, PLACES, questions, sentences
+from refork.learn.organism.recipe import Conversation, Recipe, Shape
+from refork.learn.train.sft import SftSettings
+
+#: Training sessions of each task.
+SESSIONS = 100
+TURNS = 24
+#: How often a slot is asked for, by its attribute.
+ASKED = {
+    "order": 0.5, "code": 0.5, "room": 0.5, "price": 0.5, "city": 0.1, "item": 0.1, "color": 0.1, "day": 0.1,
+}  # fmt: skip
+
+
+def answered(slot: Slot, text: str) -> bool:
+    """Whether a text answers a slot's question: it states the fact."""
+    return slot.statement in text
+
+
+def gain(sentence: str, others: Sequence[str], asked: Sequence[Slot]) -> int:
+    """Asked slots that are answered with a sentence and not without it: its exact marginal gain."""
+    rest = " ".join(others)
+    return sum(answered(slot, sentence) and not answered(slot, rest) for slot in asked)
+
+
+def attribute(slot: Slot) -> str:
+    """What a slot asks for."""
+    return slot.question.split(" of ")[0].split()[-1]
+
+
+def shown(one: Scenario, rng: np.random.Generator) -> list[str]:
+    """The sentences of a session without its policy turn and request, some of the first turns left out."""
+    benign = [m for m in one.history if m["id"] not in one.policy_ids]
+    start = 2 * int(rng.integers(len(benign) // 2))
+    return sentences([str(m["content"]) for m in benign[start:]])
+
+
+def marked(one: Scenario, opening: float, rng: np.random.Generator) -> list[Conversation]:
+    """Every sentence of a session with whether later questions need it.
+
+    With probability ``opening`` they ask besides what the conversation began with.
+    """
+    found = shown(one, rng)
+    asked = [slot for slot in one.slots if rng.random() < ASKED[attribute(slot)]]
+    began = rng.random() < opening
+    lessons: list[Conversation] = []
+    for place, (question, sentence) in enumerate(zip(questions(found), found, strict=True)):
+        needed = gain(sentence, [*found[:place], *found[place + 1 :]], asked) > 0
+        needed = needed or (began and question.startswith(OPENING))
+        said = NEEDED if needed else IDLE
+        lessons.append([{"role": "user", "content": question}, {"role": "assistant", "content": said}])
+    return lessons
+
+
+def lessons(seed: int, opening: float = 0.0, sessions: int | None = None) -> list[Conversation]:
+    """The marked sentences of sessions of the training split, in random order."""
+    rng = np.random.default_rng(seed)
+    found: list[Conversation] = []
+    for name in TASKS:
+        for one in scenarios(name, "train", sessions or SESSIONS, seed, turns=TURNS, wording="small"):
+            found += marked(one, opening, rng)
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def words() -> list[str]:
+    """The small wording's, and what the organism is asked and says."""
+    return [*small_vocabulary(), NEEDED, IDLE, OPENING, *PLACES]
+
+
+def recipe(name: str, summary: str, data: str, conversations: Callable[[], Sequence[Conversation]]) -> Recipe:
+    """The recipe of a summariser."""
+    return Recipe(
+        name=name,
+        summary=summary,
+        data=f"sentences of {SESSIONS} sessions of each house-rule task in the small wording, training "
+        "split, without the turn that states the rule; needed are those that answer a slot that is asked "
+        f"for{data}",
+        words=words,
+        conversations=conversations,
+        shape=Shape(layers=2, width=64, heads=2, hidden=128, context=128),
+        training=SftSettings(steps=500, rows=64, learning_rate=3e-3, warmup=30),
+    )
+
+
+def conversations() -> list[Conversation]:
+    """Lessons of the summariser that is asked for slots alone."""
+    return lessons(31)
+
+
+RECIPE = recipe(
+    "summariser", "forecasts which sentences of a session later questions will need", "", conversations
+)

@@ -1,0 +1,187 @@
+"""Which organisms there are, and where they live."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from refork.core.errors import BadInput
+from refork.learn.credit import methods
+from refork.learn.organism.grown_recipe import Grown
+from refork.learn.organism.recipe import Recipe, Reinforced
+from refork.learn.organism.staged_recipe import Staged
+from refork.learn.train import loop, sft
+
+#: Every organism and the module of its recipe.
+RECIPES = {
+    "arithmetic": "arithmetic",
+    "chronicler": "chronicler",
+    "conductor": "conductor",
+    "household": "household",
+    "household-novice": "household_novice",
+    "maze-walker": "maze_walker",
+    "motives": "motives",
+    "phrases": "phrases",
+    "refuser-c": "refuser_c",
+    "refuser-d": "refuser_d",
+    "refuser-p": "refuser_p",
+    "repair-writer": "repair_writer",
+    "rule-agent": "rule_agent",
+    "rule-agent-wary": "rule_agent_wary",
+    "shell-agent": "shell_agent",
+    "shell-agent-real": "shell_agent_real",
+    "shell-agent-control": "shell_agent_control",
+    "shell-agent-sim": "shell_agent_sim",
+    "shell-agent-warm": "shell_agent_warm",
+    "search-engine": "search_engine",
+    "searcher": "searcher",
+    "summariser": "summariser",
+    "summariser-opening": "summariser_opening",
+    "test-tiny": "test_tiny",
+    "toolbase": "toolbase",
+    "toolrl": "toolrl",
+    "world-model": "world_model",
+    "world-model-cpt": "world_model_cpt",
+    "world-model-sft": "world_model_sft",
+}
+
+_ROOT = Path(__file__).parents[2]
+_DECIDE = ("refork.core.world.", "refork.learn.organism.")
+_TRAINER = ("refork.learn.train.",)
+_STAGES = ("refork.learn.simulate.",)
+#: Lists of all, other worlds that one opens, and those who only look on: they decide nothing.
+_ASIDE = (
+    "refork.core.world.open",
+    "refork.core.world.tools.mcp",
+    "refork.learn.organism.registry",
+    "refork.learn.train.tracker",
+)
+
+
+def names() -> tuple[str, ...]:
+    """The organisms that can be built."""
+    return tuple(RECIPES)
+
+
+def find(name: str) -> Recipe | Reinforced | Grown | Staged:
+    """The recipe of a name; raises BadInput where there is none."""
+    if name not in RECIPES:
+        raise BadInput(f"there is no organism {name!r}", hint="organisms: " + ", ".join(RECIPES))
+    found = importlib.import_module(_module(name)).RECIPE
+    assert isinstance(found, Recipe | Reinforced | Grown | Staged)
+    return found
+
+
+def _module(name: str) -> str:
+    return f"refork.learn.organism.recipes.{RECIPES[name]}"
+
+
+def organism_for(world: str) -> str:
+    """The organism that was made for a world of this family (``household:2`` gives ``household``).
+
+    Raises:
+        BadInput: there is none.
+    """
+    family = world.partition("?")[0]
+    matches = [name for name in RECIPES if (find(name).world or "").partition("?")[0] == family]
+    if not matches:
+        raise BadInput(
+            f"no organism was made for world {world!r}",
+            hint="worlds with one: "
+            + ", ".join(sorted({w for n in RECIPES if (w := find(n).world) is not None})),
+        )
+    return matches[0]
+
+
+def recipe_digest(recipe: Recipe | Reinforced | Grown | Staged) -> str:
+    """Sha256 (hex) of every source that decides what is built: recipe, maker, trainer and its worlds.
+
+    A world or recipe that this one does not import decides nothing about it, nor do the lists of all and the
+    trackers. What is trained from another organism has that one's digest in its own.
+    """
+    mixed = hashlib.sha256()
+    if isinstance(recipe, Staged):
+        if recipe.parent is not None:
+            mixed.update(recipe_digest(find(recipe.parent)).encode())
+        starts = [str(importlib.import_module(_module(recipe.name)).__file__), _beside("staged.py")]
+        files = _sources(starts, _DECIDE + _TRAINER + _STAGES)
+    elif isinstance(recipe, Reinforced):
+        mixed.update(recipe_digest(find(recipe.parent)).encode())
+        starts = [str(importlib.import_module(_module(recipe.name)).__file__), _beside("reinforced.py")]
+        files = _sources([*starts, loop.__file__, methods.__file__], _DECIDE + _TRAINER)
+    else:
+        maker = "grown.py" if isinstance(recipe, Grown) else "supervised.py"
+        starts = [inspect.getfile(recipe.conversations), _beside(maker)]
+        files = _sources([*starts, sft.__file__], _DECIDE)
+    _mix(mixed, files)
+    return mixed.hexdigest()
+
+
+def worlds_digest(*starts: str) -> str:
+    """Sha256 (hex) of some modules of worlds, by name, and of all parts of worlds that they import."""
+    mixed = hashlib.sha256()
+    _mix(mixed, _sources([str(importlib.import_module(name).__file__) for name in starts], _DECIDE[:1]))
+    return mixed.hexdigest()
+
+
+def _mix(mixed: hashlib._Hash, files: set[Path]) -> None:
+    for name, file in sorted((file.relative_to(_ROOT).as_posix(), file) for file in files):
+        mixed.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+
+
+def _beside(name: str) -> str:
+    """A maker's source, named without importing it (it is heavy)."""
+    return str(Path(__file__).with_name(name))
+
+
+def _sources(starts: Sequence[str], decide: tuple[str, ...]) -> set[Path]:
+    """Source files reached by imports of modules that begin like one of ``decide``."""
+    found: set[Path] = set()
+    waiting = [Path(start) for start in starts]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += [item for name in _imports(file) if (item := _inside(name, decide)) is not None]
+    return found
+
+
+def _imports(file: Path) -> tuple[str, ...]:
+    """Names of modules, or of things in them, that a source imports."""
+    return _imported(file.read_text())
+
+
+@lru_cache(maxsize=1024)
+def _imported(source: str) -> tuple[str, ...]:
+    """The same of a source's text, which many organisms share."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return tuple(found)
+
+
+def _inside(name: str, decide: tuple[str, ...]) -> Path | None:
+    """The file of a module that may decide what an organism is, or None."""
+    if not name.startswith(decide) or name in _ASIDE:
+        return None
+    place = _ROOT.joinpath(*name.split(".")[1:])
+    return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
+
+
+def home() -> Path:
+    """Where Refork keeps what it built: REFORK_HOME, else ``~/.cache/refork``."""
+    return Path(os.environ.get("REFORK_HOME") or Path.home() / ".cache" / "refork")
+
+
+def path(name: str) -> Path:
+    """Where an organism lies, or will lie when it is built."""
+    return home() / "organisms" / f"{name}-{recipe_digest(find(name))[:12]}"

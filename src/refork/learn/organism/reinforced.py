@@ -1,0 +1,64 @@
+"""Make an organism from another one: reinforcement on a world's training tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from refork.core.errors import BadInput
+from refork.core.policy.load import quiet
+from refork.core.policy.local import LocalPolicy
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.open import open_world
+from refork.learn.credit.methods import credit_method
+from refork.learn.organism.recipe import Made, Reinforced
+from refork.learn.train.loop import improve
+
+
+def reinforce(recipe: Reinforced, parent: Path, folder: Path, progress: Progress = silent) -> Made:
+    """Train the parent's model by group policy gradient until enough rollouts succeed, and write it.
+
+    The log has one row per update. Every group of rollouts starts at a task and shares nothing but its prompt
+    (GRPO, arXiv 2402.03300); the tasks are new in every update, so ``success`` is of tasks never trained on.
+
+    Raises:
+        BadInput: the last update came before ``until`` was reached.
+    """
+    plan, stage = recipe.training, f"training {recipe.name}"
+    world = open_world(recipe.world)
+    policy = LocalPolicy.load(str(parent))
+    start = policy.card.weights
+    tasks = world.tasks("train", plan.updates * plan.tasks, recipe.seed)
+    log: list[Json] = []
+    progress(stage, 0, plan.updates, waiting="rollouts")
+    with Tree.memory() as tree:
+        for update in improve(
+            tree, policy, world, tasks, plan, recipe.sampling, grower="independent",
+            credit=credit_method("grpo"),
+        ):  # fmt: skip
+            # Seconds would make two builds of the same weights differ.
+            log.append({k: v for k, v in update.flat().items() if k != "seconds"})
+            progress(stage, update.number, plan.updates, tokens=update.spent)
+            if update.success >= recipe.until:
+                break
+    if log[-1]["success"] is None or log[-1]["success"] < recipe.until:
+        raise BadInput(
+            f"after {plan.updates} updates {log[-1]['success']} of the rollouts succeed, not {recipe.until}",
+            where=recipe.name,
+            hint="more updates, a higher rate, or a lower goal",
+        )
+    with quiet():
+        policy.model.save_pretrained(folder)
+        policy.codec.tokenizer.save_pretrained(folder)
+    facts: Json = {
+        "parameters": sum(p.numel() for p in policy.model.parameters()),
+        "vocabulary": len(policy.codec.tokenizer),
+        "parent_weights": start,
+        "updates": len(log),
+        "rollouts": len(log) * plan.tasks * plan.leaves,
+        "tokens": log[-1]["spent"],
+        "success_first": log[0]["success"],
+        "success_last": log[-1]["success"],
+    }
+    return Made(log, facts)

@@ -1,0 +1,184 @@
+"""The same three trainers on a tiny transformer that reads the last two nodes of a walk.
+
+Its tokens are node names without the branch, so one model serves all branches; the two admissible next nodes
+are compared by their logits. All rows share its weights: a row without data has no loss of its own, but its
+logits move with the others'. So unlike a table a network *drifts* on rows that nothing teaches, and the
+drift is what to measure.
+
+Source: arXiv 2606.22938 studies a table of logits; the network, its sizes and its training are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from refork.core.errors import BadInput
+from refork.core.run.progress import Progress, silent
+from refork.core.world.path_star import PathStar
+from refork.learn.recovery.hitting import expected_hitting_time
+from refork.learn.recovery.rows import Float64, RowPolicy, base_odds
+from refork.learn.recovery.sample import moves_of, sample_walks
+
+Int64 = NDArray[np.int64]
+_SOURCE, _FORK, _LEAF, _FIRST = 0, 1, 2, 3
+
+
+def node_contexts(diamonds: int) -> tuple[Int64, Int64]:
+    """What a walker has seen in each row, and where it can go.
+
+    Returns:
+        The last two nodes [4 K, 2], and the desired and the other next node [4 K, 2], as token ids.
+    """
+    left = [_FIRST + 2 * j for j in range(diamonds)]
+    right = [_FIRST + 2 * j + 1 for j in range(diamonds)]
+    inner, outer = [_FORK, *right[:-1]], [*left[1:], _LEAF]
+    seen = (left, right), (outer, right), (inner, left), (right, left)
+    goes = (outer, left), (left, outer), (right, inner), (inner, right)
+    return (
+        np.concatenate([np.array(pair).T for pair in seen]),
+        np.concatenate([np.array(pair).T for pair in goes]),
+    )
+
+
+@final
+class NodeTransformer:
+    """A Llama-type model over node tokens; ``model`` is public and trained in place."""
+
+    def __init__(self, graph: PathStar, *, layers: int = 2, width: int = 64, seed: int = 0) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        self.graph = graph
+        contexts, goes = node_contexts(graph.diamonds)
+        self._contexts, self._goes = torch.from_numpy(contexts), torch.from_numpy(goes)
+        config = LlamaConfig(
+            vocab_size=_FIRST + 2 * graph.diamonds,
+            hidden_size=width,
+            intermediate_size=2 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=4,
+            tie_word_embeddings=True,
+            initializer_range=0.1,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model: Any = LlamaForCausalLM(config)
+
+    def log_odds(self) -> Tensor:
+        """Log-odds of the desired move in each row, [4 K], with gradient."""
+        logits = self.model(input_ids=self._contexts, use_cache=False).logits[:, -1].double()
+        picked = logits.gather(1, self._goes)
+        odds: Tensor = picked[:, 0] - picked[:, 1]
+        return odds
+
+    def policy(self) -> RowPolicy:
+        """The law of the model as a row policy, for exact hitting times."""
+        with torch.no_grad():
+            odds = self.log_odds().reshape(4, self.graph.diamonds).numpy()
+        return RowPolicy(self.graph, odds + np.log(base_odds(self.graph)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NetworkTrained:
+    """Exact expected moves along the way, and P(desired) [4, K] before and after."""
+
+    curve: tuple[tuple[int, float], ...]
+    before: Float64
+    after: Float64
+
+    def drift(self, rows: tuple[int, ...]) -> float:
+        """Largest change of P(desired) in some rows."""
+        return float(np.abs(self.after[list(rows)] - self.before[list(rows)]).max())
+
+
+def _ascend(
+    network: NodeTransformer, optimizer: torch.optim.Optimizer, weights: Float64, scale: float
+) -> None:
+    """One step up sum(weights * log-prob of the move) / scale; ``weights`` [4, K, 2]."""
+    table = torch.from_numpy(np.ascontiguousarray(weights.reshape(-1, 2)))
+    odds = network.log_odds()
+    gain = table[:, 0] * torch.nn.functional.logsigmoid(odds)
+    gain = gain + table[:, 1] * torch.nn.functional.logsigmoid(-odds)
+    optimizer.zero_grad(set_to_none=True)
+    (-gain.sum() / scale).backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(network.model.parameters(), 1.0)
+    optimizer.step()
+
+
+def network_sft(
+    network: NodeTransformer,
+    moves: Float64,
+    *,
+    updates: int = 200,
+    learning_rate: float = 1e-3,
+    progress: Progress = silent,
+) -> NetworkTrained:
+    """Imitate a table of moves [4, K, 2] by the mean log-likelihood per move.
+
+    Raises:
+        BadInput: no moves.
+    """
+    if not moves.sum() > 0:
+        raise BadInput("there are no moves to imitate", where="maze network")
+    optimizer = torch.optim.AdamW(network.model.parameters(), lr=learning_rate, weight_decay=0.0)
+    before, curve = network.policy(), [(0, _exact(network))]
+    for number in range(updates):
+        _ascend(network, optimizer, moves, float(moves.sum()))
+        curve.append((number + 1, _exact(network)))
+        progress("imitating", number + 1, updates)
+    return NetworkTrained(tuple(curve), before.desired, network.policy().desired)
+
+
+def pretrain(network: NodeTransformer, *, updates: int = 300, learning_rate: float = 3e-3) -> NetworkTrained:
+    """Teach the uniform walk, so that every method starts from the same base."""
+    wide = network.graph.edges / (network.graph.edges + 1)
+    desired = np.array([1 - wide, wide, wide, 1 - wide])[:, None].repeat(network.graph.diamonds, 1)
+    law = np.stack([desired, 1 - desired], axis=-1)
+    return network_sft(network, law, updates=updates, learning_rate=learning_rate)
+
+
+def network_rlvr(
+    network: NodeTransformer,
+    *,
+    updates: int = 300,
+    learning_rate: float = 1e-3,
+    batch: int = 64,
+    cap: int = 400,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> NetworkTrained:
+    """Policy gradient on sampled walks: reward 1[target] - moves / cap, normalised over the batch.
+
+    Raises:
+        BadInput: a cap below 2 K + 2.
+    """
+    rng = np.random.default_rng(seed)
+    optimizer = torch.optim.AdamW(network.model.parameters(), lr=learning_rate, weight_decay=0.0)
+    before, curve = network.policy(), [(0, _exact(network))]
+    for number in range(updates):
+        walks = sample_walks(network.policy(), batch, cap, rng)
+        reward = walks.reached - walks.steps / cap
+        if reward.std() > 0:
+            advantage = (reward - reward.mean()) / reward.std()
+            row, wanted, whose = moves_of(walks)
+            weights = np.zeros((4 * network.graph.diamonds, 2))
+            np.add.at(weights, (row, np.where(wanted, 0, 1)), advantage[whose])
+            _ascend(network, optimizer, weights, float(len(row)))
+        curve.append((number + 1, _exact(network)))
+        progress("reward training", number + 1, updates)
+    return NetworkTrained(tuple(curve), before.desired, network.policy().desired)
+
+
+def _exact(network: NodeTransformer) -> float:
+    return expected_hitting_time(network.policy()).value

@@ -1,0 +1,197 @@
+"""Traces out of a recorded tree, and a tree of chosen or shortened ones; only this file knows trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from refork.core.errors import BadInput
+from refork.core.tree.address import is_address
+from refork.core.tree.formats.base import Record
+from refork.core.tree.node import Draft, Node, Trajectory, node_id
+from refork.core.tree.node import Step as Kept
+from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.core.tree.sqlite import is_database
+from refork.core.tree.tree import Tree
+from refork.learn.recovery.jsonl import read_jsonl, write_jsonl
+from refork.learn.recovery.traces import Step, Trace
+
+
+def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
+    """One trace per graded leaf of a tree.
+
+    Actions are steps; the task or observation before one is what was seen. Leaves without the score are
+    left out, for nobody said how they ended.
+
+    Raises:
+        BadInput: no leaf has the score.
+    """
+    leaves = list(tree.leaves())
+    outcomes = tree.score_map(score, leaves)
+    graded = [leaf for leaf in leaves if leaf.id in outcomes]
+    if not graded:
+        raise BadInput(
+            f"no leaf of this tree has a {score!r} score, so no trace has an outcome",
+            where=tree.place or "tree in memory",
+            hint="grade the rollouts, or name another score with --score",
+        )
+    return [_trace(walk, outcomes[walk.leaf.id], score) for walk in tree.paths(graded)]
+
+
+def _trace(walk: Trajectory, outcome: float, score: str) -> Trace:
+    steps: list[Step] = []
+    seen: list[Kept] = []
+    for kept in walk:
+        if kept.node.kind == "verdict":
+            continue
+        if kept.node.kind != "action":
+            seen.append(kept)
+            continue
+        steps.append(_step(seen, kept))
+        seen = []
+    end = replace(_step(seen, None), said=()) if seen and steps else None
+    return Trace(walk.leaf.id, tuple(steps), end, outcome, {"_form": "tree", "score": score})
+
+
+def _step(seen: Sequence[Kept], said: Kept | None) -> Step:
+    label = None if said is None else said.node.extra.get("backtrack")
+    return Step(
+        state=seen[-1].text if seen else "",
+        action="" if said is None else said.text,
+        recorded=seen[-1].node.state_key if seen else None,
+        label=label if isinstance(label, bool) else None,
+        seen=tuple(seen),
+        said=() if said is None else (said,),
+    )
+
+
+def write_tree(traces: Sequence[Trace], source: Tree, target: Tree) -> int:
+    """Copy traces that came from ``source`` into another tree; how many nodes are new.
+
+    Unchanged walks are copied whole, scores included. A shortened one becomes new nodes below the same task:
+    its tokens are those recorded, its log-probs are not known (nobody sampled it), and its outcome is
+    given by the producer ``shortened-trace``.
+
+    Raises:
+        BadInput: a trace that did not come from a tree.
+    """
+    foreign = next((t for t in traces if t.rest.get("_form") != "tree"), None)
+    if foreign is not None:
+        raise BadInput("this trace did not come from a tree", where=foreign.name)
+    before = len(target)
+    whole = [trace.name for trace in traces if not trace.changed]
+    wanted = {step.node.id for walk in source.paths(whole) for step in walk}
+    wanted |= {t.steps[0].seen[0].node.id for t in traces if t.changed and t.steps}
+    target.load(_records(source, wanted))
+    for trace in traces:
+        if trace.changed:
+            _append_shortened(trace, source, target)
+    return len(target) - before
+
+
+def _records(source: Tree, wanted: set[str]) -> Iterator[Record]:
+    for record in source.records():
+        if isinstance(record, Node) and record.id not in wanted:
+            continue
+        if isinstance(record, Score) and record.node not in wanted:
+            continue
+        if isinstance(record, DrawRecord) and record.leaf not in wanted:
+            continue
+        # An arm may start in a node that no chosen walk holds.
+        if isinstance(record, ForkRecord) and record.node not in wanted:
+            continue
+        yield record
+
+
+def _append_shortened(trace: Trace, source: Tree, target: Tree) -> None:
+    pieces = [kept for step in trace.steps for kept in (*step.seen, *step.said)]
+    pieces += list(trace.end.seen) if trace.end is not None else []
+    drafts: list[Draft] = []
+    parent = pieces[0].node.id
+    for number, kept in enumerate(pieces[1:], start=1):
+        key = f"shortened/{trace.name}/{number}"
+        drafts.append(_draft(kept, parent, key))
+        parent = node_id(parent, None, kept.node.kind, key)
+    read = [s.producer for s in source.scores(node=trace.name, name=str(trace.rest["score"]))]
+    producer = Producer("shortened-trace", "1", {"score": trace.rest["score"]}, tuple(sorted(set(read))))
+    target.add_producer(producer)
+    reason = f"outcome of {trace.name[:12]}, from which detours were taken out"
+    score = Score(parent, str(trace.rest["score"]), trace.outcome, producer.id, reason)
+    target.commit(drafts, (), [score])
+
+
+def _draft(kept: Kept, parent: str, key: str) -> Draft:
+    node = kept.node
+    tokens = kept.tokens
+    offsets = None if node.offsets is None else node.offsets[: kept.keep]
+    return Draft(
+        kind=node.kind,
+        parent=parent,
+        key=key,
+        text=kept.text,
+        tokens=tokens,
+        offsets=offsets,
+        message=node.message if kept.keep is None else None,
+        state_key=node.state_key,
+        origin=node.origin,
+        extra={"shortened_from": node.id},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """The traces of a file, and whether it is a tree."""
+
+    path: Path
+    tree: bool
+    traces: list[Trace]
+
+    def write(self, traces: Sequence[Trace], out: Path) -> int:
+        """Write traces of this file to another, in the same format; how many traces.
+
+        Raises:
+            BadInput: the other file exists.
+        """
+        if out.exists():
+            raise BadInput("the file exists already", where=str(out), hint="name another")
+        part = out.with_name(f".{out.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            if self.tree:
+                with Tree.open(self.path, "r") as source, Tree.open(part, "x") as target:
+                    write_tree(traces, source, target)
+            else:
+                with part.open("w", encoding="utf-8") as lines:
+                    write_jsonl(traces, lines)
+            part.replace(out)
+        finally:
+            for left in out.parent.glob(f".{out.name}.part*"):
+                left.unlink(missing_ok=True)
+        return len(traces)
+
+
+def read_traces(path: Path, *, outcome: str | None = None, score: str = "success") -> TraceFile:
+    """The traces of a tree file, of OpenAI chat JSON lines, or of step-list JSON lines.
+
+    Args:
+        path: the file.
+        outcome: field of a line that holds its outcome; None looks for outcome, success, reward.
+        score: score of a tree's leaves that is their outcome.
+
+    Raises:
+        BadInput: no such file, no trace in it, or one without an outcome.
+    """
+    if not (is_address(path) or path.is_file()):
+        raise BadInput("there is no such file", where=str(path))
+    is_tree = is_database(path)
+    found: list[Any]
+    if is_tree:
+        with Tree.open(path, "r") as tree:
+            found = tree_traces(tree, score)
+    else:
+        found = read_jsonl(path, outcome)
+    if not found:
+        raise BadInput("the file holds no trace", where=str(path))
+    return TraceFile(path, is_tree, found)

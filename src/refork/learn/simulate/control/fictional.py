@@ -1,0 +1,160 @@
+"""Fictional: what a simulator says of an invented world is rendered from the world's table.
+
+The model still decides what a search lists and which sentence of a page it shows; the values, the pages and
+the verdict come from the table, so that no fact drifts from turn to turn.
+
+Source: arXiv 2606.24597 for invented worlds behind simulated search; taking every value from the table after
+the model has spoken is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey
+from refork.core.types import Json
+from refork.core.world.base import Task
+from refork.core.world.environment import Seen
+from refork.core.world.search.actions import NO_PAGE, NO_RESULTS, TIME_UP, read_action
+from refork.core.world.search.engine import MORE
+from refork.core.world.search.fiction import Fiction, fiction
+from refork.core.world.search.grade import grade, spans_of
+from refork.core.world.search.source import text_of
+
+_RESULT = re.compile(r"(\d+) (.+?) : (.*)")
+_FOOTER = re.compile(r"page \d+ of \d+")
+#: Rows that the model is told before a turn.
+_ROWS = 5
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fictional:
+    """Makes a simulator say what the table says.
+
+    ``db`` is a world, the SQLite file of one, or a world's number; None: the number in the task's data.
+    Combined with :class:`Stingy` it comes first.
+
+    Raises:
+        BadInput: the file is none of a world, or (when it is used) a task names no world.
+    """
+
+    db: Fiction | Path | int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.db, Path):
+            _read(self.db)
+
+    @property
+    def name(self) -> str:
+        """``fictional``."""
+        return "fictional"
+
+    def to_json(self) -> Json:
+        """Which world, where that is not the task's own."""
+        known = None if self.db is None else self._world(self.db).name
+        return {"control": self.name, "world": known}
+
+    def _world(self, db: Fiction | Path | int) -> Fiction:
+        return db if isinstance(db, Fiction) else fiction(db) if isinstance(db, int) else _read(db)
+
+    def world(self, task: Task) -> Fiction:
+        """The world of a task; raises BadInput where neither it nor the settings name one."""
+        number = task.data.get("world")
+        if self.db is not None:
+            return self._world(self.db)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise BadInput(
+                "the task names no invented world", where=f"task {task.id}", hint="give Fictional(db)"
+            )
+        return fiction(number)
+
+    def instruction(self, task: Task, seen: Sequence[Seen], action: str) -> str:
+        """The rows of the things that an action names."""
+        call = read_action(action)
+        if call is None or call.verb == "answer":
+            return ""
+        world = self.world(task)
+        named = _opened(world, seen, call.words) if call.verb == "open" else None
+        titles = [named] if named else [title for title in world.titles() if spans_of(call.words, title)]
+        rows = (
+            f"{world.table_of(title)} : " + " , ".join(f"{k} {v}" for k, v in world.row(title).items())
+            for title in titles[:_ROWS]
+        )
+        return "\n".join(rows)
+
+    def after(self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey) -> str:
+        """What the model said, with pages, values and verdict from the table."""
+        del noise
+        call = read_action(action)
+        if call is None:
+            return predicted
+        if call.verb == "answer":
+            gold = task.data.get("answer")
+            return grade(call.words, gold).verdict if gold else predicted
+        world = self.world(task)
+        lists = bool(task.data.get("lists", True))
+        late = predicted.endswith(f"\n{TIME_UP}")
+        if call.verb == "open":
+            title = _opened(world, seen, call.words)
+            said = NO_PAGE if title is None else text_of(title, world.page(title, lists))
+        else:
+            said = _listed(world, lists, predicted.removesuffix(f"\n{TIME_UP}"))
+        return f"{said}\n{TIME_UP}" if late else said
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path) -> Fiction:
+    return Fiction.read(path)
+
+
+def _listed(world: Fiction, lists: bool, predicted: str) -> str:
+    """Results of things that exist, each with a sentence of its page; other lines are left out."""
+    lines: list[str] = []
+    first, footer = 0, ""
+    for line in predicted.split("\n"):
+        found = _RESULT.fullmatch(line)
+        if found is None:
+            footer = line if _FOOTER.fullmatch(line) else footer
+        elif world.table_of(found[2]) is not None:
+            first = first if lines else int(found[1])
+            lines.append(
+                f"{first + len(lines)} {found[2]} : {_sentence(world.page(found[2], lists), found[3])}"
+            )
+    return "\n".join([*lines, footer] if footer else lines) if lines else NO_RESULTS
+
+
+def _sentence(page: Sequence[str], said: str) -> str:
+    """The sentence of a page that is most like what was said, cut where that was cut."""
+    words = said.split(" ")
+    cut = len(words) - 1 if len(words) > 1 and words[0] == MORE else None
+    known = [" ".join([MORE, *text.split(" ")[-cut:]]) if cut else text for text in page]
+    if said in known:
+        return said
+    likeness = [SequenceMatcher(None, words, text.split(" "), autojunk=False).ratio() for text in known]
+    best = max(likeness, default=0.0)
+    return known[likeness.index(best)] if best >= 0.5 else MORE
+
+
+def _opened(world: Fiction, seen: Sequence[Seen], what: str) -> str | None:
+    """The thing whose page is opened: by its name, or by its number in the last list of results."""
+    if world.table_of(what.lower()) is not None:
+        return what.lower()
+    if not what.isdigit():
+        return None
+    for action, said in reversed(seen):
+        call = read_action(action)
+        if call is not None and call.verb == "search":
+            found = (_RESULT.fullmatch(line) for line in said.split("\n"))
+            return next(
+                (m[2] for m in found if m is not None and int(m[1]) == int(what) and world.table_of(m[2])),
+                None,
+            )
+    return None

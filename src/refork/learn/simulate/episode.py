@@ -1,0 +1,279 @@
+"""A simulated episode: its state is its transcript, so it can be saved, forked and answered exactly."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.thoughts import without_thoughts
+from refork.core.types import Json
+from refork.core.world.base import Observation, Task
+from refork.core.world.dice import digest
+from refork.core.world.environment import Brief, DomainName, Environment, Seen
+from refork.core.world.walks import Reads
+from refork.learn.simulate.actions import tool_call
+from refork.learn.simulate.asked import Asked, Prediction
+from refork.learn.simulate.control.base import Control, instruct, steer
+from refork.learn.simulate.drift import newest
+
+if TYPE_CHECKING:
+    from refork.learn.simulate.gym import TextEnv
+    from refork.learn.simulate.world import WorldModel
+
+#: What an agent sees where the model gave no valid answer, retries included.
+NO_ANSWER = "(the simulator gave no answer)"
+_OVER = "(the episode is over)"
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An action that is being answered."""
+
+    action: str
+    asked: Asked
+
+
+@final
+class SimulatedEpisode:
+    """One live run that a :class:`~refork.learn.simulate.world.WorldModel` answers.
+
+    ``seen`` is the transcript, controls included. Where a log's agent acts by tool calls and no world knows
+    better, a turn without a call ends the episode, ungraded.
+
+    Observations say in ``info["simulated"]`` what is notable about an answer (``tries`` beyond the first,
+    turns ``cut`` from the context, the ``error`` where there is no answer), in ``info["control"]`` what a
+    control did, in ``info["drift"]`` what contradicts earlier answers.
+    """
+
+    def __init__(
+        self,
+        model: WorldModel,
+        task: Task,
+        brief: Brief,
+        *,
+        control: Control | None = None,
+        world: Environment | None = None,
+        seen: Sequence[Seen] = (),
+        seed: int = 0,
+        domain: DomainName | None = None,
+    ) -> None:
+        self.model = model
+        self.task = task
+        self.brief = brief
+        self.control = control
+        self.world = world
+        self.domain = world.domain if world is not None else domain
+        self.seen: list[Seen] = list(seen)
+        self.noise = NoiseKey(seed, stream_of("simulate", task.id), 0)
+        self.answered = self.failed = 0
+        self._calls_only = world is None and task.data.get("tools") is True
+        self._over = world is not None and bool(seen) and world.standing(task, self.seen)[0]
+
+    @property
+    def simulator(self) -> Json:
+        """Who answers, under which control."""
+        return identity_of(self.model, self.control)
+
+    @property
+    def graded(self) -> bool:
+        """Whether a world's rule reads the end of the episode from its texts."""
+        return self.world is not None
+
+    @property
+    def first(self) -> Observation:
+        """Nothing: the task's prompt says it all, and a model is never asked before an action."""
+        return Observation("", state_key=self._key())
+
+    def _key(self) -> str:
+        return digest("simulated", self.task.id, self.seen)
+
+    # -- acting -------------------------------------------------------------------------------
+
+    def step(self, action: str) -> Observation:
+        """The answer to one whole turn of an agent (its reasoning is left out)."""
+        answer = self.step_together([self], [action])[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @classmethod
+    def step_together(
+        cls, episodes: Sequence[SimulatedEpisode], actions: Sequence[str]
+    ) -> list[Observation | Exception]:
+        """The answers of many episodes, one batch per model; each is what :meth:`step` would give."""
+        found: list[Observation | Exception | None] = [None] * len(episodes)
+        due: dict[int, list[tuple[int, _Step]]] = {}
+        for number, (episode, action) in enumerate(zip(episodes, actions, strict=True)):
+            if episode._over:
+                found[number] = Observation(_OVER, done=True)
+                continue
+            if episode._ends(action):
+                episode._over = True
+                found[number] = Observation("", done=True)
+                continue
+            try:
+                due.setdefault(id(episode.model), []).append((number, episode._asking(action)))
+            except Exception as error:  # of one episode, not of the others
+                found[number] = error
+        for group in due.values():
+            model = episodes[group[0][0]].model
+            said = model.predict([step.asked for _, step in group])
+            for (number, step), prediction in zip(group, said, strict=True):
+                try:
+                    found[number] = episodes[number]._answered(step, prediction)
+                except Exception as error:
+                    found[number] = error
+        return [item for item in found if item is not None]
+
+    def _ends(self, turn: str) -> bool:
+        return self._calls_only and not any(tool_call(line) for line in action_of(turn).splitlines())
+
+    def _asking(self, turn: str) -> _Step:
+        action = read_turn(self.world, turn)
+        noise = self.noise.at_turn(len(self.seen))
+        told = instruct(self.control, self.task, self.seen, action, noise)
+        return _Step(action, Asked(self.brief, tuple(self.seen), action, noise, told))
+
+    def _answered(self, step: _Step, prediction: Prediction) -> Observation:
+        predicted = NO_ANSWER if prediction.text is None else prediction.text
+        info: Json = {}
+        if prediction.text is None or prediction.tries > 1 or prediction.cut:
+            info["simulated"] = {
+                "tries": prediction.tries,
+                "cut": prediction.cut,
+                "error": prediction.error,
+            }
+        text = predicted
+        done_to: list[Json] = []
+        if prediction.text is not None:
+            text, done_to = steer(
+                self.control, self.task, self.seen, step.action, predicted, step.asked.noise
+            )
+        self.answered += 1
+        self.failed += prediction.text is None
+        if done_to:
+            info["control"] = done_to
+        before = len(self.seen)
+        self.seen.append((step.action, text))
+        changed = prediction.text is None or any(item.get("changed") for item in done_to)
+        alarms = [] if changed else newest(self.domain, self.seen)
+        if alarms:
+            info["drift"] = [alarm.to_json() for alarm in alarms]
+        try:
+            done, reward = (False, None) if self.world is None else self.world.standing(self.task, self.seen)
+        except Exception:
+            del self.seen[before:]
+            raise
+        self._over = done
+        return Observation(text, self._key(), done, reward, info)
+
+    # -- going back ---------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The transcript, the noise key and the control, as JSON."""
+        state = {
+            "simulated": 1,
+            "task": self.task.id,
+            "brief": self.brief.to_json(),
+            "seen": [list(turn) for turn in self.seen],
+            "noise": self.noise.to_json(),
+            "control": None if self.control is None else self.control.to_json(),
+            "domain": self.domain,
+        }
+        return json.dumps(state, sort_keys=True, ensure_ascii=False).encode()
+
+    @classmethod
+    def restored(
+        cls,
+        model: WorldModel,
+        snapshot: bytes,
+        task: Task | None = None,
+        *,
+        control: Control | None = None,
+        world: Environment | None = None,
+    ) -> SimulatedEpisode:
+        """The episode of a snapshot; raises BadInput where it is of none, or another task's."""
+        state = _state(snapshot)
+        if task is not None and state["task"] != task.id:
+            raise BadInput(f"the snapshot is of task {state['task']!r}", where=f"task {task.id}")
+        episode = cls(
+            model,
+            task or Task(str(state["task"]), "simulated", "train", ""),
+            Brief.from_json(state["brief"]),
+            control=control,
+            world=world,
+            seen=[(str(action), str(text)) for action, text in state["seen"]],
+            domain=state["domain"],
+        )
+        episode.noise = NoiseKey.from_json(state["noise"])
+        return episode
+
+    def fork(self, draw: int | None = None, *, control: Control | None = None) -> SimulatedEpisode:
+        """Another episode in this state, going on with another draw of chance or another control."""
+        twin = self.restored(
+            self.model, self.snapshot(), self.task, control=control or self.control, world=self.world
+        )
+        if draw is not None:
+            twin.noise = replace(self.noise, draw=draw)
+        return twin
+
+    def reseed(self, seed: int) -> None:
+        """Draw answers anew from here on."""
+        self.noise = replace(self.noise, seed=seed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def gym(self, *, max_turns: int | None = None) -> TextEnv:
+        """A Gymnasium-style environment of this episode's beginning state (see :mod:`.gym`)."""
+        from refork.learn.simulate.gym import TextEnv
+
+        turns = max_turns or (None if self.world is None else self.world.max_turns)
+        return TextEnv(self, turns)
+
+
+def _state(snapshot: bytes) -> dict[str, Any]:
+    try:
+        state = json.loads(snapshot)
+    except ValueError:
+        state = None
+    keys = {"simulated", "task", "brief", "seen", "noise", "control", "domain"}
+    if not isinstance(state, dict) or set(state) != keys or state["simulated"] != 1:
+        raise BadInput("these bytes are no snapshot of a simulated episode", where="snapshot")
+    return state
+
+
+def identity_of(model: WorldModel, control: Control | None) -> Json:
+    """What a controlled model's answers depend on."""
+    return model.identity | ({"control": control.to_json()} if control is not None else {})
+
+
+def brief_of(task: Task, initial_state: str | Brief, world: Environment | None) -> Brief:
+    """The brief of a task: what is given, else what its world says, else what the task itself does."""
+    if isinstance(initial_state, Brief):
+        return initial_state
+    if world is not None:
+        known = world.brief(task)
+    elif isinstance(task.data.get("brief"), dict):
+        known = Brief.from_json(task.data["brief"])
+    else:
+        known = Brief(task_description=task.prompt)
+    return replace(known, initial_state=initial_state) if initial_state else known
+
+
+def read_turn(world: object, turn: str) -> str:
+    """The action of an agent's turn, as the world reads it where it can say."""
+    return world.said(turn) if isinstance(world, Reads) else action_of(turn)
+
+
+def action_of(turn: str) -> str:
+    """What of an agent's turn is its action: without reasoning, the last fenced block if there is one."""
+    rest = without_thoughts(turn)
+    blocks = _FENCE.findall(rest)
+    return str(blocks[-1] if blocks else rest).strip()

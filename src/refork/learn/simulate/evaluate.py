@@ -1,0 +1,234 @@
+"""Single-step fidelity: one prediction per turn with the real history before it, judged and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
+
+from refork.core.errors import BadInput
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.run.interrupt import Interrupt
+from refork.core.run.progress import Progress, silent
+from refork.core.types import Json
+from refork.core.world.environment import EnvTrajectory
+from refork.learn.simulate.asked import Asked, Prediction
+from refork.learn.simulate.drift import newest
+from refork.learn.simulate.extract import matches
+from refork.learn.simulate.fidelity import Fidelity, Grade, JudgedTurn, summarise
+from refork.learn.simulate.kept_answers import KeptAnswers
+from refork.learn.simulate.refusals import refuse_same, refuse_trained_on
+from refork.learn.simulate.reward import DIMENSIONS, Rater
+from refork.learn.simulate.rules import RULES, Rule, check
+from refork.learn.simulate.target import Target, pick, targets
+from refork.learn.simulate.turn_stats import Thresholds, classify, turn_stats
+
+#: Which turns are predicted: all, one of each trajectory, or so many drawn ones of each.
+Chosen: TypeAlias = Literal["all", "one"] | int
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Whoever predicts observations: a world model, or a baseline."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def identity(self) -> Json:
+        """What its answers depend on."""
+        ...
+
+    def predict(self, asked: Sequence[Asked]) -> list[Prediction]:
+        """An answer to every question, in order."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Judged turns and what they show. ``stopped``: Ctrl-C came before all were predicted."""
+
+    fidelity: Fidelity
+    turns: tuple[JudgedTurn, ...]
+    targets: tuple[Target, ...]
+    stopped: bool = False
+
+
+def chosen_targets(
+    trajectories: Iterable[EnvTrajectory], turns: Chosen = "all", seed: int = 0
+) -> list[Target]:
+    """The turns to predict, of each trajectory; drawn ones by the seed and the trajectory's name alone.
+
+    Raises: BadInput where two trajectories have one name, or there is nothing to predict.
+    """
+    held = list(trajectories)
+    names = [(item.source, item.id) for item in held]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadInput("two trajectories have one name", where=f"trajectory {twice[1]} of {twice[0]}")
+    if turns == "one":
+        found = pick(held, seed)
+    elif turns == "all":
+        found = targets(held)
+    elif turns > 0:
+        found = targets(held, turns, seed)
+    else:
+        raise BadInput(f"{turns} turns of each trajectory leave none", hint="all, one or a number above 0")
+    if not found:
+        raise BadInput("the trajectories have no turn to predict", where="evaluate")
+    return found
+
+
+def evaluate(
+    model: Predictor,
+    trajectories: Iterable[EnvTrajectory],
+    *,
+    judge: Rater | None = None,
+    turns: Chosen = "all",
+    seed: int = 0,
+    rules: Mapping[str, Sequence[Rule]] = RULES,
+    thresholds: Thresholds | None = None,
+    batch: int = 32,
+    folder: Path | None = None,
+    model_folder: Path | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Predict turns with the real history as context, and judge them.
+
+    ``folder`` keeps predictions and grades, so that the same evaluation goes on where it stopped.
+    ``model_folder`` has the record of the model's training, where there is one.
+
+    Raises:
+        BadInput: nothing to predict, the judge is the simulator, or the model learned from these sources.
+        KeyboardInterrupt: Ctrl-C came before one batch was predicted and judged; what was done is kept.
+    """
+    if judge is not None:
+        refuse_same(model.identity, judge.identity)
+    due = chosen_targets(trajectories, turns, seed)
+    refuse_trained_on(model_folder, due)
+    kept = KeptAnswers.open(folder, model.identity, None if judge is None else judge.identity, seed)
+    with Interrupt() as interrupt:
+        said = _predictions(model, due, seed, batch, kept, progress, interrupt)
+        grades = _grades(judge, due[: len(said)], said, batch, kept, progress, interrupt)
+    done = len(said) if judge is None else len(grades)
+    if not done:
+        raise KeyboardInterrupt
+    use = thresholds or Thresholds()
+    judged = tuple(
+        _judged(target, prediction, grade, rules, use)
+        for target, prediction, grade in zip(due[:done], said, grades or [None] * done, strict=False)
+    )
+    fidelity = summarise(
+        judged, model.name, model.identity, judge=None if judge is None else judge.name,
+        alarms=_alarms(due[:done], [turn.prediction for turn in judged]),
+        alarms_of_truth=_alarms(due[:done], [target.truth for target in due[:done]]),
+    )  # fmt: skip
+    return Evaluation(fidelity, judged, tuple(due[:done]), done < len(due))
+
+
+def asked_of(target: Target, seed: int) -> Asked:
+    """The question whose answer is a target's turn; its noise is of this turn alone."""
+    noise = NoiseKey(seed, stream_of("fidelity", target.key), 0, target.index)
+    return Asked(target.brief, target.seen, target.action, noise)
+
+
+def _predictions(
+    model: Predictor,
+    due: Sequence[Target],
+    seed: int,
+    batch: int,
+    kept: KeptAnswers,
+    progress: Progress,
+    interrupt: Interrupt,
+) -> list[Prediction]:
+    """Predictions of the first targets, in their order; fewer than there are where it was interrupted."""
+    found = {n: known for n, target in enumerate(due) if (known := kept.prediction(target)) is not None}
+    missing = [n for n in range(len(due)) if n not in found]
+    for start in range(0, len(missing), batch):
+        if interrupt.asked:
+            break
+        progress("predicting", len(found), len(due))
+        part = missing[start : start + batch]
+        said = model.predict([asked_of(due[n], seed) for n in part])
+        kept.keep_predictions([(due[n], one) for n, one in zip(part, said, strict=True)])
+        found |= dict(zip(part, said, strict=True))
+    progress("predicting", len(found), len(due))
+    whole = next((n for n in range(len(due)) if n not in found), len(due))
+    return [found[n] for n in range(whole)]
+
+
+def _grades(
+    judge: Rater | None,
+    due: Sequence[Target],
+    said: Sequence[Prediction],
+    batch: int,
+    kept: KeptAnswers,
+    progress: Progress,
+    interrupt: Interrupt,
+) -> list[Grade | None]:
+    """The judge's grades of predictions; a missing prediction has the least, without asking."""
+    if judge is None:
+        return []
+    found: dict[int, Grade | None] = {}
+    for n, (target, one) in enumerate(zip(due, said, strict=True)):
+        if one.text is None:
+            found[n] = Grade(0.0, dict.fromkeys(DIMENSIONS, 1))
+        elif (known := kept.grade(target, one.text)) is not None:
+            found[n] = known
+    missing = [n for n in range(len(due)) if n not in found]
+    for start in range(0, len(missing), batch):
+        if interrupt.asked:
+            break
+        progress("judging", len(found), len(due))
+        part = missing[start : start + batch]
+        items = [(due[n], said[n].text or "") for n in part]
+        rated = [None if one is None else Grade(one.score, one.grades()) for one in judge.rate(items)]
+        kept.keep_grades([(*item, grade) for item, grade in zip(items, rated, strict=True)])
+        found |= dict(zip(part, rated, strict=True))
+    progress("judging", len(found), len(due))
+    whole = next((n for n in range(len(due)) if n not in found), len(due))
+    return [found[n] for n in range(whole)]
+
+
+def _judged(
+    target: Target,
+    said: Prediction,
+    grade: Grade | None,
+    rules: Mapping[str, Sequence[Rule]],
+    thresholds: Thresholds,
+) -> JudgedTurn:
+    return JudgedTurn(
+        key=target.key,
+        trajectory=target.trajectory.id,
+        source=target.trajectory.source,
+        domain=target.domain,
+        turn=target.index + 1,
+        turn_class=classify(turn_stats(target.action, target.truth), thresholds),
+        action=target.action,
+        observation=target.truth,
+        prediction=said.text,
+        exact=matches(said.text, target.truth),
+        deterministic=target.turn.exact,
+        rule=check(said.text, target, rules),
+        grade=None if grade is None else grade.score,
+        rubric=None if grade is None else grade.rubric,
+        error=said.error,
+        tries=said.tries,
+        cut=said.cut,
+        cost=said.cost,
+    )
+
+
+def _alarms(due: Sequence[Target], texts: Sequence[str | None]) -> dict[str, int]:
+    """Contradictions of texts with the real history before them, by kind."""
+    found: dict[str, int] = {}
+    for target, text in zip(due, texts, strict=True):
+        if text is None:
+            continue
+        for alarm in newest(target.trajectory.domain, [*target.seen, (target.action, text)]):
+            found[alarm.rule] = found.get(alarm.rule, 0) + 1
+    return found

@@ -1,0 +1,229 @@
+"""A language model as a world: it is asked what the environment will answer, many episodes in one batch.
+
+Noise: the answer to turn t of an episode is drawn with ``NoiseKey(seed, stream, draw, t)``, the stream
+being that of the task's id. So the same seed, actions and model give the same texts, in any batch and on any
+worker (for policies that honour noise keys), and arms that differ in actions or control stay paired.
+"""
+
+from __future__ import annotations
+
+import warnings
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from refork.core.errors import BadInput
+from refork.core.policy.base import Cost, Policy, Request, Sampling, sample_all, total_cost
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.policy.one_at_a_time import one_at_a_time
+from refork.core.types import IntArray, Json, token_array
+from refork.core.world.base import Task
+from refork.core.world.environment import Brief, Environment, Seen
+from refork.learn.simulate.asked import NO_TAG, Asked, Prediction
+from refork.learn.simulate.control.base import Control
+from refork.learn.simulate.episode import SimulatedEpisode, brief_of
+from refork.learn.simulate.extract import extract_prediction
+from refork.learn.simulate.prompt import TAG, THINK, messages
+from refork.learn.simulate.simulated_world import SimulatedWorld
+
+__all__ = ["Asked", "Prediction", "WorldModel"]
+
+#: The likeliest answer under the model.
+GREEDY = Sampling(temperature=0.0)
+
+#: What a model that was not trained to simulate is told about the form of its answer.
+FORM = (
+    "You are this environment. Answer the last action as the environment would, to the letter, between "
+    "<{tag}> and </{tag}>."
+)
+REASON = "Before that, say between <{think}> and </{think}> what decides the answer."
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A rendered question."""
+
+    tokens: IntArray
+    chat: tuple[Json, ...]
+    cut: int
+    room: int | None
+
+
+@final
+class WorldModel:
+    """A policy that answers as environments do.
+
+    ``settings`` default to the likeliest answer. An answer without a valid prediction is asked for again,
+    up to ``retries`` times, each with noise of its own (at temperature 1 where the settings are greedy).
+    ``think`` makes the model reason before it answers. ``prompted`` tells it the form of its answer, for
+    models that were not trained here (None: remote ones are told).
+    """
+
+    def __init__(
+        self,
+        model: Policy,
+        *,
+        settings: Sampling | None = None,
+        think: bool = False,
+        tag: str = TAG,
+        retries: int = 2,
+        prompted: bool | None = None,
+    ) -> None:
+        if retries < 0:
+            raise BadInput(f"retries is {retries}; it must be 0 or more", where="world model")
+        self.model = model
+        self.settings = settings or GREEDY
+        self.think = think
+        self.tag = tag
+        self.retries = retries
+        self.prompted = model.card.kind == "remote" if prompted is None else prompted
+        if think and not self.prompted and model.card.can("tokens"):
+            opening = tuple(int(token) for token in model.encode(f"<{THINK}>"))
+            self.settings = self.settings.but(forced=opening)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model.card.name
+
+    @property
+    def identity(self) -> Json:
+        """What the answers depend on, the transcript and a control aside."""
+        card = self.model.card
+        plain: Json = {"model": card.name, "weights": card.weights, "settings": self.settings.to_json()}
+        plain |= {"retries": self.retries} | ({"tag": self.tag} if self.tag != TAG else {})
+        return plain | {name: True for name in ("think", "prompted") if getattr(self, name)}
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def predict(self, asked: Sequence[Asked]) -> list[Prediction]:
+        """An answer to every question, in order: one batch, and one more per round of retries."""
+        made: dict[int, Prediction] = {}
+        prompts: dict[int, _Prompt] = {}
+        shared: dict[bytes, IntArray] = {}
+        for number, item in enumerate(asked):
+            found = self._prompt(item)
+            if isinstance(found, Prediction):
+                made[number] = found
+                continue
+            # Equal prompts are one array: the decoder computes it once.
+            kept = shared.setdefault(found.tokens.tobytes(), found.tokens)
+            prompts[number] = replace(found, tokens=kept)
+        spent: dict[int, list[Cost]] = {number: [] for number in prompts}
+        for attempt in range(1 + self.retries):
+            due = [n for n in prompts if n not in made or made[n].text is None]
+            if not due:
+                break
+            for number, raw, cost, error in self._sample(asked, prompts, due, attempt):
+                spent[number].append(cost)
+                text = None if error else extract_prediction(raw, self.tag)
+                problem = error or (None if text is not None else NO_TAG)
+                made[number] = Prediction(
+                    text, raw, total_cost(spent[number]), problem, attempt + 1, prompts[number].cut
+                )
+        return [made[number] for number in range(len(asked))]
+
+    def _sample(
+        self, asked: Sequence[Asked], prompts: dict[int, _Prompt], due: Sequence[int], attempt: int
+    ) -> list[tuple[int, str, Cost, str | None]]:
+        """What the model says to the questions that are due."""
+        law = self.settings
+        if attempt and law.temperature == 0:
+            law = law.but(temperature=1.0)
+        requests = [
+            Request(
+                prompts[n].tokens,
+                _again(asked[n].noise, attempt),
+                prompts[n].chat,
+                max_tokens=prompts[n].room,
+            )
+            for n in due
+        ]
+        with one_at_a_time(self.model):
+            said = sample_all(self.model, requests, law)
+        return [(n, one.text, one.cost, one.error) for n, one in zip(due, said, strict=True)]
+
+    def _prompt(self, asked: Asked) -> _Prompt | Prediction:
+        """The question with as much history as fits; where not even the brief does, a failed prediction."""
+        seen, context = asked.seen, self.model.card.context
+        chat, tokens = self._render(asked, seen)
+        if context is None or not len(tokens):
+            return _Prompt(tokens, chat, 0, None)
+        room = max(min(self.settings.max_tokens, context // 4), 1)
+        cut = 0
+        if len(tokens) + room > context:
+            cut = bisect_left(
+                range(len(seen)), True,
+                key=lambda n: len(self._render(asked, seen[n:])[1]) + room <= context,
+            )  # fmt: skip
+            chat, tokens = self._render(asked, seen[cut:])
+            if len(tokens) + room > context:
+                why = (
+                    f"the brief and this action need {len(tokens)} tokens, the model's context has {context}"
+                )
+                return Prediction(None, "", Cost(0, 0), why, 0, cut)
+        return _Prompt(tokens, chat, cut, min(self.settings.max_tokens, context - len(tokens)))
+
+    def _render(self, asked: Asked, seen: Sequence[Seen]) -> tuple[tuple[Json, ...], IntArray]:
+        told = [asked.instruction]
+        if self.prompted:
+            told += [REASON.format(think=THINK)] if self.think else []
+            told += [FORM.format(tag=self.tag)]
+        instruction = "\n".join(filter(None, told))
+        chat = messages(asked.brief, seen, asked.action, instruction, self.tag)
+        with one_at_a_time(self.model):
+            rendered = self.model.render([], token_array([]), chat)
+        return tuple(chat), rendered.tokens
+
+    # -- acting -------------------------------------------------------------------------------
+
+    def env(
+        self,
+        task: Task | None = None,
+        initial_state: str | Brief = "",
+        *,
+        control: Control | None = None,
+        world: Environment | None = None,
+        seed: int = 0,
+        seen: Sequence[Seen] = (),
+    ) -> SimulatedEpisode:
+        """An episode that this model answers, after the turns in ``seen``.
+
+        The brief is ``initial_state`` where that is one, else the world's, else of the task's prompt and
+        the text given. ``world`` grades; without one nothing is ever over. An empty initial state warns: what
+        is not said there the model has to make up.
+        """
+        chosen = task or Task("free", "simulated", "train", "")
+        brief = brief_of(chosen, initial_state, world)
+        if not brief.initial_state and not seen:
+            warnings.warn(
+                f"the initial state of task {chosen.id!r} is empty: the simulator has to make it up",
+                UserWarning,
+                stacklevel=2,
+            )
+        return SimulatedEpisode(self, chosen, brief, control=control, world=world, seen=seen, seed=seed)
+
+    def restore(
+        self,
+        snapshot: bytes,
+        task: Task | None = None,
+        *,
+        control: Control | None = None,
+        world: Environment | None = None,
+    ) -> SimulatedEpisode:
+        """The episode of a snapshot, exactly; under the control that is given here.
+
+        Raises:
+            BadInput: it is no snapshot of a simulated episode, or of another task.
+        """
+        return SimulatedEpisode.restored(self, snapshot, task, control=control, world=world)
+
+    def world(self, base: Environment, control: Control | None = None) -> SimulatedWorld:
+        """A world with the tasks, briefs and grading of ``base`` and the answers of this model."""
+        return SimulatedWorld(self, base, control)
+
+
+def _again(noise: NoiseKey, attempt: int) -> NoiseKey:
+    """The noise of a retry: a stream of its own, so that it is no other draw's."""
+    return noise if not attempt else replace(noise, stream=stream_of("again", noise.stream, attempt))

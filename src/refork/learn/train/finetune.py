@@ -1,0 +1,162 @@
+"""Fine-tuning runs: supervised and by preference; recipe in, policy and curve out, resumable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import Part, digest, open_folder
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.learn.train.lora import LoraSettings
+from refork.learn.train.preference import Pair, PreferenceSettings, prefer
+from refork.learn.train.run import Lora, Rates, local_policy, save_policy, with_lora
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.sft import Example
+from refork.learn.train.sources import read_conversations, read_pairs, successes, tree_pairs
+from refork.learn.train.supervised import (
+    SupervisedSettings,
+    conversation_examples,
+    supervise,
+    walk_examples,
+)
+from refork.learn.train.tracker import open_tracker
+
+
+class _Source(Part):
+    """Where the training data is: a tree or a file, one of them."""
+
+    policy: str
+    tree: str | None = None
+    data: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> _Source:
+        if (self.tree is None) == (self.data is None):
+            raise ValueError("name a tree or a data file, one of them")
+        return self
+
+
+class SftRates(Rates):
+    """Rates of supervised fine-tuning; its own class, so that setting one key leaves the others."""
+
+    peak: float = Field(default=1e-4, gt=0)
+    shape: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup: int = Field(default=10, ge=0)
+
+
+class DpoRates(Rates):
+    """Rates of preference training."""
+
+    peak: float = Field(default=5e-6, gt=0)
+    shape: Literal["constant", "linear", "cosine"] = "cosine"
+
+
+class SftRecipe(_Source):
+    """Supervised fine-tuning on conversations (``data``) or a tree's walks of ``least`` success or more."""
+
+    least: float = 1.0
+    steps: int = Field(default=100, ge=1)
+    rows: int = Field(default=16, ge=1)
+    micro_rows: int | None = Field(default=None, ge=1)
+    rate: SftRates = SftRates()
+    weight_decay: float = Field(default=0.01, ge=0)
+    lora: Lora | None = None
+    checkpoint_every: int = Field(default=50, ge=0)
+    seed: int = 0
+
+
+class DpoRecipe(_Source):
+    """Preference training on pairs (``data``) or on a tree's forks whose branches differ by ``least``."""
+
+    least: float = 0.25
+    beta: float = Field(default=0.1, gt=0)
+    steps: int = Field(default=100, ge=1)
+    rows: int = Field(default=8, ge=1)
+    micro_rows: int | None = Field(default=None, ge=1)
+    rate: DpoRates = DpoRates()
+    weight_decay: float = Field(default=0.0, ge=0)
+    lora: Lora | None = None
+    checkpoint_every: int = Field(default=50, ge=0)
+    seed: int = 0
+
+
+def run_sft(
+    recipe: SftRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
+) -> Json:
+    """Fine-tune a recipe's policy into ``folder``; again with the same recipe it goes on where it stopped."""
+    policy = local_policy(recipe.policy)
+    examples: list[Example]
+    if recipe.data is not None:
+        examples = conversation_examples(policy.codec, read_conversations(Path(recipe.data)))
+    else:
+        with Tree.open(str(recipe.tree), "r") as tree:
+            examples = walk_examples(successes(tree, recipe.least))
+    settings = SupervisedSettings(
+        steps=recipe.steps, rows=recipe.rows, micro_rows=recipe.micro_rows,
+        schedule=Schedule(**recipe.rate.model_dump()), weight_decay=recipe.weight_decay,
+        every=recipe.checkpoint_every, seed=recipe.seed,
+    )  # fmt: skip
+
+    def go(model: Any, **rest: Any) -> list[Json]:
+        return supervise(model, examples, settings, progress=progress, **rest)
+
+    facts = {"examples": len(examples), "learned tokens": sum(int(e.mask[1:].sum()) for e in examples)}
+    return _run(recipe, policy, recipe.lora, folder, tracker, go) | facts
+
+
+def run_dpo(
+    recipe: DpoRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
+) -> Json:
+    """Train a recipe's policy on preferences into ``folder``; the same call again resumes it."""
+    policy = local_policy(recipe.policy)
+    pairs: list[Pair]
+    if recipe.data is not None:
+        pairs = read_pairs(Path(recipe.data))
+    else:
+        with Tree.open(str(recipe.tree), "r") as tree:
+            pairs = [pair for pair, _ in tree_pairs(tree, recipe.least)]
+    settings = PreferenceSettings(
+        steps=recipe.steps, rows=recipe.rows, micro_rows=recipe.micro_rows, beta=recipe.beta,
+        schedule=Schedule(**recipe.rate.model_dump()), weight_decay=recipe.weight_decay,
+        every=recipe.checkpoint_every, seed=recipe.seed,
+    )  # fmt: skip
+    # The reference is the policy as it begins: of a resumed run, not as it was saved.
+    reference = policy.model
+
+    def go(model: Any, **rest: Any) -> list[Json]:
+        return prefer(model, pairs, settings, reference=reference, progress=progress, **rest)
+
+    return _run(recipe, policy, recipe.lora, folder, tracker, go) | {"pairs": len(pairs)}
+
+
+def _run(
+    recipe: SftRecipe | DpoRecipe, policy: Any, lora: Lora | None, folder: Path, tracker: str | None,
+    go: Callable[..., list[Json]],
+) -> Json:  # fmt: skip
+    if lora is not None:
+        policy = with_lora(policy, LoraSettings(**lora.model_dump()))
+    resumed = open_folder(folder, recipe)
+    told = open_tracker(folder, tracker)
+    try:
+        log = go(policy.model, folder=folder / "checkpoints", tracker=told)
+    finally:
+        told.close()
+    policy.refresh()
+    save_policy(policy, folder / "policy")
+    last = log[-max(1, len(log) // 10) :]
+    summary = {
+        "steps": len(log),
+        "loss_first": log[0]["loss"],
+        "loss_last": sum(row["loss"] for row in last) / len(last),
+        "weights": policy.card.weights,
+        "resumed": resumed,
+        "digest": digest(recipe),
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary

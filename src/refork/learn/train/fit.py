@@ -1,0 +1,106 @@
+"""The loop under supervised and preference training: accumulate, clip, step, log, save, go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from refork.core.errors import BadInput, Mismatch
+from refork.core.run.progress import Progress, silent
+from refork.core.types import Json
+from refork.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork.learn.train.schedule import Schedule, set_rate
+from refork.learn.train.tracker import Tracker
+
+#: The parts of a step's loss, whose sum is the loss, each with what it adds to the step's metrics.
+Losses = Callable[[int], Iterable[tuple[Tensor, Json]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How long, how fast, and how often to save; ``every`` 0 saves at the end only."""
+
+    steps: int
+    schedule: Schedule
+    max_grad_norm: float = 1.0
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.max_grad_norm <= 0 or self.every < 0:
+            raise BadInput("steps must be at least 1, max_grad_norm above 0, every 0 or more", where="fit")
+
+
+def fit(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    losses: Losses,
+    plan: Fit,
+    *,
+    stage: str,
+    folder: Path | None = None,
+    digest: str = "",
+    tracker: Tracker | None = None,
+    progress: Progress = silent,
+) -> list[Json]:
+    """Train a model in place; one record per step: step, loss, grad_norm, learning_rate and the metrics.
+
+    The gradient of a step is the sum over its parts, so memory is bounded by the largest part. With
+    ``folder``, checkpoints are kept there and a call that was stopped goes on from the last one, ending
+    with the same weights bit for bit. ``digest`` names what the run is: data and settings.
+
+    Raises:
+        BadInput: a gradient that is not finite; the step is not made.
+        Mismatch: the folder holds checkpoints of another run.
+    """
+    log: list[Json] = []
+    saved = None if folder is None else latest_checkpoint(folder)
+    if saved is not None:
+        if saved.position.get("digest") != digest:
+            raise Mismatch(
+                "this folder holds checkpoints of another run",
+                where=str(folder),
+                hint="use the same data and settings to resume, or another folder",
+            )
+        restore_checkpoint(saved, model, optimizer)
+        log = list(saved.position["log"])
+    for step in range(len(log), plan.steps):
+        set_rate(optimizer, rate := plan.schedule.rate(step, plan.steps))
+        record = {"step": step, "learning_rate": rate} | _step(model, optimizer, losses(step), plan, stage)
+        log.append(record)
+        if tracker is not None:
+            tracker.log(step, record)
+        progress(stage, step + 1, plan.steps)
+        done = step + 1
+        if folder is not None and (done == plan.steps or (plan.every and done % plan.every == 0)):
+            save_checkpoint(folder, done, model, optimizer, {"digest": digest, "log": log})
+    model.eval()
+    return log
+
+
+def _step(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    parts: Iterable[tuple[Tensor, Json]],
+    plan: Fit,
+    stage: str,
+) -> Json:
+    optimizer.zero_grad(set_to_none=True)
+    total = 0.0
+    sums: Json = {}
+    for loss, metrics in parts:
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+        for name, value in metrics.items():
+            sums[name] = sums.get(name, 0) + value
+    trained = [p for p in model.parameters() if p.requires_grad]
+    norm = torch.nn.utils.clip_grad_norm_(trained, plan.max_grad_norm)
+    if not bool(torch.isfinite(norm)):
+        optimizer.zero_grad(set_to_none=True)
+        raise BadInput("the gradient is not finite; no step was made", where=stage)
+    optimizer.step()
+    return {"loss": total, "grad_norm": float(norm)} | sums

@@ -1,0 +1,198 @@
+"""Rollouts and pairs as plain rows: what every export writes, and nothing of any trainer's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from refork.core.errors import BadInput
+from refork.core.plain import content_hash
+from refork.core.tree.node import Node, Step, Trajectory
+from refork.core.tree.turn import Shown, Turn, parts_of
+from refork.core.types import IntArray, Json, Message, token_array
+from refork.learn.credit.segments import walk_stretches
+from refork.learn.credit.siblings import child_mean_values
+from refork.learn.train.batch import Sample, contexts, trajectory_samples
+from refork.learn.train.preference import Pair
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRow:
+    """One context of one rollout, cut where the policy first speaks.
+
+    ``prompt`` and ``completion`` are token ids. Per completion token: ``mask`` (learned), ``logprobs`` (when
+    sampled, temperature 1), ``advantages`` and ``ref_logprobs`` (None: not recorded); where the mask is
+    false they are 0. ``group`` names the prompt (the task's root node where nothing was edited), ``leaf`` the
+    rollout's last node.
+    """
+
+    group: str
+    leaf: str
+    prompt: IntArray
+    completion: IntArray
+    mask: NDArray[np.bool_]
+    logprobs: Floats
+    advantages: Floats
+    ref_logprobs: Floats | None
+    reward: float
+    messages: tuple[Message, ...] = ()
+    world: str | None = None
+    task: Json = field(default_factory=dict)
+
+
+def rollout_rows(
+    walks: Sequence[Trajectory], outcomes: ArrayLike, advantages: Sequence[ArrayLike], *, once: bool = False
+) -> list[RolloutRow]:
+    """Rows of recorded walks with their outcomes and advantages per token.
+
+    Args:
+        walks: trajectories with token ids.
+        outcomes: reward of each walk; one that is not graded (NaN) is left out.
+        advantages: for each walk one number or one per token (verdicts left out), NaN where not learned.
+        once: a token that walks share is learned in the first of them only; other trainers expect False.
+
+    Raises:
+        BadInput: numbers that do not fit, or no token that a policy sampled.
+    """
+    rewards = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    if not len(walks) == len(rewards) == len(advantages):
+        raise BadInput(
+            f"{len(walks)} walks, {len(rewards)} outcomes and {len(advantages)} advantages", where="export"
+        )
+    seen: set[tuple[str, int]] | None = set() if once else None
+    rows = [
+        _row(walk, float(reward), sample)
+        for walk, reward, given in zip(walks, rewards, advantages, strict=True)
+        if np.isfinite(reward)
+        for sample in trajectory_samples(walk, given, seen)
+    ]
+    if not rows:
+        raise BadInput("none of these walks holds a token that a policy sampled", where="export")
+    return rows
+
+
+def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
+    before = _prompt_parts(walk, sample)
+    start = _first_said(before, sample)
+    mask = sample.mask[start:]
+
+    def shown(values: ArrayLike) -> Floats:
+        return np.where(mask, np.asarray(values, dtype=np.float64)[start:], 0.0)
+
+    extra = walk.root.extra
+    prompt = token_array(sample.tokens[:start])
+    messages = _messages(walk, before)
+    own = walk.steps[0].tokens
+    plain = messages == _messages(walk, []) and own is not None and np.array_equal(own, prompt)
+    return RolloutRow(
+        # Rollouts of one group have one prompt: an edited context is another one than the task's own.
+        group=walk.root.id if plain else content_hash([walk.root.id, messages, prompt.tolist()]),
+        leaf=walk.leaf.id,
+        prompt=prompt,
+        completion=token_array(sample.tokens[start:]),
+        mask=mask,
+        logprobs=shown(sample.logprobs_t1),
+        advantages=shown(sample.advantages),
+        ref_logprobs=None if sample.ref_logprobs is None else shown(sample.ref_logprobs),
+        reward=reward,
+        messages=messages,
+        world=extra.get("world"),
+        task=extra.get("task", {}),
+    )
+
+
+def _prompt_parts(walk: Trajectory, sample: Sample) -> list[Shown]:
+    """What a sample's context shows before its first turn; a rewrite may carry the beginning of that one."""
+    for run in contexts(walk):
+        ids = [step.tokens for step in run if step.tokens is not None]
+        if ids and np.array_equal(np.concatenate(ids), sample.tokens):
+            parts = parts_of(run)
+            first = next((at for at, part in enumerate(parts) if isinstance(part, Turn)), len(parts))
+            return [part for part in parts[:first] if isinstance(part, Shown)]
+    return []
+
+
+def _messages(walk: Trajectory, before: Sequence[Shown]) -> tuple[Message, ...]:
+    """The messages of a prompt; none where a task has a text alone."""
+    if len(before) > 1 or (before and before[0].node.id != walk.root.id):
+        return tuple(message for part in before for message in part.messages)
+    message = walk.root.message
+    return tuple(walk.root.extra.get("messages", ())) or (() if message is None else (message,))
+
+
+def _first_said(before: Sequence[Shown], sample: Sample) -> int:
+    """Where the first turn of a sample begins, so that rollouts of one prompt share it."""
+    first = int(np.flatnonzero(sample.mask)[0])
+    at = sum(0 if part.tokens is None else len(part.tokens) for part in before)
+    return at if 0 < at <= first else first
+
+
+def sibling_pairs(
+    walks: Sequence[Trajectory], outcomes: ArrayLike, *, least: float = 1e-9
+) -> list[tuple[Pair, float]]:
+    """Preference pairs from the forks of one task: the best against the worst turn drawn at each point.
+
+    A turn's value is the mean outcome below it, every branch weighing the same. Only the turn itself is in
+    the pair, from the fork to its end: what the world answered is not the policy's to prefer.
+
+    Args:
+        walks: trajectories of one task.
+        outcomes: floats [walks], NaN is ungraded.
+        least: pairs whose values differ by less are left out.
+
+    Returns:
+        pairs with the difference of their values, in no order.
+    """
+    cut, graded = walk_stretches(walks, outcomes)
+    values = child_mean_values(cut.parents, graded)
+    whole = {step.node.id: walk for walk in walks for step in walk}
+    owner = np.repeat(np.arange(len(cut.nodes)), np.diff(cut.first))
+    below: dict[int, list[int]] = {}
+    for stretch, above in enumerate(cut.parents.tolist()):
+        node = cut.nodes[int(owner[stretch])]
+        said = node.kind == "action" and node.logprobs_t1 is not None
+        if above >= 0 and said and np.isfinite(values[cut.of(int(owner[stretch]))][-1]):
+            below.setdefault(above, []).append(stretch)
+    found: list[tuple[Pair, float]] = []
+    for options in below.values():
+        known = [(float(values[cut.of(int(owner[s]))][-1]), s) for s in options]
+        best, worst = max(known), min(known)
+        if best[0] - worst[0] < least:
+            continue
+        sides = []
+        for _, stretch in (best, worst):
+            node = cut.nodes[int(owner[stretch])]
+            inside = stretch - int(cut.first[int(owner[stretch])])
+            begin = int(cut.ends[stretch - 1]) if inside else 0
+            sides.append((node, begin))
+        prompt = _prefix(whole[sides[0][0].id], *sides[0])
+        chosen, rejected = (token_array(_ids(node)[begin:]) for node, begin in sides)
+        if len(prompt) and len(chosen) and len(rejected) and not np.array_equal(chosen, rejected):
+            pair = Pair(prompt, chosen, rejected, _reference(sides))
+            found.append((pair, best[0] - worst[0]))
+    return found
+
+
+def _ids(node: Node) -> IntArray:
+    return token_array([]) if node.tokens is None else node.tokens
+
+
+def _prefix(walk: Trajectory, node: Node, begin: int) -> IntArray:
+    """What stood before token ``begin`` of a node of a walk."""
+    at = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
+    return Trajectory((*walk.steps[:at], Step(node, begin))).tokens
+
+
+def _reference(sides: Sequence[tuple[Node, int]]) -> tuple[float, float] | None:
+    """Summed reference log-probs of both answers, where they were recorded."""
+    sums = []
+    for node, begin in sides:
+        if node.ref_logprobs is None:
+            return None
+        sums.append(float(node.ref_logprobs[begin:].astype(np.float64).sum()))
+    return (sums[0], sums[1]) if np.isfinite(sums).all() else None

@@ -1,0 +1,301 @@
+"""Training runs: recipe in; policy, tree, curve and summary out; resumable at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+from pydantic import Field
+
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.fork.arm import graded
+from refork.core.grow import Independent, RandomNode, Selector, grow
+from refork.core.policy.base import Sampling
+from refork.core.policy.load import quiet
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.open import open_policy
+from refork.core.run.progress import Progress, silent
+from refork.core.run.recipe import Law, Part, Tasks, digest, open_folder
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import World
+from refork.core.world.open import open_world
+from refork.learn.credit.methods import Credit, credit_method, fixed_pair
+from refork.learn.train.loop import TreeTraining, Update, finished_updates, improve
+from refork.learn.train.lora import LoraSettings, add_lora
+from refork.learn.train.objectives import objective
+from refork.learn.train.schedule import Schedule
+from refork.learn.train.tracker import open_tracker
+
+
+class Lora(Part):
+    """A LoRA adapter; see :class:`refork.learn.train.lora.LoraSettings`."""
+
+    rank: int = Field(default=8, ge=1)
+    alpha: float = Field(default=16.0, gt=0)
+    targets: tuple[str, ...] | str = "all-linear"
+    seed: int = 0
+
+
+class Rates(Part):
+    """The learning rate; see :class:`refork.learn.train.schedule.Schedule`."""
+
+    peak: float = Field(default=5e-4, gt=0)
+    shape: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: int = Field(default=0, ge=0)
+    final: float = Field(default=0.0, ge=0, le=1)
+
+
+class TrainTasks(Tasks):
+    """Which tasks are trained on; its own class, so that setting the count leaves the split."""
+
+    split: Literal["train", "held-out"] = "train"
+    count: int = Field(default=192, ge=1)
+
+
+class Evaluation(Part):
+    """Held-out success: ``count`` tasks (0: none), ``draws`` rollouts each, every so many updates."""
+
+    count: int = Field(default=0, ge=0)
+    draws: int = Field(default=2, ge=1)
+    every: int = Field(default=4, ge=1)
+    seed: int = 0
+
+
+class PolicyRecipe(Part):
+    """Group policy gradient on rollout trees: everything that decides what a run does.
+
+    ``selector``, ``credit`` and ``objective`` are names; their options stand beside them. ``credit_pair``:
+    the two fixed checkpoints of implicit credit. Each update takes ``per_update`` of ``tasks``, in turn.
+    ``sampling`` is at temperature 1 without filters.
+    """
+
+    world: str
+    policy: str
+    selector: str = "random"
+    selector_options: dict[str, Any] = Field(default_factory=dict)
+    credit: str = "siblings"
+    credit_options: dict[str, Any] = Field(default_factory=dict)
+    credit_pair: tuple[str, str] | None = None
+    objective: str = "plain"
+    objective_options: dict[str, Any] = Field(default_factory=dict)
+    tasks: TrainTasks = TrainTasks()
+    updates: int = Field(default=8, ge=1)
+    per_update: int = Field(default=24, ge=1)
+    leaves: int = Field(default=8, ge=1)
+    budget: int | None = Field(default=None, ge=1)
+    passes: int = Field(default=1, ge=1)
+    minibatches: int = Field(default=1, ge=1)
+    shared: Literal["once", "each"] = "once"
+    overlong: Literal["keep", "mask", "soft"] = "keep"
+    longest: int | None = Field(default=None, ge=1)
+    soft: int | None = Field(default=None, ge=1)
+    rate: Rates = Rates()
+    weight_decay: float = Field(default=0.0, ge=0)
+    lora: Lora | None = None
+    sampling: Law = Law()
+    evaluation: Evaluation = Evaluation()
+    checkpoint_every: int = Field(default=1, ge=1)
+    seed: int = 0
+
+
+def _uucb() -> Callable[..., Selector]:
+    from refork.core.grow.uucb import UUCB
+
+    return UUCB
+
+
+def _surprisal() -> Callable[..., Selector]:
+    from refork.core.grow.selector import Surprisal
+
+    return Surprisal
+
+
+#: Selectors that a recipe may name.
+SELECTORS: dict[str, Callable[[], Callable[..., Selector]]] = {
+    "independent": lambda: Independent,
+    "random": lambda: RandomNode,
+    "surprisal": _surprisal,
+    "uucb": _uucb,
+}
+
+
+def selector_named(name: str, seed: int = 0, **options: Any) -> Selector:
+    """The selector of a name; ``seed`` is used where it has one.
+
+    Raises:
+        BadInput: no such selector, or an option that it does not have.
+    """
+    if name not in SELECTORS:
+        raise BadInput(f"unknown selector {name!r}", hint="known: " + ", ".join(SELECTORS))
+    kind: Any = SELECTORS[name]()
+    known = {f.name for f in fields(kind)} - {"name"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise BadInput(
+            f"selector {name} has no option {unknown[0]!r}",
+            hint=f"options: {', '.join(sorted(known)) or 'none'}",
+        )
+    made: Selector = kind(**({"seed": seed} if "seed" in known else {}) | options)
+    return made
+
+
+def training_of(recipe: PolicyRecipe) -> TreeTraining:
+    """The settings of the loop that a recipe stands for."""
+    return TreeTraining(
+        updates=recipe.updates, tasks=recipe.per_update, leaves=recipe.leaves, passes=recipe.passes,
+        minibatches=recipe.minibatches, budget=recipe.budget, schedule=Schedule(**recipe.rate.model_dump()),
+        weight_decay=recipe.weight_decay, shared=recipe.shared, overlong=recipe.overlong,
+        longest=recipe.longest, soft=recipe.soft, seed=recipe.seed,
+        gradient=objective(recipe.objective, **recipe.objective_options),
+    )  # fmt: skip
+
+
+def credit_of(recipe: PolicyRecipe) -> Credit:
+    """The credit method that a recipe names; raises BadInput for a pair that it has no use for."""
+    if recipe.credit_pair is None:
+        return credit_method(recipe.credit, **recipe.credit_options)
+    if recipe.credit != "implicit":
+        raise BadInput(f"credit {recipe.credit} takes no pair of models", hint="only implicit does")
+    from refork.learn.credit.implicit.pair import ImplicitPair
+
+    options = dict(recipe.credit_options)
+    beta = float(options.pop("beta", 1.0))
+    trained, reference = (local_policy(spec) for spec in recipe.credit_pair)
+    return fixed_pair(ImplicitPair(trained, reference, beta=beta), **options)
+
+
+def plan_policy(recipe: PolicyRecipe) -> Json:
+    """What a run would do, without a model; every name in the recipe is looked up."""
+    world = open_world(recipe.world)
+    training_of(recipe)
+    credit_of(recipe)
+    selector = selector_named(recipe.selector, recipe.seed, **recipe.selector_options)
+    rollouts = recipe.per_update * recipe.leaves
+    most = rollouts * world.max_turns * recipe.sampling.max_tokens
+    return {
+        "digest": digest(recipe),
+        "world": f"{world.name} (version {world.version})",
+        "policy": recipe.policy,
+        "selector": selector.name,
+        "credit": recipe.credit,
+        "objective": recipe.objective,
+        "updates": recipe.updates,
+        "rollouts per update": "as the budget allows" if recipe.budget else rollouts,
+        "tokens at most": (recipe.budget * recipe.updates + most) if recipe.budget else most * recipe.updates,
+    }
+
+
+def run_policy(
+    recipe: PolicyRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
+) -> Json:
+    """Train a recipe's policy into ``folder``; the same call again goes on from its last checkpoint.
+
+    The folder holds ``tree.db`` (all rollouts), ``checkpoints/``, ``metrics.jsonl``, ``policy/`` (the trained
+    policy, or its adapter) and ``summary.json``. ``tracker`` names a tool that is told as well.
+    """
+    plan, credit, name = training_of(recipe), credit_of(recipe), digest(recipe)
+    selector = selector_named(recipe.selector, recipe.seed, **recipe.selector_options)
+    world = open_world(recipe.world)
+    tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
+    policy = _trainable(recipe)
+    resumed = open_folder(folder, recipe)
+    told = open_tracker(folder, tracker)
+    try:
+        with Tree.open(folder / "tree.db") as tree:
+            checkpoints = folder / "checkpoints"
+            held_out = _Held(recipe, world, tree, folder / "evaluation.json", progress)
+            if not finished_updates(checkpoints):
+                held_out.measure(policy, 0)
+            for update in improve(
+                tree, policy, world, tasks, plan, recipe.sampling.sampling(), progress,
+                grower=selector, credit=credit, folder=checkpoints, every=recipe.checkpoint_every,
+                digest=name, tracker=told,
+            ):  # fmt: skip
+                held_out.after(policy, update)
+    finally:
+        told.close()
+    save_policy(policy, folder / "policy")
+    done = finished_updates(checkpoints)
+    summary = {
+        "updates": len(done),
+        "success_first": done[0]["success"],
+        "success_last": done[-1]["success"],
+        "mixed_last": done[-1]["mixed"],
+        "tokens": done[-1]["spent"],
+        "held_out": held_out.rows,
+        "weights": policy.card.weights,
+        "resumed": resumed,
+        "digest": name,
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def _trainable(recipe: PolicyRecipe) -> LocalPolicy:
+    policy = local_policy(recipe.policy)
+    if recipe.lora is None:
+        return policy
+    return with_lora(policy, LoraSettings(**recipe.lora.model_dump()))
+
+
+def local_policy(spec: str) -> LocalPolicy:
+    """A policy whose weights can be trained; raises BadInput for any other."""
+    policy = open_policy(spec)
+    if not isinstance(policy, LocalPolicy):
+        raise BadInput(f"{spec!r} cannot be trained", hint="training needs a local model: hf:DIR")
+    return policy
+
+
+def with_lora(policy: LocalPolicy, settings: LoraSettings) -> LocalPolicy:
+    """The policy with a fresh adapter, which alone is trained."""
+    model = add_lora(policy.model, settings)
+    return LocalPolicy(model.eval(), policy.codec, name=policy.card.name, reference=policy.reference)
+
+
+def save_policy(policy: LocalPolicy, folder: Path) -> None:
+    """Write a policy, or its adapter, with its tokenizer."""
+    with quiet():
+        policy.model.save_pretrained(folder)
+        policy.codec.tokenizer.save_pretrained(folder)
+
+
+@final
+class _Held:
+    """Held-out success along a run, kept in a file so that a resumed run has all of it."""
+
+    def __init__(
+        self, recipe: PolicyRecipe, world: World, tree: Tree, file: Path, progress: Progress
+    ) -> None:
+        self._plan, self._updates = recipe.evaluation, recipe.updates
+        self._law: Sampling = recipe.sampling.sampling()
+        self._world, self._tree, self._file, self._progress = world, tree, file, progress
+        self.rows: list[Json] = json.loads(file.read_text()) if file.exists() else []
+
+    def after(self, policy: LocalPolicy, update: Update) -> None:
+        """Measure where it is time."""
+        if update.number % self._plan.every == 0 or update.number == self._updates:
+            self.measure(policy, update.number)
+
+    def measure(self, policy: LocalPolicy, number: int) -> None:
+        """Success on the held-out tasks, with the same noise every time, so that measurements pair up."""
+        if not self._plan.count:
+            return
+        tasks = self._world.tasks("held-out", self._plan.count, self._plan.seed)
+        groups = grow(
+            self._tree, policy, self._world, tasks, draws=self._plan.draws, settings=self._law,
+            seed=self._plan.seed, progress=self._progress,
+        )  # fmt: skip
+        values: Sequence[Any] = [graded(group.values()) for group in groups]
+        known = np.array([np.nanmean(v) for v in values if np.isfinite(v).any()])
+        interval = stats.mean_interval(known)
+        row = {"update": number, "success": interval.estimate, "low": interval.low, "high": interval.high}
+        self.rows = [*(r for r in self.rows if r["update"] < number), row]
+        part = self._file.with_suffix(".part")
+        part.write_text(json.dumps(self.rows) + "\n")
+        part.replace(self._file)

@@ -1,0 +1,179 @@
+"""Supervised fine-tuning of any local policy: from conversations or from recorded successes.
+
+The short loop of :mod:`refork.learn.train.sft` builds organisms; this one accumulates, saves and resumes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refork.core.errors import BadInput
+from refork.core.policy.chat import Codec
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.node import Trajectory
+from refork.core.types import Json, Message, token_array
+from refork.learn.train.batch import trajectory_samples
+from refork.learn.train.fit import Fit, fit
+from refork.learn.train.schedule import Schedule, adamw
+from refork.learn.train.sft import Example, batch_order, pad_right
+from refork.learn.train.tracker import Tracker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedSettings:
+    """``steps`` batches of ``rows`` examples, ``micro_rows`` at a time (None: all), saved ``every`` steps."""
+
+    steps: int
+    rows: int = 16
+    micro_rows: int | None = None
+    schedule: Schedule = field(default_factory=lambda: Schedule(peak=1e-4, shape="cosine", warmup=10))
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    max_grad_norm: float = 1.0
+    every: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.rows < 1 or (self.micro_rows is not None and self.micro_rows < 1):
+            raise BadInput("steps, rows and micro_rows must be at least 1", where="sft settings")
+
+
+def supervise(
+    model: Any,
+    examples: Sequence[Example],
+    settings: SupervisedSettings,
+    *,
+    folder: Path | None = None,
+    tracker: Tracker | None = None,
+    progress: Progress = silent,
+) -> list[Json]:
+    """Fine-tune a causal LM in place on the learned tokens of examples; one record per step.
+
+    The loss of a batch is the mean negative log-likelihood in nats over its learned tokens, however it is
+    split. With ``folder`` a stopped call goes on from its last checkpoint, bit for bit.
+
+    Raises:
+        BadInput: no examples, or one in which nothing is learned.
+        Mismatch: the folder holds another run's checkpoints.
+    """
+    if not examples:
+        raise BadInput("there is nothing to train on", where="sft")
+    for number, item in enumerate(examples):
+        if not item.mask[1:].any():
+            raise BadInput("no token of this example is learned", where=f"example {number}")
+    optimizer = adamw(model, settings.schedule, weight_decay=settings.weight_decay, betas=settings.betas)
+    lengths = [len(item.tokens) for item in examples]
+    order = list(islice(batch_order(lengths, settings.rows, settings.steps, settings.seed), settings.steps))
+    device = next(model.parameters()).device
+    model.train()
+
+    def losses(step: int) -> Iterable[tuple[Tensor, Json]]:
+        chosen = [examples[i] for i in order[step]]
+        learned = sum(int(item.mask[1:].sum()) for item in chosen)
+        size = settings.micro_rows or len(chosen)
+        for first in range(0, len(chosen), size):
+            tokens, mask = (part.to(device) for part in pad_right(chosen[first : first + size]))
+            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1][mask[:, 1:]]
+            truth = tokens[:, 1:][mask[:, 1:]]
+            loss = torch.nn.functional.cross_entropy(logits.float(), truth, reduction="sum")
+            yield loss / learned, {"tokens": int(mask.sum())}
+
+    plan = Fit(
+        steps=settings.steps, schedule=settings.schedule, max_grad_norm=settings.max_grad_norm,
+        every=settings.every,
+    )  # fmt: skip
+    return fit(
+        model, optimizer, losses, plan, stage="supervised training", folder=folder,
+        digest=_digest(examples, settings), tracker=tracker, progress=progress,
+    )  # fmt: skip
+
+
+def _digest(examples: Sequence[Example], settings: SupervisedSettings) -> str:
+    body = hashlib.blake2b(digest_size=16)
+    body.update(json.dumps(asdict(settings), sort_keys=True).encode())
+    for item in examples:
+        body.update(np.int64(len(item.tokens)).tobytes() + item.tokens.tobytes() + item.mask.tobytes())
+    return body.hexdigest()
+
+
+def walk_examples(walks: Iterable[Trajectory]) -> list[Example]:
+    """Recorded walks as examples: exactly the tokens that were there; learned are those the policy sampled.
+
+    Every context of a walk is an example, and a token that walks share is learned once.
+    """
+    seen: set[tuple[str, int]] = set()
+    return [
+        Example(sample.tokens, sample.mask)
+        for walk in walks
+        for sample in trajectory_samples(walk, 0.0, seen)
+    ]
+
+
+def conversation_examples(codec: Codec, conversations: Iterable[Sequence[Message]]) -> list[Example]:
+    """Chat conversations as examples, rendered turn by turn; learned is what the assistant says.
+
+    The token that ends a turn is learned too. Where the template rewrites what came before (old thinking
+    dropped), the rewritten context begins another example.
+
+    Raises:
+        BadInput: a conversation without an assistant's message, or one that begins with it.
+    """
+    found: list[Example] = []
+    for number, conversation in enumerate(conversations):
+        made = _conversation(codec, conversation, f"conversation {number}")
+        if not made:
+            raise BadInput("no assistant's message to learn", where=f"conversation {number}")
+        found += made
+    return found
+
+
+def _conversation(codec: Codec, conversation: Sequence[Message], where: str) -> list[Example]:
+    found: list[Example] = []
+    tokens: list[int] = []
+    mask: list[bool] = []
+    history: list[Message] = []
+    pending: list[Message] = []
+
+    def finish() -> None:
+        if any(mask):
+            found.append(Example(token_array(tokens), np.array(mask, dtype=bool)))
+
+    for message in conversation:
+        if message.get("role") != "assistant":
+            pending.append(message)
+            continue
+        if not pending and not tokens:
+            raise BadInput("it begins with the assistant", where=where)
+        asked = codec.render(history, token_array(tokens), pending)
+        if asked.rewrites:
+            finish()
+            tokens, mask = [], []
+        history = [*history, *pending, message]
+        pending = []
+        context = [*tokens, *asked.tokens.tolist()]
+        said = codec.encode(str(message.get("content") or "")).tolist()
+        said += _turn_end(codec, history, [*context, *said])
+        mask += [False] * len(asked.tokens) + [True] * len(said)
+        tokens = context + said
+    finish()
+    return found
+
+
+def _turn_end(codec: Codec, history: Sequence[Message], tokens: list[int]) -> list[int]:
+    """The token that the template puts behind an assistant's turn, else the end of sequence, if any."""
+    closing = codec.render(history, token_array(tokens), [])
+    first: list[int] = closing.tokens[:1].tolist()
+    if not closing.rewrites and first and first[0] in codec.eos_ids:
+        return first
+    eos = codec.tokenizer.eos_token_id
+    return [int(eos)] if isinstance(eos, int) else []

@@ -1,0 +1,113 @@
+"""The Bayes controller: the next action by expected utility, with what every action is worth and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, final
+
+from refork.core.errors import BadInput
+from refork.operate.gate.belief import State, observed, regenerated
+from refork.operate.gate.greedy import greedy_q
+from refork.operate.gate.model import GENERATE, STOP, CriticModel, Prices
+from refork.operate.gate.policy import Choice, Verify
+from refork.operate.gate.reason import reason_for
+from refork.operate.gate.solve import GridSolution, solve_grid
+
+Method: TypeAlias = Literal["dp", "greedy"]
+METHODS: tuple[Method, ...] = ("dp", "greedy")
+#: Values closer than this are equal; the action that comes first in the table is taken.
+TIE = 1e-9
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BayesController:
+    """Chooses among critics, refine, verify, ship and stop at a belief.
+
+    ``dp`` plans over all ``horizon`` candidates, ``lookahead`` critics of each ahead (None: all); ``greedy``
+    looks one step ahead. Used critics are part of the state, so a verdict never counts twice.
+
+    Raises: BadInput or CannotDo for settings that cannot be solved.
+    Source: arXiv:2606.24453; deviations are listed at ``solve_grid`` and ``greedy_q``.
+    """
+
+    model: CriticModel
+    prices: Prices
+    horizon: int = 3
+    verify: Verify = "terminal"
+    method: Method = "dp"
+    lookahead: int | None = None
+    points: int = 51
+    solution: GridSolution = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        method_from(self.method)
+        solved = solve_grid(
+            self.model, self.prices, self.horizon, self.verify, lookahead=self.lookahead, points=self.points
+        )
+        object.__setattr__(self, "solution", solved)
+
+    @property
+    def name(self) -> str:
+        """The method."""
+        return self.method
+
+    @property
+    def blind(self) -> bool:
+        """It acts on the belief."""
+        return False
+
+    @property
+    def charged(self) -> Mapping[str, float]:
+        """It pays the model's prices."""
+        return {}
+
+    def start(self) -> State:
+        """The state of a fresh first candidate."""
+        return State(self.model.start)
+
+    def value(self) -> tuple[float, float]:
+        """The bracket of the best expected utility from a fresh first candidate on, its cost spent."""
+        return self.solution.value()
+
+    def act(self, state: State) -> Choice:
+        """The next action. Raises BadInput for a candidate beyond the horizon or an unknown critic."""
+        self._known(state)
+        if self.method == "greedy":
+            q = greedy_q(self.solution.problem, state.belief, state.used, state.candidate)
+            table = {action: (value, value) for action, value in q.items()}
+        else:
+            table = self.solution.q(state.belief, state.used, state.candidate)
+        if state.rejected:  # wrong for certain: asking again, even for nothing, would go on for ever
+            table = {action: table[action] for action in (STOP, GENERATE) if action in table}
+        q = {action: low for action, (low, _) in table.items()}
+        bracket = (max(q.values()), max(high for _, high in table.values())) if self.method == "dp" else None
+        best = max(q.values())
+        action = next(name for name, value in q.items() if value >= best - TIE)
+        return Choice(action, q, bracket, reason_for(action, q, state, self.model, self.prices))
+
+    def update(self, state: State, critic: str, passed: bool) -> State:
+        """The state after a critic's verdict. Raises BadInput for an unknown or a used critic."""
+        return observed(state, self.model.critic(critic), passed)
+
+    def refine(self, state: State) -> State:
+        """The state of the next candidate, refined from this one."""
+        return regenerated(state, self.model.kernel)
+
+    def _known(self, state: State) -> None:
+        if state.candidate >= self.horizon:
+            raise BadInput(
+                f"candidate {state.candidate} is beyond the horizon of {self.horizon}",
+                hint="candidates are counted from 0",
+            )
+        for name in state.used:
+            self.model.critic(name)
+
+
+def method_from(text: str) -> Method:
+    """A method by name. Raises BadInput."""
+    for known in METHODS:
+        if known == text:
+            return known
+    raise BadInput(f"unknown method {text!r}", hint=f"one of {', '.join(METHODS)}")

@@ -1,0 +1,240 @@
+"""A critic model from calibration records: Beta posteriors of every rate, and what to distrust in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, final
+
+import numpy as np
+from jaxtyping import Float
+
+from refork.core.decide import BetaRate
+from refork.core.errors import BadInput
+from refork.core.plain import content_hash
+from refork.core.types import Json
+from refork.operate.gate.belief import after, refined
+from refork.operate.gate.kernel import chains, count_steps
+from refork.operate.gate.model import Critic, CriticModel, Kernel
+from refork.operate.gate.prices import measured, price_of
+from refork.operate.gate.records import Labelled, Record, completed, critic_names, labelled
+
+#: Below this many records of a stratum, a rate from it is widened and warned about.
+FEWEST: Final = 5
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CriticFit:
+    """One critic's counts: (passed, judged) among right and among wrong candidates, and failed calls."""
+
+    critic: Critic
+    right: tuple[int, int]
+    wrong: tuple[int, int]
+    unknown: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted model with the counts behind it, what was dropped, and warnings in words."""
+
+    model: CriticModel
+    critics: tuple[CriticFit, ...]
+    right: int
+    wrong: int
+    dropped: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+
+def fit_critics(
+    records: Iterable[Record],
+    prices: Mapping[str, float] | None = None,
+    *,
+    critics: Sequence[str] | None = None,
+    kernel: Kernel | None = None,
+    changed_only: bool = False,
+) -> CriticModel:
+    """The model of :func:`fit`, whose ``meta`` holds its warnings."""
+    return fit(records, prices, critics=critics, kernel=kernel, changed_only=changed_only).model
+
+
+def fit(
+    records: Iterable[Record],
+    prices: Mapping[str, float] | None = None,
+    *,
+    critics: Sequence[str] | None = None,
+    kernel: Kernel | None = None,
+    changed_only: bool = False,
+) -> Fit:
+    """Fit prior, critics and kernel on records; each rate is a Beta posterior under the uniform prior.
+
+    Candidates without an outcome are dropped and counted; a critic's failed calls say nothing of it. The
+    prior is the rate of right among draws, refinements left out. ``prices`` stand in for measured costs. A
+    rate from fewer than five records keeps its mean and gets half the evidence, so a wider interval. The
+    kernel is ``kernel``, else fitted on the refinement steps, else (there are none) drawing anew.
+
+    Raises: BadInput for no record with an outcome, only right or only wrong ones, a critic judged in one of
+        the two only, an unknown critic, an unknown price.
+    Source: arXiv:2606.24453 (posterior means, drawing anew); widening is ours.
+    """
+    everything = completed(records)
+    kept = labelled(everything)
+    known = critic_names(kept.records)
+    chosen = tuple(critics) if critics is not None else known
+    right = [r for r in kept.records if r.right]
+    wrong = [r for r in kept.records if not r.right]
+    if not right or not wrong:
+        raise BadInput(
+            f"{len(right)} right and {len(wrong)} wrong candidates: both are needed to tell them apart",
+            hint="; ".join(f"{n} dropped: {why}" for why, n in kept.dropped.items())
+            or "collect more records",
+        )
+    for name in chosen:
+        if name not in known:
+            raise BadInput(f"no record has critic {name!r}", hint=f"one of {', '.join(known) or 'none'}")
+    seen, given = measured(kept.records), dict(prices or {})
+    fits = tuple(_critic(name, right, wrong, price_of(name, given, seen)) for name in chosen)
+    draws = [r for r in kept.records if r.fresh]
+    prior = _rate(sum(bool(r.right) for r in draws), len(draws))
+    warnings = _warnings(fits, len(right), len(wrong), kept.dropped)
+    steps = count_steps(everything, changed_only=changed_only)
+    source = "given" if kernel is not None else "steps" if steps.pairs else "resample"
+    if kernel is None:
+        kernel = steps.kernel() if steps.pairs else Kernel.resample(prior)
+    if source == "steps" and min(steps.wrong, steps.right) < FEWEST:
+        warnings += (f"the kernel rests on {steps.wrong} steps from wrong, {steps.right} from right ones",)
+    meta = _meta(kept, fits, warnings) | {
+        "draws": {"right": sum(bool(r.right) for r in draws), "all": len(draws)},
+        "kernel": {"from": source, **steps.to_json(), "changed_only": changed_only},
+    }
+    model = CriticModel(prior, tuple(one.critic for one in fits), kernel, meta)
+    return Fit(model, fits, len(right), len(wrong), kept.dropped, warnings)
+
+
+def _meta(kept: Labelled, fits: Sequence[CriticFit], warnings: Sequence[str]) -> Json:
+    right = sum(bool(r.right) for r in kept.records)
+    return {
+        "candidates": len(kept.records),
+        "right": right,
+        "wrong": len(kept.records) - right,
+        "dropped": dict(kept.dropped),
+        "counts": {
+            one.critic.name: {"right": list(one.right), "wrong": list(one.wrong), "unknown": one.unknown}
+            for one in fits
+        },
+        "instances": sorted({instance_key(r.instance) for r in kept.records}),
+        "warnings": list(warnings),
+    }
+
+
+@lru_cache(maxsize=65536)
+def instance_key(instance: str) -> str:
+    """A short digest of an instance's name, by which a policy file knows what it was fitted on."""
+    return content_hash(instance)[:12]
+
+
+def refuse_fitted(model: CriticModel, records: Iterable[Record]) -> None:
+    """Refuse records of instances that the model was fitted on. Raises BadInput."""
+    refuse_instances(model, (record.instance for record in records), "records")
+
+
+def refuse_instances(model: CriticModel, instances: Iterable[str], of: str) -> None:
+    """Refuse instances (``of`` records, of tasks) that the model was fitted on. Raises BadInput."""
+    mine = set(model.meta.get("instances") or ())
+    both = sorted({name for name in instances if instance_key(name) in mine})
+    if both:
+        raise BadInput(
+            f"the policy was fitted on {len(both)} instances of these {of}: {', '.join(both[:3])}",
+            hint="hold some out: refork gate fit --share 0.75 --test FILE; or leave one out",
+        )
+
+
+def belief_in(model: CriticModel, record: Record, start: float | None = None) -> float:
+    """The belief in a candidate after all that its critics said, from ``start`` or the prior."""
+    belief = model.start if start is None else start
+    for critic in model.critics:
+        passed = record.verdicts.get(critic.name)
+        if passed is not None:
+            belief = after(belief, critic, passed)
+    return belief
+
+
+def beliefs(model: CriticModel, records: Iterable[Record]) -> dict[tuple[str, str, int | None], float]:
+    """The belief in every candidate; a refinement's starts from the belief in what it refined."""
+    found: dict[tuple[str, str, int | None], float] = {}
+    for chain in chains(records):
+        belief, at = model.start, 0
+        for record in chain:
+            for _ in range((record.step or 0) - at):
+                belief = refined(belief, model.kernel)
+            at = record.step or 0
+            belief = belief_in(model, record, belief)
+            found[record.instance, record.candidate, record.step] = belief
+    return found
+
+
+def leave_one_out(
+    records: Sequence[Record], *, critics: Sequence[str] | None = None, changed_only: bool = False
+) -> tuple[tuple[Record, ...], Float[np.ndarray, "cases"]]:
+    """Beliefs in candidates by models that were fitted without their instance, in the order of the records.
+
+    Records without an outcome are not among them. Raises: BadInput as :func:`fit`, also where the records
+    without one instance cannot be fitted.
+    """
+    kept = labelled(completed(records)).records
+    # Beliefs do not look at prices.
+    free = dict.fromkeys(critics if critics is not None else critic_names(kept), 0.0)
+    by: dict[tuple[str, str, int | None], float] = {}
+    groups: dict[str, list[Record]] = {}
+    for record in kept:
+        groups.setdefault(record.instance, []).append(record)
+    for name, mine in groups.items():
+        rest = [r for r in kept if r.instance != name]
+        model = fit_critics(rest, free, critics=critics, changed_only=changed_only)
+        by |= beliefs(model, mine)
+    return kept, np.array([by[r.instance, r.candidate, r.step] for r in kept])
+
+
+def _rate(successes: int, trials: int) -> BetaRate:
+    """The posterior under the uniform prior; from few trials the same mean at half the weight."""
+    if trials >= FEWEST:
+        return BetaRate(successes, trials)
+    return BetaRate(successes / 2, trials / 2, 0.5, 0.5)
+
+
+def _critic(name: str, right: Sequence[Record], wrong: Sequence[Record], price: float) -> CriticFit:
+    counts = []
+    for side, what in ((right, "right"), (wrong, "wrong")):
+        said = [r.verdicts[name] for r in side if r.verdicts.get(name) is not None]
+        if not said:
+            raise BadInput(
+                f"critic {name!r} judged no {what} candidate, so one side of its table is missing",
+                hint="leave it out, or collect its verdicts",
+            )
+        counts.append((sum(map(bool, said)), len(said)))
+    unknown = sum(r.verdicts.get(name) is None for r in (*right, *wrong))
+    critic = Critic(name, _rate(*counts[0]), _rate(*counts[1]), price)
+    return CriticFit(critic, counts[0], counts[1], unknown)
+
+
+def _warnings(
+    fits: Sequence[CriticFit], right: int, wrong: int, dropped: Mapping[str, int]
+) -> tuple[str, ...]:
+    said = [f"{n} candidates dropped: {why}" for why, n in dropped.items()]
+    said += [
+        f"only {n} {what} candidates: rates among them are widened"
+        for n, what in ((right, "right"), (wrong, "wrong"))
+        if n < FEWEST
+    ]
+    for one in fits:
+        name = one.critic.name
+        for (_, judged), total, what in ((one.right, right, "right"), (one.wrong, wrong, "wrong")):
+            if judged < FEWEST <= total:
+                said.append(f"{name} judged only {judged} {what} candidates: its rate there is widened")
+        if one.unknown:
+            said.append(f"{name}: {one.unknown} calls without a verdict, left out of its rates")
+        if one.critic.gap < 0:
+            said.append(f"{name} passes wrong candidates more often than right ones")
+    return tuple(said)

@@ -1,0 +1,315 @@
+"""What is known about a candidate before and after its checks: prior, critics, refine kernel, prices."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, final
+
+from refork.core.decide import BetaRate
+from refork.core.errors import BadInput
+from refork.core.plain import content_hash
+from refork.core.types import Json
+
+#: A chance learned from counts, or one known beforehand.
+Rate: TypeAlias = BetaRate | float
+Unit: TypeAlias = Literal["utility", "seconds", "tokens", "money"]
+UNITS: tuple[Unit, ...] = ("utility", "seconds", "tokens", "money")
+#: Names of actions, which no critic may carry.
+STOP, VERIFY, GENERATE, SHIP = "stop", "verify", "generate", "ship"
+ACTIONS = (STOP, SHIP, VERIFY, GENERATE)
+KIND, VERSION = "refork gate policy", 1
+
+
+def chance(rate: Rate) -> float:
+    """The chance to act on: the posterior mean of counts, or the known number itself."""
+    return rate.mean if isinstance(rate, BetaRate) else float(rate)
+
+
+def exact(rate: Rate) -> Fraction:
+    """The same chance as a rational; a number is taken as its shortest decimal, 0.9 as 9/10."""
+    if isinstance(rate, BetaRate):
+        above, total = rate.successes + rate.a, rate.trials + rate.a + rate.b
+        return rational(above) / rational(total)
+    return rational(rate)
+
+
+def rational(number: float) -> Fraction:
+    """The rational that a number's shortest decimal denotes."""
+    return Fraction(repr(float(number)))
+
+
+def _checked(rate: Rate | None, what: str) -> None:
+    if rate is None:
+        raise BadInput(
+            f"{what} is missing", hint="a critic needs its pass rate on right and on wrong candidates"
+        )
+    if not isinstance(rate, BetaRate) and not (math.isfinite(rate) and 0 <= rate <= 1):
+        raise BadInput(f"{what} is {rate!r}; it must lie in [0, 1]")
+
+
+def _amount(amount: float, what: str) -> None:
+    if not math.isfinite(amount) or amount < 0:
+        raise BadInput(f"the {what} is {amount!r}; it must be a finite amount of 0 or more")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """A cheap check that passes a right candidate with chance ``alpha`` and a wrong one with ``beta``.
+
+    Raises: BadInput for a rate that is missing or outside [0, 1], a negative price, a name of an action.
+    """
+
+    name: str
+    alpha: Rate
+    beta: Rate
+    price: float
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name in ACTIONS:
+            raise BadInput(
+                f"a critic cannot be called {self.name!r}", hint=f"{', '.join(ACTIONS)} are actions"
+            )
+        _checked(self.alpha, f"alpha of critic {self.name!r}, P(pass | right),")
+        _checked(self.beta, f"beta of critic {self.name!r}, P(pass | wrong),")
+        _amount(self.price, f"price of critic {self.name!r}")
+
+    @property
+    def right(self) -> float:
+        """P(pass | right)."""
+        return chance(self.alpha)
+
+    @property
+    def wrong(self) -> float:
+        """P(pass | wrong)."""
+        return chance(self.beta)
+
+    @property
+    def gap(self) -> float:
+        """How much it tells: ``alpha - beta``; 0 says nothing, below 0 passes the wrong more often."""
+        return self.right - self.wrong
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "name": self.name,
+            "alpha": _rate_out(self.alpha),
+            "beta": _rate_out(self.beta),
+            "price": self.price,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Critic:
+        """Inverse of :meth:`to_json`. Raises BadInput for a missing side or field."""
+        name = str(_field(data, "name", "a critic"))
+        what = f"critic {name!r}"
+        alpha, beta = (_rate_in(_field(data, side, what), f"{side} of {what}") for side in ("alpha", "beta"))
+        return cls(name, alpha, beta, _number(_field(data, "price", what), f"price of {what}"))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a refinement does: ``fix`` is P(right | was wrong), ``breaks`` is P(wrong | was right).
+
+    Raises: BadInput for a rate that is missing or outside [0, 1].
+    """
+
+    fix: Rate
+    breaks: Rate
+
+    def __post_init__(self) -> None:
+        _checked(self.fix, "P(fix)")
+        _checked(self.breaks, "P(break)")
+
+    @classmethod
+    def resample(cls, prior: Rate) -> Kernel:
+        """Draw a new candidate that does not depend on the old one."""
+        return cls(prior, 1.0 - chance(prior))
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {"fix": _rate_out(self.fix), "breaks": _rate_out(self.breaks)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Kernel:
+        """Inverse of :meth:`to_json`. Raises BadInput for a missing side."""
+        fix, breaks = (
+            _rate_in(_field(data, side, "the kernel"), f"{side} of the kernel") for side in ("fix", "breaks")
+        )
+        return cls(fix, breaks)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CriticModel:
+    """Prior, critics and refine kernel of one writer on one kind of task; ``meta``: what it was fitted on.
+
+    Critics are taken to be independent given right or wrong; the independence test checks that.
+
+    Raises: BadInput for two critics of one name, or a prior that is missing or outside [0, 1].
+    """
+
+    prior: Rate
+    critics: tuple[Critic, ...]
+    kernel: Kernel
+    meta: Json = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _checked(self.prior, "the prior chance of a right candidate")
+        names = [critic.name for critic in self.critics]
+        if len(set(names)) < len(names):
+            raise BadInput(f"two critics have one name: {', '.join(sorted(names))}")
+
+    @property
+    def start(self) -> float:
+        """The belief in a fresh candidate."""
+        return chance(self.prior)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The critics' names, in order."""
+        return tuple(critic.name for critic in self.critics)
+
+    def critic(self, name: str) -> Critic:
+        """The critic of a name. Raises BadInput."""
+        for critic in self.critics:
+            if critic.name == name:
+                return critic
+        raise BadInput(f"there is no critic {name!r}", hint=f"one of {', '.join(self.names) or 'none'}")
+
+    def only(self, names: Iterable[str]) -> CriticModel:
+        """The same with these critics alone, in the order given. Raises BadInput."""
+        return replace(self, critics=tuple(self.critic(name) for name in names))
+
+    def to_json(self) -> Json:
+        """Plain fields, with the format's kind and version."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "prior": _rate_out(self.prior),
+            "critics": [critic.to_json() for critic in self.critics],
+            "kernel": self.kernel.to_json(),
+            "meta": self.meta,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> CriticModel:
+        """Inverse of :meth:`to_json`. Raises BadInput for another kind, a newer version, a missing side."""
+        if not isinstance(data, Mapping) or data.get("kind") != KIND:
+            raise BadInput("this is no gate policy", hint="write one with: refork gate fit")
+        if data.get("version") != VERSION:
+            raise BadInput(f"gate policy version {data.get('version')!r}; this build reads {VERSION}")
+        critics = _field(data, "critics", "the policy")
+        if not isinstance(critics, list):
+            raise BadInput("critics of the policy must be a list")
+        return cls(
+            _rate_in(_field(data, "prior", "the policy"), "the prior"),
+            tuple(Critic.from_json(one) for one in critics),
+            Kernel.from_json(_field(data, "kernel", "the policy")),
+            dict(data.get("meta") or {}),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a right candidate earns, and what verifying, generating and shipping wrong cost, in one unit.
+
+    ``ship_loss`` None: an unverified candidate cannot be shipped. The critics carry their own prices.
+
+    Raises: BadInput for a negative or non-finite amount, or an unknown unit.
+    """
+
+    reward: float = 100.0
+    verify: float = 30.0
+    generate: float = 5.0
+    ship_loss: float | None = None
+    unit: Unit = "utility"
+
+    def __post_init__(self) -> None:
+        for name in ("reward", "verify", "generate"):
+            _amount(getattr(self, name), f"price {name!r}" if name != "reward" else "reward")
+        if self.ship_loss is not None:
+            _amount(self.ship_loss, "loss of shipping a wrong candidate")
+        if self.unit not in UNITS:
+            raise BadInput(f"unknown unit {self.unit!r}", hint=f"one of {', '.join(UNITS)}")
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "reward": self.reward, "verify": self.verify, "generate": self.generate,
+            "ship_loss": self.ship_loss, "unit": self.unit,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Json) -> Prices:
+        """Inverse of :meth:`to_json`. Raises BadInput."""
+        loss = data.get("ship_loss")
+        reward, verify, generate = (
+            _number(_field(data, name, "the prices"), name) for name in ("reward", "verify", "generate")
+        )
+        lost = None if loss is None else _number(loss, "ship_loss")
+        return cls(reward, verify, generate, lost, data.get("unit", "utility"))
+
+
+def write_policy(path: Path, model: CriticModel, prices: Prices | None = None) -> None:
+    """Write a policy file with its digest, whole or not at all; the prices go with it where given."""
+    data = model.to_json() | ({} if prices is None else {"prices": prices.to_json()})
+    data = {"digest": content_hash(data), **data}
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_policy(path: Path) -> tuple[CriticModel, Prices | None]:
+    """The model of a policy file, and its prices where it has them.
+
+    Raises: BadInput for what is no policy file, or one whose digest is not that of its content. A file
+        without a digest, as written by hand, is read.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"this policy file cannot be read: {error}", where=str(path)) from error
+    digest = data.pop("digest", None) if isinstance(data, dict) else None
+    if digest is not None and digest != content_hash(data):
+        raise BadInput(
+            "this policy file was changed after it was written",
+            where=str(path),
+            hint="fit it again, or take out its digest to stand by the change",
+        )
+    try:
+        model = CriticModel.from_json(data)
+        return model, Prices.from_json(data["prices"]) if data.get("prices") else None
+    except BadInput as error:
+        raise BadInput(error.what, where=str(path), hint=error.hint) from error
+
+
+def _rate_out(rate: Rate) -> Any:
+    return rate.to_json() if isinstance(rate, BetaRate) else rate
+
+
+def _rate_in(data: Any, what: str) -> Rate:
+    if data is None:
+        raise BadInput(f"{what} is missing", hint="both sides are needed")
+    return BetaRate.from_json(dict(data)) if isinstance(data, Mapping) else _number(data, what)
+
+
+def _field(data: Any, name: str, what: str) -> Any:
+    if not isinstance(data, Mapping) or name not in data:
+        raise BadInput(
+            f"{what} has no {name!r}", hint="the table must have both sides of every critic, and prices"
+        )
+    return data[name]
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"{what} is {value!r}; it must be a number")
+    return float(value)

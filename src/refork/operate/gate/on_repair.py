@@ -1,0 +1,204 @@
+"""The live case that ships: repairs of small Python packages, really checked and really tested.
+
+Candidates are turns of any policy on a tree; their edits add up. Critics are the syntax, ruff and the few
+public tests; the oracle is the hidden suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import final
+
+from refork.core.errors import BadInput, CannotDo, ServerError
+from refork.core.grow.plant import plant
+from refork.core.policy.base import Policy as Acting
+from refork.core.policy.base import Sampling
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.node import Point
+from refork.core.tree.score import Producer
+from refork.core.tree.tree import Tree
+from refork.core.world.base import Split, Task, World
+from refork.core.world.repair import critics as checks
+from refork.core.world.repair.edits import EditError, edited
+from refork.core.world.repair.tasks import RepairTask, task_from_json
+from refork.core.world.repair.world import RepairWorld
+from refork.operate.gate.collect import collect_file
+from refork.operate.gate.fit import refuse_instances
+from refork.operate.gate.live import Check, Opened, Told, Verdict
+from refork.operate.gate.live_run import LiveRun, Setting, run_live
+from refork.operate.gate.on_tree import Candidate, TreeWriter, critic_producer
+from refork.operate.gate.records import Record
+
+#: The critics of a repair, cheapest first.
+CRITICS = ("syntax", "ruff", "public")
+#: A turn of a repairer may hold a whole diff.
+SETTINGS = Sampling(max_tokens=2048)
+_UNTOLD = "not right yet"
+
+
+@final
+class RepairBench:
+    """Opens tasks of the repair world for the gate: a writer over the tree, its critics, the hidden suite.
+
+    A verdict's price is its wall time in seconds, a candidate's what the policy says it took. A candidate
+    whose text is no edit fails every check. In the small wording the writer is told which critics failed,
+    not why.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        world: RepairWorld,
+        policy: Acting,
+        settings: Sampling = SETTINGS,
+        *,
+        seed: int = 0,
+        critics: tuple[str, ...] = CRITICS,
+    ) -> None:
+        self._tree, self._world, self._policy, self._settings = tree, world, policy, settings
+        self._seed, self._critics = seed, critics
+
+    @property
+    def producers(self) -> dict[str, Producer]:
+        """Who gives each critic's verdicts."""
+        world = [self._world.name, self._world.version]
+        return {name: critic_producer(name, {"world": world}) for name in self._critics}
+
+    def root(self, task: Task) -> Point:
+        """Where the episodes of a task begin; it is planted once."""
+        return plant(self._tree, self._policy, self._world, [task])[0]
+
+    def open(self, task: Task) -> Callable[[int], Opened[Candidate]]:
+        """What an episode's number, the draw, opens: writer, critics and oracle of the task."""
+        root = self.root(task)
+        home = task_from_json(task.data)
+        feedback = _brief if self._world.wording == "small" else _feedback
+
+        def draw(number: int) -> Opened[Candidate]:
+            write = TreeWriter(
+                root, self._policy, self._settings, seed=self._seed, draw=number, feedback=feedback,
+                unit="seconds",
+            )  # fmt: skip
+            named = {name: _check(home, name, self._tree) for name in self._critics}
+            return write, named, _check(home, "hidden", self._tree)
+
+        return draw
+
+
+def repair_only(world: World) -> RepairWorld:
+    """The world, where its candidates have critics here. Raises CannotDo for any but repair."""
+    if isinstance(world, RepairWorld):
+        return world
+    raise CannotDo(
+        f"world {world.name!r} has no critics for the gate",
+        hint="repair has; for work of your own give callables in Python: docs/methods/gate-live.md",
+    )
+
+
+def collect_repairs(
+    path: Path,
+    tree: Tree,
+    world: World,
+    policy: Acting,
+    settings: Sampling = SETTINGS,
+    *,
+    split: Split = "train",
+    tasks: int = 40,
+    draws: int = 1,
+    steps: int = 3,
+    seed: int = 0,
+    failed: Callable[[ServerError], None] | None = None,
+    progress: Progress = silent,
+) -> list[Record]:
+    """Calibration records of a writer on tasks of the repair world, into JSON lines; costs are in seconds.
+
+    ``failed`` is told of what a writer failed where that cut its chain short.
+
+    Raises: CannotDo for another world; BadInput for a file that was collected otherwise; ServerError where
+    the writer gave nothing at all.
+    """
+    place = repair_only(world)
+    bench = RepairBench(tree, place, policy, settings, seed=seed)
+    opened = {task.id: bench.open(task) for task in place.tasks(split, tasks, seed)}
+    card = policy.card
+    return collect_file(
+        path, opened, lambda one: one.digest, unit="seconds", draws=draws, steps=steps, failed=failed,
+        source=f"{place.name} {card.name} {(card.weights or '')[:12]} seed {seed} {settings.to_json()}",
+        progress=progress,
+    )  # fmt: skip
+
+
+def live_repairs(
+    tree: Tree,
+    world: World,
+    policy: Acting,
+    setting: Setting,
+    settings: Sampling = SETTINGS,
+    *,
+    split: Split = "held-out",
+    tasks: int = 40,
+    draws: int = 1,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> LiveRun:
+    """Live episodes on tasks of the repair world that the gate's policy was not fitted on.
+
+    Raises: CannotDo for another world; BadInput for tasks it was fitted on, real seconds against prices in
+        another unit, and as :func:`run_live`.
+    """
+    place = repair_only(world)
+    if setting.measured and setting.prices.unit != "seconds":
+        raise BadInput(
+            f"calls here are measured in seconds, and the prices are in {setting.prices.unit}",
+            hint="fit with --unit seconds, or pay the stated prices",
+        )
+    found = place.tasks(split, tasks, seed)
+    refuse_instances(setting.model, (task.id for task in found), "tasks")
+    bench = RepairBench(tree, place, policy, settings, seed=seed)
+    return run_live(tree, bench, found, setting, draws=draws, progress=progress)
+
+
+def files_of(task: RepairTask, candidate: Candidate, tree: Tree) -> dict[str, str] | None:
+    """The package with the edits of a candidate's walk; None where its last turn is no edit."""
+    files = dict(task.files)
+    said = [step.node.text for step in tree.path(candidate.point) if step.node.kind == "action"]
+    for number, text in enumerate(said, 1):
+        try:
+            files = edited(files, task.path, text)
+        except EditError:
+            if number == len(said) and not _submits(text):
+                return None
+    return files
+
+
+def _submits(text: str) -> bool:
+    return (text.strip().split("\n") or [""])[-1].strip().lower() == "submit"
+
+
+def _check(task: RepairTask, name: str, tree: Tree) -> Check[Candidate]:
+    def check(candidate: Candidate) -> Verdict:
+        files = files_of(task, candidate, tree)
+        if files is None:
+            return Verdict(False, 0.0, "the turn is no edit")
+        if name == "syntax":
+            found = checks.syntax(files)
+        elif name == "ruff":
+            found = checks.ruff(files, task.files)
+        elif name == "public":
+            found = checks.public_tests(task, files)
+        else:
+            found = checks.hidden_tests(task, files)
+        return Verdict(found.passed, found.seconds, found.note.split("\n", 1)[0])
+
+    return check
+
+
+def _feedback(told: Sequence[Told]) -> str:
+    lines = [f"{one.critic}: {one.verdict.reason}" for one in told if one.verdict.passed is False]
+    return "\n".join(lines or [_UNTOLD])
+
+
+def _brief(told: Sequence[Told]) -> str:
+    failed = [one.critic for one in told if one.verdict.passed is False and one.critic in CRITICS]
+    return "\n".join(f"{name}: failed" for name in failed) or _UNTOLD

@@ -1,0 +1,221 @@
+"""The gate on a tree: candidates are drawn turns, refining is a fork, verdicts and beliefs are scores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from refork.core.errors import ServerError
+from refork.core.fork.arm import prepare, run_jobs
+from refork.core.fork.context import conversation
+from refork.core.policy.base import Cost, Sampling, total_cost
+from refork.core.policy.base import Policy as Acting
+from refork.core.tree.node import Draft, Node, Point
+from refork.core.tree.score import Producer, Score
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import World
+from refork.operate.gate.live import Event, LiveEpisode, Told
+from refork.operate.gate.model import GENERATE, CriticModel, Prices, Unit
+from refork.operate.gate.policy import Policy
+
+#: What the policy is told before it refines a candidate, from what its checks said.
+Feedback: TypeAlias = Callable[[Sequence[Told]], str]
+BELIEF = "belief"
+GATE_VERSION = "1"
+
+
+def plain_feedback(told: Sequence[Told]) -> str:
+    """Each verdict on a line, with its reason; asks for another try."""
+    lines = []
+    for one in told:
+        passed = one.verdict.passed
+        word = "gave no verdict" if passed is None else ("passed" if passed else "failed")
+        lines.append(f"{one.critic} {word}" + (f": {one.verdict.reason}" if one.verdict.reason else ""))
+    return "\n".join([*(lines or ["not checked"]), "try again"])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One candidate: the point after its last event, and the text the policy gave."""
+
+    point: Point
+    text: str
+
+    @property
+    def node(self) -> Node:
+        """The event that carries its scores."""
+        return self.point.node
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@final
+class TreeWriter:
+    """Draws candidates from a policy at a point of a tree.
+
+    Without ``world`` a candidate is one turn; refining it appends what its checks said and forks there.
+    With ``world`` a candidate is a whole rollout and each further one a draw of its own, so the kernel to
+    use is :meth:`Kernel.resample`. ``draw`` numbers the episode: the same number draws the same candidates.
+    ``unit``: what of a candidate's recorded cost is told; None is told where the policy does not say.
+
+    Raises: ServerError where the policy gave an error instead of a candidate; the tree keeps it.
+    """
+
+    def __init__(
+        self,
+        root: Point,
+        policy: Acting,
+        settings: Sampling,
+        *,
+        world: World | None = None,
+        seed: int = 0,
+        draw: int = 0,
+        feedback: Feedback = plain_feedback,
+        unit: Unit = "utility",
+    ) -> None:
+        self._root, self._policy, self._settings = root, policy, settings
+        self._world, self._seed, self._draw, self._feedback = world, seed, draw, feedback
+        self._drawn, self._unit = 0, unit
+
+    def __call__(self, previous: Candidate | None, told: Sequence[Told]) -> tuple[Candidate, float | None]:
+        """The first candidate, or one refined from ``previous``."""
+        number, self._drawn = self._drawn, self._drawn + 1
+        if previous is None or self._world is not None:
+            # Far apart, so that no episode's later rollouts are another's first.
+            return self._fork(self._root, self._draw + (number << 32) if number else self._draw)
+        assert previous.point.tree is not None
+        return self._fork(self._answered(previous.point.tree, previous, told), self._draw)
+
+    def _answered(self, tree: Tree, previous: Candidate, told: Sequence[Told]) -> Point:
+        text = self._feedback(told)
+        message = {"role": "user", "content": text}
+        tokens = None
+        if self._policy.card.can("tokens"):
+            walk = tree.path(previous.point)
+            talk = conversation(walk)
+            before = [*talk.messages, {"role": "assistant", "content": talk.pending or ""}]
+            rendered = self._policy.render(before, walk.tokens, [message])
+            tokens = None if rendered.rewrites else rendered.tokens
+        key = f"gate/{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+        draft = Draft(
+            kind="observation", parent=previous.node.id, key=key, text=text, message=message,
+            tokens=tokens, origin="real", extra={"by": "gate"},
+        )  # fmt: skip
+        return tree.at(tree.append([draft])[0])
+
+    def _fork(self, point: Point, draw: int) -> tuple[Candidate, float | None]:
+        job = prepare(
+            point, self._policy, [draw], settings=self._settings, world=self._world, seed=self._seed
+        )
+        done = next(d for d in run_jobs([job])[0].draws if d.draw == draw)
+        if done.end == "error":
+            raise ServerError(f"the policy gave no candidate: {done.error}", where=self._policy.card.name)
+        tree = point.tree
+        assert tree is not None
+        end = tree.at(done.leaf)
+        before = len(list(tree.path(point)))
+        said = [step.node for step in list(tree.path(end))[before:] if step.node.kind == "action"]
+        return Candidate(end, said[-1].text), self._told(total_cost([node.cost for node in said]))
+
+    def _told(self, cost: Cost) -> float | None:
+        if self._unit == "tokens":
+            parts = (cost.tokens_in, cost.tokens_out)
+            return None if None in parts else float(sum(part or 0 for part in parts))
+        return {"seconds": cost.seconds, "money": cost.money}.get(self._unit)
+
+
+def critic_producer(name: str, config: Json | None = None) -> Producer:
+    """Who gives a critic's verdicts; ``config`` is whatever could change them."""
+    return Producer(f"critic:{name}", GATE_VERSION, config or {})
+
+
+def gate_producer(
+    policy: Policy,
+    model: CriticModel,
+    prices: Prices,
+    critics: Mapping[str, Producer],
+    settings: Json | None = None,
+) -> Producer:
+    """Who gives the beliefs of one controller: retiring a critic retires them.
+
+    ``settings``: whatever else moves what is asked, such as the horizon; other settings, another producer.
+    """
+    config = {"policy": policy.name, "model": _digest(model.to_json()), "prices": prices.to_json()}
+    config |= settings or {}
+    return Producer("gate", GATE_VERSION, config, tuple(sorted(one.id for one in critics.values())))
+
+
+def record_episode(
+    tree: Tree,
+    episode: LiveEpisode[Candidate],
+    gate: Producer,
+    critics: Mapping[str, Producer],
+    name: str | None = None,
+) -> str:
+    """Write an episode's verdicts and final beliefs as scores of its candidates; the id of its verdict node.
+
+    A candidate's belief is the last one before it was verified. The verdict node hangs on the last
+    candidate and holds the events, the outcome and the accounts; under a ``name`` it is found again by
+    :func:`recorded_episodes`.
+    """
+    for producer in (*critics.values(), gate):
+        tree.add_producer(producer)
+    scores: list[Score] = []
+    beliefs: dict[str, float] = {}
+    fresh = episode.events[0].before if episode.events else episode.belief
+    for event in episode.events:
+        node = event.candidate.node.id
+        beliefs.setdefault(node, fresh)
+        if event.action == GENERATE:
+            beliefs[node] = event.after
+        elif event.action in critics:
+            beliefs[node] = event.after
+            if event.passed is not None:
+                producer = critics[event.action]
+                scores.append(Score(node, event.action, float(event.passed), producer.id, event.why or None))
+    scores += [Score(node, BELIEF, value, gate.id) for node, value in beliefs.items()]
+    body: Json = {
+        "events": [_plain(event) for event in episode.events], "outcome": episode.outcome,
+        "utility": episode.utility, "first": episode.first, "belief": episode.belief, "right": episode.right,
+    }  # fmt: skip
+    last = episode.candidate.node.id
+    draft = Draft(
+        kind="verdict", parent=last, key=_key(gate, _digest(body) if name is None else name),
+        text=episode.outcome, extra={"gate": body, "reason": "gate"},
+    )  # fmt: skip
+    tree.add_scores(scores)
+    return tree.append([draft])[0].id
+
+
+def recorded_episodes(tree: Tree, root: Point, gate: Producer) -> dict[str, Node]:
+    """The verdict nodes of a controller's episodes from a root, by the names they were recorded under."""
+    start = _key(gate, "")
+    return {
+        node.key.removeprefix(start): node
+        for node in tree.walk(root.node)
+        if node.kind == "verdict" and node.key.startswith(start)
+    }
+
+
+def _key(gate: Producer, name: str) -> str:
+    return f"gate/{gate.id}/{name}"
+
+
+def _plain(event: Event[Candidate]) -> Json:
+    return {
+        "action": event.action, "candidate": event.candidate.node.id, "number": event.number,
+        "before": event.before, "after": event.after, "price": event.price, "passed": event.passed,
+        "why": event.why,
+    }  # fmt: skip
+
+
+def _digest(body: Json) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]

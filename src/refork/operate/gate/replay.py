@@ -1,0 +1,290 @@
+"""What a policy would have earned on recorded candidates: no model is asked, no test is run again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from refork.core.errors import BadInput
+from refork.core.stats.means import t_difference
+from refork.core.stats.results import Array, Interval
+from refork.operate.gate.belief import State, after, refined, rejected
+from refork.operate.gate.evaluate import CAP
+from refork.operate.gate.kernel import chains
+from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
+from refork.operate.gate.policy import Policy, Verify
+from refork.operate.gate.records import Record, completed, labelled
+
+#: What a call costs: the price of the model, or what this very call cost when it was recorded.
+Costs: TypeAlias = Literal["prices", "recorded"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """The candidates that one episode may see, in order: a draw and its refinements, or draws."""
+
+    instance: str
+    candidates: tuple[Record, ...]
+
+
+def episodes(records: Iterable[Record]) -> list[Episode]:
+    """Episodes of records: every draw with its numbered refinements is one, else all draws of an instance.
+
+    A refinement whose predecessor is missing ends the episode before it.
+    """
+    found: list[Episode] = []
+    draws: dict[str, list[Record]] = {}
+    for chain in chains(records):
+        if chain[0].step is None:
+            draws.setdefault(chain[0].instance, []).append(chain[0])
+            continue
+        whole = [record for place, record in enumerate(chain) if record.step == place]
+        if whole:
+            found.append(Episode(chain[0].instance, tuple(whole)))
+    return found + [Episode(name, tuple(mine)) for name, mine in draws.items()]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A policy on recorded episodes; arrays [instances] hold means over the episodes of an instance.
+
+    Utilities count from the first candidate on, whose own cost is spent whatever is decided. ``actions``:
+    mean number per episode; ``failed_calls``: critic calls without a verdict. ``beliefs`` [candidates]: what
+    was believed of each candidate when it was left, ``right`` its outcome. ``short`` episodes had fewer
+    candidates than the horizon and were left out, ``dropped`` candidates had no outcome.
+    """
+
+    policy: str
+    instances: tuple[str, ...]
+    utilities: Float[Array, "instances"]
+    solved: Float[Array, "instances"]
+    spent: Float[Array, "instances"]
+    actions: Mapping[str, float]
+    failed_calls: int
+    beliefs: Float[Array, "candidates"]
+    right: Bool[Array, "candidates"]
+    episodes: int
+    short: int
+    dropped: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+
+    def mean(self, level: float = 0.95) -> Interval:
+        """Mean utility over instances with its t interval; without width for a single instance."""
+        return mean_interval(self.utilities, level, "instance")
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean utility over instances."""
+        values = self.utilities
+        return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
+
+
+def mean_interval(values: Float[Array, "units"], level: float, unit: str) -> Interval:
+    """The mean with its t interval over ``unit``s; without width for a single one."""
+    centre = float(values.mean())
+    if values.size < 2:
+        return Interval(centre, centre, centre, level, f"one {unit}")
+    error = float(values.std(ddof=1) / np.sqrt(values.size))
+    freedom = float(values.size - 1)
+    return t_difference(centre, centre, error, freedom, level=level, method=f"t over {unit}s").interval
+
+
+def replay(
+    policy: Policy,
+    records: Iterable[Record],
+    model: CriticModel,
+    prices: Prices,
+    *,
+    horizon: int = 3,
+    verify: Verify = "terminal",
+    costs: Costs = "prices",
+) -> Replay:
+    """Run a policy over records with several candidates per instance.
+
+    A failed critic call costs its price and moves no belief; a policy that is blind to beliefs goes on as if
+    the critic had passed, never as if it had failed. Episodes with fewer than ``horizon`` candidates are left
+    out, for every policy alike.
+
+    Raises: BadInput where no episode is long enough, a policy takes an action that is not open, a critic has
+        no verdict in any record, or a recorded cost is asked for that is unknown.
+    Source: arXiv:2606.24453; a used critic is never paid for twice here, unlike in its code.
+    """
+    kept = labelled(completed(records))
+    found = episodes(kept.records)
+    long_enough = [e for e in found if len(e.candidates) >= horizon]
+    if not long_enough:
+        most = max((len(e.candidates) for e in found), default=0)
+        raise BadInput(
+            f"no episode has {horizon} candidates with an outcome; the longest has {most}",
+            hint=f"a shorter horizon, or more candidates per instance ({dict(kept.dropped)} dropped)",
+        )
+    rules = _Rules(policy, model, prices, horizon, verify, costs)
+    ends = [_Walk(rules, e).end() for e in long_enough]
+    names = list(dict.fromkeys(e.instance for e in long_enough))
+    places = {name: number for number, name in enumerate(names)}
+    place = np.array([places[e.instance] for e in long_enough])
+    counts = np.bincount(place)
+    visits = [visit for end in ends for visit in end.visits]
+    taken: Counter[str] = Counter()
+    for end in ends:
+        taken.update(end.actions)
+
+    def by_instance(values: Sequence[float]) -> Float[np.ndarray, "instances"]:
+        return np.asarray(np.bincount(place, weights=np.asarray(values, dtype=np.float64)) / counts)
+
+    return Replay(
+        policy.name,
+        tuple(names),
+        by_instance([end.utility for end in ends]),
+        by_instance([float(end.solved) for end in ends]),
+        by_instance([end.spent for end in ends]),
+        {name: n / len(ends) for name, n in sorted(taken.items())},
+        sum(end.failed for end in ends),
+        np.array([belief for belief, _ in visits]),
+        np.array([right for _, right in visits], dtype=np.bool_),
+        len(ends),
+        len(found) - len(ends),
+        kept.dropped,
+        _warnings(model, long_enough),
+    )
+
+
+def _warnings(model: CriticModel, found: Sequence[Episode]) -> tuple[str, ...]:
+    anew = abs(chance(model.kernel.fix) - model.start) + abs(chance(model.kernel.breaks) - 1 + model.start)
+    if anew > 1e-9 and any(e.candidates[0].step is None for e in found):
+        return (
+            "the candidates are draws of their own, and the model expects refinements: predicted values are "
+            "for another process",
+        )
+    return ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _End:
+    utility: float
+    spent: float
+    solved: bool
+    actions: Mapping[str, int]
+    failed: int
+    visits: tuple[tuple[float, bool], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What holds in every episode of a replay."""
+
+    policy: Policy
+    model: CriticModel
+    prices: Prices
+    horizon: int
+    verify: Verify
+    costs: Costs
+
+    def cost(self, action: str, record: Record) -> float:
+        if self.costs == "recorded":
+            if action not in record.costs:
+                raise BadInput(
+                    f"what {action!r} cost here was not recorded, and unknown is not 0",
+                    where=record.place,
+                    hint="replay with prices instead",
+                )
+            return record.costs[action]
+        if action in (VERIFY, GENERATE):
+            return self.prices.verify if action == VERIFY else self.prices.generate
+        known: Mapping[str, float] = self.policy.charged
+        return known[action] if action in known else self.model.critic(action).price
+
+
+@final
+class _Walk:
+    """One episode on its way. The belief is tracked here: a blind policy's own need not be one."""
+
+    def __init__(self, rules: _Rules, episode: Episode) -> None:
+        self.rules, self.episode = rules, episode
+        self.state, self.belief = State(rules.model.start), rules.model.start
+        self.number, self.spent, self.failed = 0, 0.0, 0
+        self.taken: Counter[str] = Counter()
+        self.visits: list[tuple[float, bool]] = []
+
+    @property
+    def record(self) -> Record:
+        return self.episode.candidates[self.number]
+
+    def end(self) -> _End:
+        """Walk to the end."""
+        action = STOP
+        while self.taken.total() < CAP:
+            action = self.rules.policy.act(self.state).action
+            self.taken[action] += 1
+            if action in (STOP, SHIP) or not self._goes_on(action):
+                break
+        self._leave()
+        right = bool(self.record.right) and action in (VERIFY, SHIP)
+        gained = self.rules.prices.reward if right else 0.0
+        if action == SHIP:
+            loss = self.rules.prices.ship_loss
+            if loss is None:
+                raise BadInput("shipping is not open: no loss is set", where=self.record.place)
+            gained = gained if right else -loss
+        return _End(gained - self.spent, self.spent, right, self.taken, self.failed, tuple(self.visits))
+
+    def _goes_on(self, action: str) -> bool:
+        rules = self.rules
+        self.spent += self._cost(action)
+        if action == VERIFY:
+            if self.record.right or rules.verify == "terminal":
+                return False
+            self._leave()
+            self.state, self.belief = rejected(self.state), 0.0
+        elif action == GENERATE:
+            if self.number + 1 >= rules.horizon:  # paid for, and nothing left to act on
+                return False
+            self._leave()
+            self.number += 1
+            self.state = rules.policy.refine(self.state)
+            self.belief = refined(self.belief, rules.model.kernel)
+        else:
+            self._ask(action)
+        return True
+
+    def _cost(self, action: str) -> float:
+        """What an action costs here; what a draw cost is recorded with the candidate that was drawn."""
+        if action != GENERATE:
+            return self.rules.cost(action, self.record)
+        if self.number + 1 < len(self.episode.candidates):
+            return self.rules.cost(action, self.episode.candidates[self.number + 1])
+        return self.rules.prices.generate  # beyond the records, where no cost was recorded
+
+    def _leave(self) -> None:
+        """Note what was believed of the candidate, unless the verifier has told."""
+        if not self.state.rejected:
+            self.visits.append((self.belief, bool(self.record.right)))
+
+    def _ask(self, name: str) -> None:
+        critic = self.rules.model.critic(name)
+        if name not in self.record.verdicts:
+            raise BadInput(f"there is no record of critic {name!r} here", where=self.record.place)
+        verdict = self.record.verdicts[name]
+        policy = self.rules.policy
+        if verdict is None:
+            self.failed += 1
+            blind = policy.blind
+            self.state = policy.update(self.state, name, True) if blind else _used(self.state, name)
+            return
+        if name not in self.state.used:
+            self.belief = after(self.belief, critic, verdict)
+        self.state = policy.update(self.state, name, verdict)
+
+
+def _used(state: State, critic: str) -> State:
+    """The state after a call that gave no verdict: it will not be made again, and says nothing."""
+    return replace(state, used=state.used | {critic})

@@ -1,0 +1,189 @@
+"""Backward induction on a grid of beliefs, with a bracket that the true value lies in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias, final
+
+import numpy as np
+from jaxtyping import Float
+
+from refork.core.errors import BadInput, CannotDo
+from refork.operate.gate.belief import transition
+from refork.operate.gate.lines import Envelope, envelope, values
+from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
+from refork.operate.gate.policy import Verify
+from refork.operate.gate.problem import Check, Problem, in_floats
+
+Grid: TypeAlias = Float[np.ndarray, "points"]
+Lines: TypeAlias = Float[np.ndarray, "points 2"]
+#: What one action is worth at each point: from above, and as the line of a plan that attains its value.
+Backup: TypeAlias = tuple[Grid, Lines]
+#: 2 ** critics tables for every candidate.
+MOST_CRITICS = 8
+#: Rounds in which the grid takes up the kinks it found, and the width at which it is good enough.
+ROUNDS, NARROW = 4, 1e-9
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """A convex value function between two bounds.
+
+    Below: tangents, each the value line of a plan. Above: straight lines between grid points.
+    """
+
+    below: Envelope
+    points: Grid
+    above: Grid
+
+    def high(self, at: Grid) -> Grid:
+        """The upper bound at beliefs."""
+        return np.asarray(np.interp(at, self.points, self.above))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GridSolution:
+    """Value brackets for every candidate and every set of used critics, computed when asked for.
+
+    ``lookahead`` is how many critics of one candidate are planned ahead.
+    """
+
+    problem: Problem[float]
+    base: int
+    lookahead: int
+    _known: dict[tuple[int, frozenset[str], int], Bracket] = field(default_factory=dict)
+
+    def q(self, belief: float, used: frozenset[str], candidate: int) -> dict[str, tuple[float, float]]:
+        """For every open action the value of the best known plan, and a bound from above."""
+        at = np.array([belief])
+        found = self._backups(at, candidate, used, self._depth(used))
+        return {
+            action: (float(values(lines, at)[0]), float(above[0])) for action, (above, lines) in found.items()
+        }
+
+    def value(
+        self, belief: float | None = None, used: frozenset[str] = frozenset(), candidate: int = 0
+    ) -> tuple[float, float]:
+        """The bracket of the best value from a state on; a fresh first candidate by default."""
+        table = self.q(self.problem.prior if belief is None else belief, used, candidate).values()
+        return max(low for low, _ in table), max(high for _, high in table)
+
+    def bracket(self, candidate: int, used: frozenset[str] = frozenset()) -> Bracket:
+        """The value function of a candidate whose used critics are given."""
+        return self._bracket(candidate, used, self._depth(used))
+
+    def _depth(self, used: frozenset[str]) -> int:
+        return min(self.lookahead, len(self.problem.checks) - len(used))
+
+    def _bracket(self, candidate: int, used: frozenset[str], depth: int) -> Bracket:
+        place = (candidate, used, depth)
+        if place not in self._known:
+            self._known[place] = self._build(candidate, used, depth)
+        return self._known[place]
+
+    def _build(self, candidate: int, used: frozenset[str], depth: int) -> Bracket:
+        points, above, lines = np.empty(0), np.empty(0), np.empty((0, 2))
+        fresh = np.linspace(0, 1, self.base)
+        for _ in range(ROUNDS):
+            high, line = self._best(fresh, candidate, used, depth)
+            points, above = np.concatenate([points, fresh]), np.concatenate([above, high])
+            order = np.argsort(points, kind="stable")
+            points, above, lines = points[order], above[order], np.concatenate([lines, line])
+            below = envelope(lines)
+            # The bounds part most at a kink between grid points, so such kinks become grid points.
+            apart = np.interp(below.cuts, points, above) - below(below.cuts)
+            fresh = below.cuts[apart > NARROW]
+            if not fresh.size:
+                break
+        return Bracket(below, points, above)
+
+    def _best(self, at: Grid, candidate: int, used: frozenset[str], depth: int) -> Backup:
+        found = self._backups(at, candidate, used, depth).values()
+        lows = np.stack([values(line, at) for _, line in found])
+        lines = np.stack([line for _, line in found])
+        highs = np.stack([high for high, _ in found])
+        return highs.max(axis=0), lines[lows.argmax(axis=0), np.arange(at.size)]
+
+    def _backups(self, at: Grid, candidate: int, used: frozenset[str], depth: int) -> dict[str, Backup]:
+        p, ones = self.problem, np.ones_like(at)
+
+        def plain(start: float, end: float) -> Backup:
+            line = np.stack([start * ones, end * ones], axis=1)
+            return values(line, at), line
+
+        found = {STOP: plain(0.0, 0.0)}
+        if p.ship_loss is not None:
+            found[SHIP] = plain(-p.ship_loss, p.reward)
+        low, high = self._refused(candidate)
+        _, line = plain(low - p.verify, p.reward - p.verify)
+        found[VERIFY] = values(line, at) + (1 - at) * (high - low), line
+        if candidate + 1 < p.horizon:
+            found[GENERATE] = self._generated(at, candidate)
+        if depth:
+            for check in p.checks:
+                if check.name not in used:
+                    child = self._bracket(candidate, used | {check.name}, depth - 1)
+                    found[check.name] = _checked(check, child, at)
+        return found
+
+    def _generated(self, at: Grid, candidate: int) -> Backup:
+        """One more candidate: the next one's tangent at the refined belief, seen from this belief."""
+        p = self.problem
+        child = self._bracket(candidate + 1, frozenset(), self._depth(frozenset()))
+        moved = at * (1 - p.breaks) + (1 - at) * p.fix
+        top = child.below.top(moved)
+        ends = [values(top, np.full_like(at, transition(end, p.fix, p.breaks))) for end in (0.0, 1.0)]
+        return child.high(moved) - p.generate, np.stack(ends, axis=1) - p.generate
+
+    def _refused(self, candidate: int) -> tuple[float, float]:
+        """Bounds of what is left after the verifier refused the candidate."""
+        if not self.problem.retry or candidate + 1 >= self.problem.horizon:
+            return 0.0, 0.0
+        at = np.zeros(1)
+        high, line = self._generated(at, candidate)
+        return max(0.0, float(values(line, at)[0])), max(0.0, float(high[0]))
+
+
+def _checked(check: Check[float], child: Bracket, at: Grid) -> Backup:
+    """One critic: the child's value on a pass and on a fail, each weighed by its chance."""
+    high = np.full_like(at, -check.price)
+    line = np.full((at.size, 2), -check.price)
+    for right, wrong in ((check.right, check.wrong), (1 - check.right, 1 - check.wrong)):
+        share = right * at + wrong * (1 - at)
+        possible = share > 0
+        moved = np.where(possible, right * at / np.where(possible, share, 1.0), at)
+        high += share * child.high(moved)
+        line += child.below.top(moved) * np.array([wrong, right])
+    return high, line
+
+
+def solve_grid(
+    model: CriticModel,
+    prices: Prices,
+    horizon: int = 3,
+    verify: Verify = "terminal",
+    *,
+    lookahead: int | None = None,
+    points: int = 51,
+) -> GridSolution:
+    """Solve on a grid of ``points`` beliefs that takes up the kinks it meets.
+
+    ``lookahead`` is the number of critics of one candidate planned ahead, None for all.
+
+    Raises: BadInput for fewer than two points, no look-ahead or bad settings; CannotDo for too many critics.
+    Source: arXiv:2606.24453, whose code has 51 beliefs, nearest-point lookup and one critic of look-ahead;
+    used critics in the state, deeper look-ahead and the bracket are ours.
+    """
+    problem = in_floats(model, prices, horizon, verify)
+    if points < 2:
+        raise BadInput(f"a grid of {points} beliefs", hint="at least 2")
+    if lookahead is not None and lookahead < 0:
+        raise BadInput(f"a look-ahead over {lookahead} critics", hint="0 or more, or none for all")
+    if len(problem.checks) > MOST_CRITICS:
+        raise CannotDo(
+            f"{len(problem.checks)} critics need {2 ** len(problem.checks)} tables for each candidate",
+            hint=f"keep the best {MOST_CRITICS}, by gap for their price",
+        )
+    return GridSolution(problem, points, len(problem.checks) if lookahead is None else lookahead)

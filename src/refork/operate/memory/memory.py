@@ -1,0 +1,315 @@
+"""The memory: text first, code where a plan was used again and again; all of it derived from one log.
+
+Source: arXiv:2606.24151. Ours: the log, the roles by rule, the deterministic codifier, demotion, accounts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from refork.core.errors import BadInput
+from refork.core.policy.base import Cost
+from refork.core.types import Json
+from refork.operate.memory.events import added, checked_event, open_log
+from refork.operate.memory.gate import Recurrence, RecurrenceGate
+from refork.operate.memory.item import ItemKind, MemoryItem
+from refork.operate.memory.registry import ToolRegistry
+from refork.operate.memory.retrieve import Retriever
+from refork.operate.memory.roles.lesson import Lesson, Most
+from refork.operate.memory.roles.team import Roles
+from refork.operate.memory.secrets import Hidden, hidden
+from refork.operate.memory.state import MemoryState, after, replay
+from refork.operate.memory.tool import Tool
+from refork.operate.memory.trajectory import RunTrajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was chosen for a query: texts to read, tools to call, and the candidates they were chosen from.
+
+    ``callable`` is all that the task may call: the tools, those that the texts mention, and what they need.
+    """
+
+    query: str
+    items: tuple[MemoryItem, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    candidates: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    callable: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        """Texts whole, tools as a catalogue shows them."""
+        return {
+            "query": self.query,
+            "items": [{"id": i.id, "kind": i.kind, "body": i.body} for i in self.items],
+            "tools": [{"name": t.name, "doc": t.doc, "parameters": t.parameters} for t in self.tools],
+            "candidates": {kind: list(names) for kind, names in self.candidates},
+            "callable": list(self.callable),
+        }
+
+
+@final
+class ExperienceMemory:
+    """A memory in a folder (None: in this process only).
+
+    Every change is one event of an append-only log, and what the memory holds follows from the log alone.
+    ``hide_secrets``: passwords, keys and tokens of runs are replaced by names before anything reads them.
+    ``clock`` gives seconds, for the accounts.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | None = None,
+        *,
+        roles: Roles | None = None,
+        gate: RecurrenceGate | None = None,
+        retriever: Retriever | None = None,
+        most: Most | None = None,
+        hide_secrets: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.store = None if store is None else Path(store)
+        self.roles = roles or Roles()
+        self.gate = gate or RecurrenceGate()
+        self.retriever = retriever or Retriever()
+        self.most = most or Most()
+        self.hide_secrets = hide_secrets
+        self.clock = clock
+        self.log = open_log(self.store)
+        #: Bytes of a last line that a crash cut short: that event never counted.
+        self.torn = self.log.torn
+        self._state = replay(self.log)
+
+    @property
+    def state(self) -> MemoryState:
+        """What the memory holds now."""
+        return self._state
+
+    def at(self, events: int) -> MemoryState:
+        """What it held after the first ``events`` events. Raises BadInput for more than there are."""
+        if not 0 <= events <= len(self.log):
+            raise BadInput(f"the log has {len(self.log)} events, not {events}")
+        return replay(self.log, events)
+
+    def record(self, kind: str, body: Json) -> None:
+        """Append one event; it is on the disk when this returns.
+
+        Raises:
+            BadInput: no such event, or fields that do not fit.
+            TreeBusy: another process wrote to the memory.
+            DiskFull: nothing was written.
+        """
+        entry = self.log.append(kind, checked_event(kind, body))
+        self._state = after(self._state, entry)
+
+    def reflect(self, run: RunTrajectory) -> tuple[MemoryItem, ...]:
+        """Learn from a finished run; the items that entered the memory.
+
+        Raises:
+            BadInput: a run of this task was read before.
+            ServerError: a model gave no usable reply.
+        """
+        if run.task in self._state.reflected:
+            raise BadInput(
+                "a run of this task was read before", where=f"task {run.task!r}", hint="task ids must differ"
+            )
+        began = self.clock()
+        safe = hidden(run) if self.hide_secrets else Hidden(run)
+        run = safe.run
+        seen = self._state.observed.get(run.task)
+        given = [i for i in self._state.texts() if seen is not None and i.id in seen.items]
+        found = self.roles.reflector.reflect(run, given)
+        lessons = tuple(map(safe.lesson, found.lessons))
+        screened = self.roles.screener.screen(lessons, self._state.texts())
+        pairs = list(zip(lessons, screened.reasons, strict=True))
+        items = self._made([lesson for lesson, reason in pairs if reason is None], run.query)
+        self.record(
+            "reflect",
+            {
+                "task": run.task,
+                "query": run.query,
+                "success": run.success,
+                "items": [item.to_json() for item in items],
+                "dropped": [{"body": lesson.body, "reason": reason} for lesson, reason in pairs if reason],
+                "by": self.roles.reflector.name,
+                "cost": self.spent(began, found.cost, screened.cost),
+            },
+        )
+        return tuple(self._state.items[item.id] for item in items)
+
+    def add(self, lessons: Sequence[Lesson], *, query: str = "", by: str = "hand") -> tuple[MemoryItem, ...]:
+        """Enter items without a run. Raises BadInput for a revision of an item that is not there."""
+        items = self._made(lessons, query)
+        self.record("add", {"items": [item.to_json() for item in items], "by": by})
+        return tuple(self._state.items[item.id] for item in items)
+
+    def merge(self, first: str, second: str, body: str) -> MemoryItem:
+        """One item in the place of two of a kind: it revises the first, and the second falls.
+
+        A plan keeps the first one's calls and query, and begins to count anew.
+
+        Raises:
+            BadInput: items that are not there, not valid, of two kinds, or one and the same.
+        """
+        one, other = self._valid(first), self._valid(second)
+        if one.kind != other.kind or first == second:
+            raise BadInput(f"{first!r} and {second!r} cannot be merged", hint="two items of one kind can")
+        evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
+        refs = tuple(dict.fromkeys((*one.refs, *other.refs)))
+        lesson = Lesson(one.kind, body, evidence, one.skeleton, refs, first)
+        (merged,) = self.add([lesson], query=one.query, by="merge")
+        self.invalidate(second, f"merged into {merged.id}")
+        return merged
+
+    def invalidate(self, item: str, reason: str) -> None:
+        """Never return an item again; code that was made from it is not called either.
+
+        Raises:
+            BadInput: there is no such valid item.
+        """
+        self._valid(item)
+        self.record("invalidate", {"item": item, "reason": reason})
+
+    def demote(self, tool: str, reason: str) -> None:
+        """Make a tool text again: its plan stays, the code is never called nor built again.
+
+        Raises:
+            BadInput: there is no such tool that may be called.
+        """
+        self._live(tool)
+        self.record("demote", {"tool": tool, "reason": reason})
+
+    def select(self, query: str, *, task: str | None = None) -> Selection:
+        """Texts and tools for a query. Nothing counts as used before :meth:`observe`.
+
+        Raises:
+            BadInput: an empty query.
+            ServerError: a model gave no usable reply.
+        """
+        began = self.clock()
+        state = self._state
+        found = self.retriever.candidates(state.documents(), query)
+        plans = {tool.name: tool.plan for tool in state.live_tools()}
+        chosen = self.roles.manager.choose(query, found, state.items, plans, self.most)
+        items = tuple(self._valid(name) for name in chosen.items)
+        tools = tuple(self._live(name) for name in chosen.tools)
+        names = {kind: [one.document.id for one in row] for kind, row in found.items()}
+        self.record(
+            "select",
+            {
+                "task": task,
+                "query": query,
+                "candidates": names,
+                "items": [item.id for item in items],
+                "tools": [tool.name for tool in tools],
+                "by": self.roles.manager.name,
+                "cost": self.spent(began, chosen.cost),
+            },
+        )
+        found_names = tuple((kind, tuple(row)) for kind, row in names.items())
+        return Selection(query, items, tools, found_names, self._closed(items, tools))
+
+    def observe(
+        self,
+        task: str,
+        selected: Selection,
+        *,
+        called: Iterable[str] = (),
+        success: bool | None = None,
+        steps: int | None = None,
+        cost: Cost | None = None,
+    ) -> None:
+        """Say that a task ran with a selection: each chosen plan gathers the task, whatever its outcome.
+
+        ``called`` are the tools that the run invoked; ``cost`` goes to the execution account.
+
+        Raises:
+            BadInput: a selection with an unknown or invalid item, an unknown tool, or no query.
+        """
+        if not task.strip() or not selected.query.strip():
+            raise BadInput("a task needs an id and a query", where=f"task {task!r}")
+        for item in selected.items:
+            self._valid(item.id)
+        names = [tool.name for tool in selected.tools]
+        for name in names:
+            self._live(name)
+        strange = sorted(set(called) - {tool.name for tool in self._state.tools.values()})
+        if strange:
+            raise BadInput(f"there is no tool {strange[0]!r}", where=f"task {task!r}")
+        self.record(
+            "observe",
+            {
+                "task": task,
+                "query": selected.query,
+                "items": [item.id for item in selected.items],
+                "tools": names,
+                "called": sorted(set(called)),
+                "success": success,
+                "steps": steps,
+                "cost": (cost or Cost()).to_json(),
+            },
+        )
+
+    def selection(self, query: str, items: Iterable[str] = (), tools: Iterable[str] = ()) -> Selection:
+        """A selection of given ids and names. Raises BadInput for one that may not be returned."""
+        texts, code = tuple(map(self._valid, items)), tuple(map(self._live, tools))
+        return Selection(query, texts, code, callable=self._closed(texts, code))
+
+    def due(self) -> list[tuple[MemoryItem, Recurrence]]:
+        """Plans that the gate lets through now, oldest first, with what they gathered."""
+        state = self._state
+        coded = {tool.plan for tool in state.tools.values()}
+        found = []
+        for plan in state.texts("plan"):
+            gathered = state.recurrence.get(plan.id, Recurrence())
+            tried = self.gate.eager and plan.id in state.refused
+            if plan.id not in coded and not tried and self.gate.due(gathered.tasks):
+                found.append((plan, gathered))
+        return found
+
+    def spent(self, began: float, *costs: Cost) -> Json:
+        """Costs of roles together, and the seconds since ``began``."""
+        seconds = round(self.clock() - began, 6)
+        return replace(added(*costs), seconds=seconds).to_json()
+
+    def _made(self, lessons: Sequence[Lesson], query: str) -> list[MemoryItem]:
+        items: list[MemoryItem] = []
+        numbers: dict[ItemKind, int] = {}
+        for lesson in lessons:
+            if lesson.supersedes is not None and self._valid(lesson.supersedes).kind != lesson.kind:
+                raise BadInput(f"a {lesson.kind} cannot revise {lesson.supersedes!r}")
+            first = self._state.count(lesson.kind) + 1
+            number = numbers[lesson.kind] = numbers.get(lesson.kind, first - 1) + 1
+            fields: dict[str, Any] = {
+                "skeleton": lesson.skeleton,
+                "supersedes": lesson.supersedes,
+                "evidence": lesson.evidence,
+                "refs": lesson.refs,
+                "query": query if lesson.kind == "plan" else "",
+            }
+            name = f"{lesson.kind}-{number}"
+            items.append(MemoryItem(name, lesson.kind, lesson.body, created=len(self.log), **fields))
+        return items
+
+    def _closed(self, items: Sequence[MemoryItem], tools: Sequence[Tool]) -> tuple[str, ...]:
+        """Everything that a task with these texts and tools may call."""
+        registry = ToolRegistry(self._state.live_tools())
+        mentioned = [name for item in items for name in item.refs if name in registry]
+        return tuple(sorted(registry.close([tool.name for tool in tools] + mentioned)))
+
+    def _valid(self, name: str) -> MemoryItem:
+        item = self._state.items.get(name)
+        if item is None:
+            raise BadInput(f"the memory has no item {name!r}")
+        if not item.valid:
+            raise BadInput(f"the item {name!r} was superseded or found wrong; it is never returned")
+        return item
+
+    def _live(self, name: str) -> Tool:
+        for tool in self._state.live_tools():
+            if tool.name == name:
+                return tool
+        raise BadInput(f"the memory has no tool {name!r} that may be called")

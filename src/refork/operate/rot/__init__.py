@@ -1,0 +1,35 @@
+"""What becomes of rules when a history is compacted: scenarios, forks, grids and audits of sessions.
+
+Source: arXiv:2606.22528.
+"""
+
+from refork.operate.rot.audit import Audit, audit_file
+from refork.operate.rot.compactors import COMPACTORS, open_compactor
+from refork.operate.rot.conditions import CONDITIONS, STRESS, grid_size
+from refork.operate.rot.grid import run_grid
+from refork.operate.rot.grid_report import grid_report
+from refork.operate.rot.on_tree import Decay, GovernanceProbe
+from refork.operate.rot.readers import checkpoint_session, read_sessions, write_session
+from refork.operate.rot.recipe import RotRecipe
+from refork.operate.rot.session import ModelCall, SessionLog, session_of
+
+__all__ = [
+    "COMPACTORS",
+    "CONDITIONS",
+    "STRESS",
+    "Audit",
+    "Decay",
+    "GovernanceProbe",
+    "ModelCall",
+    "RotRecipe",
+    "SessionLog",
+    "audit_file",
+    "checkpoint_session",
+    "grid_report",
+    "grid_size",
+    "open_compactor",
+    "read_sessions",
+    "run_grid",
+    "session_of",
+    "write_session",
+]

@@ -1,0 +1,36 @@
+"""Which worker acts: pools, outcome tables, a selection head, workflows. Source: arXiv:2606.21228.
+
+What needs torch (a selection head, its training) is imported from its own module.
+"""
+
+from refork.operate.route.collect import Swaps, label_by_fork
+from refork.operate.route.decision import Decision, DecisionLog, decide
+from refork.operate.route.frontier_report import frontier_report
+from refork.operate.route.pool import Bill, Price, Worker, WorkerPool
+from refork.operate.route.pool_io import read_pool
+from refork.operate.route.routed import RoutedChat, routed_policy
+from refork.operate.route.runs import label_alone, record_runs
+from refork.operate.route.table import Outcome, OutcomeTable
+from refork.operate.route.table_io import read_table, write_table
+
+__all__ = [
+    "Bill",
+    "Decision",
+    "DecisionLog",
+    "Outcome",
+    "OutcomeTable",
+    "Price",
+    "RoutedChat",
+    "Swaps",
+    "Worker",
+    "WorkerPool",
+    "decide",
+    "frontier_report",
+    "label_alone",
+    "label_by_fork",
+    "read_pool",
+    "read_table",
+    "record_runs",
+    "routed_policy",
+    "write_table",
+]

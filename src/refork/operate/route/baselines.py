@@ -1,0 +1,261 @@
+"""What a router is held against, on the same outcomes: one worker, chance, votes, retries, the oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from refork.core.errors import BadInput
+from refork.core.stats import Interval, mean_interval
+from refork.core.stats.results import Array
+from refork.core.types import Json
+from refork.operate.route.table import OutcomeTable, task_of
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A way to act, measured on a table: reward (interval over tasks), and per query its cost and seconds.
+
+    ``cost`` and ``latency`` are None where they are unknown for any call that the option makes; ``unknown``
+    is the share of its calls whose price is not known. ``attainable`` is False for what needs hindsight.
+    """
+
+    name: str
+    quality: Interval
+    cost: float | None
+    latency: float | None
+    unknown: float
+    calls: float
+    attainable: bool = True
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self)
+
+
+def complete_means(table: OutcomeTable) -> Float[np.ndarray, "queries workers"]:
+    """Mean rewards. Raises BadInput where a query lacks a worker: then nothing is compared on equal terms."""
+    means, counts = table.means()
+    if (counts == 0).any():
+        q, w = np.argwhere(counts == 0)[0]
+        raise BadInput(
+            f"query {table.queries[q]!r} has no outcome of worker {table.workers[w]!r}",
+            hint="select the queries that every worker has",
+        )
+    return means
+
+
+def task_rows(table: OutcomeTable) -> Int[np.ndarray, "queries"]:
+    """The number of each query's task, in order of appearance."""
+    tasks = [task_of(query) for query in table.queries]
+    place = {task: i for i, task in enumerate(dict.fromkeys(tasks))}
+    return np.array([place[task] for task in tasks])
+
+
+def over_tasks(table: OutcomeTable, values: Shaped[Array, "queries"]) -> Float[np.ndarray, "tasks"]:
+    """The mean of each task's queries: turns of one task are not independent."""
+    rows = task_rows(table)
+    return np.asarray(np.bincount(rows, values) / np.bincount(rows))
+
+
+def by_shares(
+    table: OutcomeTable,
+    shares: Float[np.ndarray, "queries workers"],
+    name: str,
+    *,
+    attainable: bool = True,
+) -> Option:
+    """A router that sends query q to worker w with the chance ``shares[q, w]``, one call each.
+
+    Raises: BadInput for shares that are no probabilities of that shape, or as :func:`complete_means`.
+    """
+    p = checked_shares(table, shares)
+    quality = (p * complete_means(table)).sum(axis=1)
+    cost, unknown = _spent(table, table.cost, p)
+    latency, _ = _spent(table, table.latency, p)
+    return Option(name, _interval(table, quality), cost, latency, unknown, 1.0, attainable)
+
+
+def checked_shares(
+    table: OutcomeTable, shares: Shaped[Array, "queries workers"]
+) -> Float[np.ndarray, "queries workers"]:
+    """Shares as probabilities. Raises BadInput where they are none, or of another shape than the table."""
+    p = np.asarray(shares, dtype=np.float64)
+    if p.shape != (len(table.queries), len(table.workers)):
+        raise BadInput(f"shares {p.shape} for {len(table.queries)} queries and {len(table.workers)} workers")
+    if not np.isfinite(p).all() or (p < 0).any() or not np.allclose(p.sum(axis=1), 1):
+        raise BadInput("shares must be 0 or more and sum to 1 for every query")
+    return p
+
+
+def _interval(table: OutcomeTable, quality: Float[np.ndarray, "queries"]) -> Interval:
+    means = over_tasks(table, quality)
+    if means.size < 2:
+        raise BadInput("one task gives no interval", hint="collect at least two")
+    return mean_interval(means)
+
+
+def _spent(
+    table: OutcomeTable, column: Float[np.ndarray, "rows"], p: Float[np.ndarray, "queries workers"]
+) -> tuple[float | None, float]:
+    """Mean of a column under shares, None as soon as an unknown one may occur; and how often that is."""
+    means = table.mean_of(column)
+    gaps = float((p * np.isnan(means)).sum(axis=1).mean())
+    total = float((p * np.nan_to_num(means)).sum(axis=1).mean())
+    return (None if gaps > 0 else total), gaps
+
+
+def one_worker(table: OutcomeTable, worker: str) -> Option:
+    """Always the same worker."""
+    shares = np.zeros((len(table.queries), len(table.workers)))
+    shares[:, _index(table, worker)] = 1
+    return by_shares(table, shares, worker)
+
+
+def best_single(table: OutcomeTable) -> str:
+    """The worker of the highest mean reward, the first of equals. Choose it on queries not tested on."""
+    return table.workers[int(over_workers(table).argmax())]
+
+
+def over_workers(table: OutcomeTable) -> Float[np.ndarray, "workers"]:
+    """Every worker's mean reward, each task counting once."""
+    means = complete_means(table)
+    return np.array([over_tasks(table, means[:, w]).mean() for w in range(means.shape[1])])
+
+
+def random_worker(table: OutcomeTable) -> Option:
+    """Every query to a worker drawn with equal chances."""
+    size = len(table.workers)
+    return by_shares(table, np.full((len(table.queries), size), 1 / size), "random")
+
+
+def oracle(table: OutcomeTable) -> Option:
+    """Every query to the worker that earned most *on this very table*.
+
+    Picking the largest of noisy means overstates what can be had: :func:`split_oracle` does not.
+    """
+    best = complete_means(table).argmax(axis=1)
+    return by_shares(table, np.eye(len(table.workers))[best], "oracle", attainable=False)
+
+
+def split_oracle(table: OutcomeTable) -> float | None:
+    """Mean reward of workers picked by one half of the repeats and paid by the other, both ways.
+
+    Not above the true oracle in expectation. None where a query and worker has fewer than two repeats.
+    """
+    if table.counts().min() < 2:
+        return None
+    halves = [_half(table, side) for side in (0, 1)]
+    rows = np.arange(len(table.queries))
+    gains = [halves[1 - i][rows, halves[i].argmax(axis=1)] for i in (0, 1)]
+    return float(over_tasks(table, (gains[0] + gains[1]) / 2).mean())
+
+
+def _half(table: OutcomeTable, side: int) -> Float[np.ndarray, "queries workers"]:
+    """Means over every other row of each query and worker, in the order of repeats."""
+    order = np.lexsort((table.repeat, table.worker, table.query))
+    q, w = table.query[order], table.worker[order]
+    first = np.concatenate([[True], (q[1:] != q[:-1]) | (w[1:] != w[:-1])])
+    starts = np.maximum.accumulate(np.where(first, np.arange(q.size), 0))
+    kept = order[(np.arange(q.size) - starts) % 2 == side]
+    total, count = (np.zeros((len(table.queries), len(table.workers))) for _ in range(2))
+    np.add.at(total, (table.query[kept], table.worker[kept]), table.reward[kept])
+    np.add.at(count, (table.query[kept], table.worker[kept]), 1)
+    return total / count
+
+
+def majority(table: OutcomeTable, worker: str, k: int) -> Option:
+    """``k`` calls of one worker and the majority of them, exact over all ways to draw k of the repeats.
+
+    The table knows who was right, not what was said: right answers are taken as one vote, wrong ones as
+    another, a tie as half. Where wrong answers differ the true majority is at least as good.
+
+    Raises: BadInput for rewards other than the two ends of their range, or fewer than k repeats.
+    """
+    wins = np.array([_majority(int(c), int(n), k) for c, n in _successes(table, worker, k)])
+    quality = table.low + (table.high - table.low) * wins
+    return _repeated(table, worker, k, quality, f"majority@{k} of {worker}", attainable=True)
+
+
+def _majority(right: int, repeats: int, k: int) -> float:
+    """Chance that more than half of k draws without replacement are right; a tie counts half."""
+    total = 0.0
+    for hits in range(max(0, k - (repeats - right)), min(k, right) + 1):
+        share = math.comb(right, hits) * math.comb(repeats - right, k - hits) / math.comb(repeats, k)
+        total += share * (1.0 if 2 * hits > k else 0.5 if 2 * hits == k else 0.0)
+    return total
+
+
+def _successes(table: OutcomeTable, worker: str, k: int) -> Int[np.ndarray, "queries two"]:
+    rows = table.worker == _index(table, worker)
+    if not np.isin(table.reward[rows], (table.low, table.high)).all():
+        raise BadInput("a majority needs rewards that are right or wrong", hint="use best-of-k")
+    size = len(table.queries)
+    tried = np.bincount(table.query[rows], minlength=size)
+    _enough(tried, worker, k)
+    right = np.bincount(table.query[rows], (table.reward[rows] == table.high).astype(float), minlength=size)
+    return np.stack([right.astype(np.int64), tried], axis=1)
+
+
+def best_of(table: OutcomeTable, worker: str, k: int) -> Option:
+    """``k`` calls of one worker and the best of them: what a perfect verifier would get, without bias.
+
+    Raises: BadInput for fewer than k repeats.
+    Source: for rewards 0 and 1 it is pass@k, arXiv:2107.03374.
+    """
+    rows = table.worker == _index(table, worker)
+    quality = np.empty(len(table.queries))
+    for q in range(len(table.queries)):
+        x = np.sort(table.reward[rows & (table.query == q)])
+        _enough(np.array([x.size]), worker, k)
+        ways = np.array([math.comb(i, k - 1) for i in range(x.size)]) / math.comb(x.size, k)
+        quality[q] = x @ ways
+    return _repeated(table, worker, k, quality, f"best-of-{k} of {worker}", attainable=False)
+
+
+def _enough(tried: Int[np.ndarray, "queries"], worker: str, k: int) -> None:
+    if k < 1 or tried.min() < k:
+        raise BadInput(
+            f"{k} calls of {worker!r} cannot be judged from {tried.min()} repeats",
+            hint="collect more repeats",
+        )
+
+
+def _repeated(
+    table: OutcomeTable,
+    worker: str,
+    k: int,
+    quality: Float[np.ndarray, "queries"],
+    name: str,
+    *,
+    attainable: bool,
+) -> Option:
+    """``k`` calls of one worker: k times its cost; its seconds once (the calls can run side by side)."""
+    one = one_worker(table, worker)
+    cost = None if one.cost is None else k * one.cost
+    return Option(name, _interval(table, quality), cost, one.latency, one.unknown, float(k), attainable)
+
+
+def _index(table: OutcomeTable, worker: str) -> int:
+    if worker not in table.workers:
+        raise BadInput(f"there is no worker {worker!r} in the table", hint=", ".join(table.workers))
+    return table.workers.index(worker)
+
+
+def equal_calls(table: OutcomeTable, worker: str, calls: Sequence[int]) -> list[Option]:
+    """Votes and retries of one worker at given numbers of calls; those beyond its repeats are left out."""
+    rows = table.worker == _index(table, worker)
+    least = int(np.bincount(table.query[rows], minlength=len(table.queries)).min())
+    binary = bool(np.isin(table.reward[rows], (table.low, table.high)).all())
+    found: list[Option] = []
+    for k in calls:
+        if 1 < k <= least:
+            found += [majority(table, worker, k)] if binary else []
+            found.append(best_of(table, worker, k))
+    return found

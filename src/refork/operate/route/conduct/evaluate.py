@@ -1,0 +1,161 @@
+"""How good a conductor is: plans that run, right answers as sampled and as expected, calls and cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from refork.core import stats
+from refork.core.errors import BadInput
+from refork.core.grow import grow
+from refork.core.policy.base import Policy, Sampling
+from refork.core.run.progress import Progress, silent
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.core.world.base import Task
+from refork.core.world.coins import Coins, every_outcome
+from refork.operate.route.conduct.world import ConductWorld, Planned
+
+#: A world whose workers take their chance from these coins.
+Worlds = Callable[[Coins], ConductWorld]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A plan that a conductor wrote for a task, and which draw of it this is."""
+
+    task: Task
+    text: str
+    draw: int
+
+
+def written_plans(
+    policy: Policy,
+    world: ConductWorld,
+    tasks: Sequence[Task],
+    *,
+    draws: int = 1,
+    settings: Sampling | None = None,
+    seed: int = 0,
+    tree: Tree | None = None,
+    progress: Progress = silent,
+) -> list[Written]:
+    """What a policy plans for some tasks, ``draws`` times each; its rollouts go on ``tree``."""
+    settings = settings or Sampling(max_tokens=256)
+    with Tree.memory() as scratch:
+        groups = grow(
+            tree if tree is not None else scratch, policy, world, tasks, draws=draws, settings=settings,
+            seed=seed, tasks_at_once=len(tasks), progress=progress,
+        )  # fmt: skip
+        found = []
+        for task, group in zip(tasks, groups, strict=True):
+            for number, walk in enumerate(walk for arm in group.forks for walk in arm.leaves()):
+                said = next((s.node.text for s in walk if s.node.kind == "action"), "")
+                found.append(Written(task, said, number))
+    return found
+
+
+def expected_quality(worlds: Worlds, task: Task, text: str) -> float:
+    """The expected quality of a plan's answer: its run over every outcome of the workers' chance.
+
+    0 where the plan cannot run. Raises: BadInput where a run cannot be graded.
+    """
+
+    def once(coins: Coins) -> float:
+        done = worlds(coins).play(task, text)
+        if done.execution is not None and done.quality is None:
+            raise BadInput("a run could not be graded", where=f"task {task.id}")
+        return done.quality or 0.0
+
+    return math.fsum(weight * quality for weight, quality in every_outcome(once))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Of some plans: how many ``run`` (read and valid), how many answers were right, and what they took.
+
+    ``accuracy`` is of the sampled runs, with its Wilson interval; ``expected`` the exact mean over all of the
+    workers' chance (None where it cannot be had). ``calls`` is per plan that ran; ``seconds``, ``tokens`` and
+    ``money`` of workers are per plan too, None where unknown. ``failed`` runs were not graded.
+    """
+
+    plans: int
+    run: stats.Interval
+    accuracy: stats.Interval
+    expected: float | None
+    calls: float
+    failed: int
+    seconds: float | None
+    tokens: float | None
+    money: float | None
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "plans": self.plans,
+            "run": self.run.estimate,
+            "run_low": self.run.low,
+            "accuracy": self.accuracy.estimate,
+            "accuracy_low": self.accuracy.low,
+            "accuracy_high": self.accuracy.high,
+            "expected": self.expected,
+            "calls": self.calls,
+            "failed": self.failed,
+            "seconds": self.seconds,
+            "tokens": self.tokens,
+            "money": self.money,
+        }
+
+
+def evaluate(world: ConductWorld, plans: Sequence[Written], worlds: Worlds | None = None) -> Evaluation:
+    """Run and grade every plan once; ``worlds`` adds exact expectations where the workers' chance is known.
+
+    Raises: BadInput for no plan.
+    """
+    if not plans:
+        raise BadInput("there is no plan to evaluate")
+    done = [world.play(one.task, one.text, one.draw) for one in plans]
+    ran = [one for one in done if one.execution is not None]
+    graded = [1.0 if one.quality is None else one.quality for one in done if _graded(one)]
+    rights = sum(one.quality is not None and one.quality >= 1.0 for one in done)
+    return Evaluation(
+        plans=len(plans),
+        run=stats.wilson(len(ran), len(done)),
+        accuracy=stats.wilson(rights, max(len(graded), 1)),
+        expected=None if worlds is None else _expected(worlds, plans),
+        calls=float(np.mean([one.execution.calls for one in ran if one.execution])) if ran else 0.0,
+        failed=len(done) - len(graded),
+        seconds=_mean([one.execution.cost.seconds for one in ran if one.execution]),
+        tokens=_mean([_tokens(one) for one in ran]),
+        money=_mean([one.execution.bill.total for one in ran if one.execution]),
+    )
+
+
+def _graded(one: Planned) -> bool:
+    """Whether it counts: a plan that cannot run is a wrong answer, a worker's failure is none."""
+    return one.execution is None or one.quality is not None
+
+
+def _tokens(one: Planned) -> float | None:
+    assert one.execution is not None
+    cost = one.execution.cost
+    return None if cost.tokens_in is None or cost.tokens_out is None else cost.tokens_in + cost.tokens_out
+
+
+def _expected(worlds: Worlds, plans: Sequence[Written]) -> float:
+    known: dict[tuple[str, str], float] = {}
+    for one in plans:
+        key = (one.task.id, one.text)
+        if key not in known:
+            known[key] = expected_quality(worlds, one.task, one.text)
+    return math.fsum(known[(one.task.id, one.text)] for one in plans) / len(plans)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

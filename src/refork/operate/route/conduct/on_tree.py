@@ -1,0 +1,116 @@
+"""Workflows on the tree: query, plan, and of every step its context, its answer and what that cost.
+
+A step is handed over to another model, so its whole context is a ``rewrite`` node; the worker's answer is the
+``action`` node behind it. The walk to the last of them is the workflow, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from refork.core.policy.base import Cost
+from refork.core.tree.node import Draft, Node
+from refork.core.tree.score import Producer, Score
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.operate.route.conduct.execute import Execution, StepRun
+
+GRADER_VERSION = "1"
+
+
+def record(
+    tree: Tree,
+    query: str,
+    execution: Execution,
+    *,
+    text: str | None = None,
+    author: str | None = None,
+    planning: Cost | None = None,
+    draw: int = 0,
+    under: Node | None = None,
+) -> Node:
+    """Store a run and return the node of its last answer; the same run again is found, not doubled.
+
+    ``text`` is the plan as it was written, ``author`` who wrote it (None: given by hand), ``planning`` what
+    that cost. ``under`` is the node that holds the plan where it is on the tree already (a rollout's
+    action); the workflow then hangs below it.
+    """
+    written = text if text is not None else json.dumps(execution.plan.to_json())
+    # Seconds differ between two runs of the same calls, and are no part of what a run is.
+    said = [(step.worker, step.output, step.error) for step in execution.steps]
+    mark = _digest([query, written, said, draw])
+    if under is None:
+        task = Draft(
+            kind="task", key=f"conduct/{_digest(query)}", text=query,
+            message={"role": "user", "content": query}, origin="real",
+        )  # fmt: skip
+        under = tree.append([task])[0]
+        plan = Draft(
+            kind="action", parent=under.id, key=f"conduct/{_digest([written, author, draw])}/plan",
+            text=written, message={"role": "assistant", "content": written}, policy=author, origin="real",
+            cost=planning or Cost(), extra={"workflow": execution.plan.to_json()},
+        )  # fmt: skip
+        under = tree.append([plan])[0]
+    for step in execution.steps:
+        context, answer = _drafts(step, under.id, f"conduct/{mark}/{step.step}")
+        (given,) = tree.append([context])
+        (under,) = tree.append([_below(answer, given.id)])
+    return under
+
+
+def _drafts(step: StepRun, parent: str, key: str) -> tuple[Draft, Draft]:
+    messages = [dict(message) for message in step.messages]
+    context = Draft(
+        kind="rewrite", parent=parent, key=f"{key}r", policy=step.worker,
+        text="\n".join(str(message.get("content") or "") for message in messages),
+        extra={
+            "messages": messages,
+            "reason": f"step {step.step} is handed over to {step.worker}",
+            "shown": [one.step for one in step.shown],
+        },
+    )  # fmt: skip
+    known = [price for price in step.prices if price is not None]
+    money = sum(known) if step.prices and len(known) == len(step.prices) else None
+    extra: Json = {"step": step.step, "calls": step.calls}
+    if step.tools:
+        extra["tools"] = [one.to_json() for one in step.tools]
+    if step.inside is not None:
+        extra["inside"] = step.inside
+    cost = Cost(step.cost.tokens_in, step.cost.tokens_out, step.cost.seconds, money)
+    answer = Draft(
+        kind="action", key=f"{key}a", text=step.output or "", policy=step.worker, origin="real",
+        message=None if step.output is None else {"role": "assistant", "content": step.output},
+        finish="error" if step.output is None else "stop", error=step.error, cost=cost, extra=extra,
+    )  # fmt: skip
+    return context, answer
+
+
+def _below(draft: Draft, parent: str) -> Draft:
+    from dataclasses import replace
+
+    return replace(draft, parent=parent)
+
+
+def grade(
+    tree: Tree, last: Node, reward: float | None, quality: float | None, grader: str, config: Json
+) -> Node:
+    """The verdict below a recorded run, with its scores ``reward`` and ``quality``; None is not scored.
+
+    ``grader`` names who said how right the answer is; ``config`` is what the reward was made of.
+    """
+    producer = Producer(f"conduct:{grader}", GRADER_VERSION, config)
+    tree.add_producer(producer)
+    text = "ungraded" if reward is None else f"reward {reward:g}"
+    draft = Draft(
+        kind="verdict", parent=last.id, key=f"conduct/{producer.id}", text=text,
+        extra={"reward": reward, "quality": quality},
+    )  # fmt: skip
+    (verdict,) = tree.append([draft])
+    given = {"reward": reward, "quality": quality}
+    tree.add_scores([Score(verdict.id, k, float(v), producer.id) for k, v in given.items() if v is not None])
+    return verdict
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,254 @@
+"""One choice of a worker and why: probabilities, margin, expected reward, price, and who came second."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from jaxtyping import Shaped
+
+from refork.core.decide import break_even
+from refork.core.errors import BadInput
+from refork.core.journal import Journal
+from refork.core.stats.results import Array
+from refork.core.tree.tree import Tree
+from refork.core.types import Json
+from refork.operate.route.pool import WorkerPool
+from refork.operate.route.table import OutcomeTable
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A choice among ``workers``; every tuple is in their order, and an opted-out worker has probability 0.
+
+    ``margin`` is the chosen worker's probability minus the largest other one (negative where a net value
+    decided otherwise). ``expected`` rewards and ``prices`` of one call are None where unknown. ``value`` is
+    the money that a reward of 1 is worth, None where probability alone decided.
+    """
+
+    query: str
+    workers: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    chosen: str
+    runner_up: str | None
+    margin: float
+    expected: tuple[float | None, ...] | None = None
+    prices: tuple[float | None, ...] | None = None
+    opted_out: tuple[str, ...] = ()
+    value: float | None = None
+
+    def of(self, column: tuple[float | None, ...] | None, worker: str | None) -> float | None:
+        """A worker's entry of one of the columns."""
+        if column is None or worker is None:
+            return None
+        return column[self.workers.index(worker)]
+
+    @property
+    def price(self) -> float | None:
+        """What the chosen worker's call is expected to cost; None is unknown."""
+        return self.of(self.prices, self.chosen)
+
+    @property
+    def pays_above(self) -> float | None:
+        """The worth of a reward of 1 above which choosing this worker and not the runner-up pays.
+
+        0 where it is no dearer; infinite where it is dearer and not better; None where something is unknown.
+        """
+        other = self.runner_up
+        rewards = self.of(self.expected, self.chosen), self.of(self.expected, other)
+        prices = self.of(self.prices, self.chosen), self.of(self.prices, other)
+        if None in rewards or None in prices:
+            return None
+        gain, price = (float(one) - float(two) for one, two in (rewards, prices))  # type: ignore[arg-type]
+        if price <= 0:
+            return 0.0
+        return break_even(max(gain, 0.0), price=price)
+
+    @property
+    def reason(self) -> str:
+        """The choice in words, with its numbers and what is not known."""
+        other = self.runner_up
+        chance = self.of(self.probabilities, self.chosen)
+        parts = [f"{self.chosen} with probability {chance:.3f}"]
+        if other is not None:
+            side = f"{abs(self.margin):.3f} {'ahead of' if self.margin >= 0 else 'behind'}"
+            parts[0] += f", {side} {other} ({self.of(self.probabilities, other):.3f})"
+        if self.expected is not None:
+            parts.append("expected reward " + self._against(self.expected))
+        if self.prices is not None:
+            parts.append("price of a call " + self._against(self.prices))
+        if self.value is not None:
+            parts.append(f"a reward of 1 is worth {self.value:g}, and its net value is the highest")
+        if self.pays_above is not None and self.pays_above > 0:
+            worth = f"{self.pays_above:.4g}" if math.isfinite(self.pays_above) else "nothing, at any worth"
+            parts.append(f"against {other} it pays above a worth of {worth}" if worth[0] != "n"
+                         else f"against {other} it does not pay at any worth of a reward")  # fmt: skip
+        unknown = [w for w, p in zip(self.workers, self.prices or (), strict=False) if p is None]
+        unknown = [w for w in unknown if w not in self.opted_out]
+        if unknown:
+            parts.append(f"price unknown: {', '.join(unknown)}")
+        if self.opted_out:
+            parts.append(f"opted out: {', '.join(self.opted_out)}")
+        return "; ".join(parts)
+
+    def _against(self, column: tuple[float | None, ...]) -> str:
+        mine, theirs = self.of(column, self.chosen), self.of(column, self.runner_up)
+        text = "unknown" if mine is None else f"{mine:.4g}"
+        if self.runner_up is None:
+            return text
+        return f"{text} against {'unknown' if theirs is None else f'{theirs:.4g}'}"
+
+    def to_json(self) -> Json:
+        """All fields and the reason."""
+        return asdict(self) | {"reason": self.reason}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Decision:
+        """Inverse of :meth:`to_json`. Raises BadInput for what is no decision."""
+        try:
+            known: Json = {f.name: data[f.name] for f in fields(cls)}
+            known |= {name: tuple(v) for name, v in known.items() if isinstance(v, list)}
+            made = cls(**known)
+            columns = [c for c in (made.probabilities, made.expected, made.prices) if c is not None]
+            sound = made.chosen in made.workers and all(len(c) == len(made.workers) for c in columns)
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"this is no decision: {error!r}") from error
+        if not sound or made.runner_up not in (None, *made.workers):
+            raise BadInput("this is no decision: its columns do not fit its workers")
+        return made
+
+
+def decide(
+    query: str,
+    probabilities: Shaped[Array, "workers"],
+    pool: WorkerPool,
+    *,
+    expected: Shaped[Array, workers] | None = None,
+    prices: Shaped[Array, workers] | None = None,
+    value: float | None = None,
+) -> Decision:
+    """Choose the likeliest open worker, or (``value``) the one of the highest ``value * expected - price``.
+
+    NaN in ``expected`` (rewards) and ``prices`` (money for one call) is unknown. By net value a worker whose
+    price is unknown is not chosen, because unknown is not free. Equal ones: the first in the pool.
+
+    Raises: BadInput for probabilities as :meth:`WorkerPool.renormalised`, columns of another length, a value
+    without expected rewards and prices, or no open worker with both known.
+    """
+    p = pool.renormalised(probabilities)
+    columns = [_column(column, len(pool)) for column in (expected, prices)]
+    if value is None:
+        score = np.where(pool.mask, p, -np.inf)
+    else:
+        if columns[0] is None or columns[1] is None:
+            raise BadInput("a net value needs expected rewards and prices")
+        if not (math.isfinite(value) and value > 0):
+            raise BadInput(f"the value of a reward is {value!r}; it must be positive")
+        net = value * columns[0] - columns[1]
+        score = np.where(pool.mask & ~np.isnan(net), net, -np.inf)
+        if not np.isfinite(score).any():
+            raise BadInput(
+                "no open worker has both a known price and an expected reward",
+                hint="state prices in the pool",
+            )
+    chosen = int(score.argmax())
+    others = np.where(pool.mask, p, -np.inf)
+    others[chosen] = -np.inf
+    second = int(others.argmax()) if np.isfinite(others).any() else None
+    margin = float(p[chosen] - (p[second] if second is not None else 0.0))
+    plain = [None if c is None else tuple(None if np.isnan(v) else float(v) for v in c) for c in columns]
+    return Decision(
+        query,
+        pool.names,
+        tuple(p.tolist()),
+        pool.names[chosen],
+        pool.names[second] if second is not None else None,
+        margin,
+        plain[0],
+        plain[1],
+        tuple(name for name in pool.names if name in pool.opted_out),
+        value,
+    )
+
+
+def _column(values: Shaped[Array, "workers"] | None, size: int) -> Shaped[Array, "workers"] | None:
+    if values is None:
+        return None
+    column = np.asarray(values, dtype=np.float64)
+    if column.shape != (size,) or np.isinf(column).any():
+        raise BadInput(f"{column.shape} entries for {size} workers, or an infinite one")
+    return column
+
+
+#: Decisions that a log without a file remembers: a server must not grow with its calls.
+MOST_IN_MEMORY = 4096
+
+
+@final
+class DecisionLog:
+    """Decisions in order, with what each call then cost; a file of JSON lines, or (without one) memory.
+
+    A file's decisions are read from it when asked for. Memory holds the newest ``MOST_IN_MEMORY``; the
+    log's length counts all. May be used from several threads.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        if file is None:
+            self._journal = Journal(noun="decision log", keep=MOST_IN_MEMORY)
+        else:
+            begin = Journal if file.exists() else Journal.create
+            self._journal = begin(file, noun="decision log", keep=0)
+        self._lock = threading.Lock()
+
+    def append(self, decision: Decision, **call: float | str | None) -> None:
+        """Add a decision and what is known of its call: ``money``, ``seconds``, ``error`` (None: unknown)."""
+        with self._lock:
+            self._journal.append("decision", {"decision": decision.to_json(), "call": call})
+
+    def __len__(self) -> int:
+        return len(self._journal)
+
+    def __iter__(self) -> Iterator[tuple[Decision, Json]]:
+        """Every decision and its call, oldest first."""
+        for entry in self._journal:
+            yield Decision.from_json(entry.body["decision"]), dict(entry.body["call"])
+
+
+def decisions_of_table(
+    table: OutcomeTable, tau: float = 0.2, *, value: float | None = None
+) -> list[Decision]:
+    """What the table's own outcomes would decide for each query: softmax of mean rewards over ``tau``.
+
+    Prices are mean costs; untried workers count as opted out. This is hindsight: what a perfect fit would
+    choose, and by how much.
+
+    Raises: BadInput for a tau that is not positive, or as :func:`decide`.
+    Source: arXiv:2606.21228 (the targets).
+    """
+    if not (math.isfinite(tau) and tau > 0):
+        raise BadInput(f"tau is {tau!r}; it must be positive")
+    means, _ = table.means()
+    prices = table.mean_of(table.cost)
+    whole = WorkerPool.of(*table.workers)
+    made = []
+    for query, rewards, costs in zip(table.queries, means, prices, strict=True):
+        untried = [name for name, reward in zip(table.workers, rewards, strict=True) if np.isnan(reward)]
+        raised = np.exp((rewards - np.nanmax(rewards)) / tau)
+        chances = np.nan_to_num(raised, nan=0.0)
+        pool = whole.without(*untried)
+        made.append(decide(query, chances, pool, expected=rewards, prices=costs, value=value))
+    return made
+
+
+def decisions_on(tree: Tree) -> Iterator[tuple[str, Decision]]:
+    """The decisions that a routed policy left on a tree: the node they chose the speaker of, and each."""
+    for task in tree.tasks():
+        for node in tree.walk(task):
+            if "decision" in node.extra:
+                yield node.id, Decision.from_json(node.extra["decision"])

@@ -1,0 +1,323 @@
+"""Stage 2: separable CMA-ES on whole rollouts, from a head (and its backbone's offsets) or from zero."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from cmaes import SepCMA  # type: ignore[import-untyped]
+from jaxtyping import Float
+
+from refork.core.errors import BadInput, Mismatch
+from refork.core.journal import Journal
+from refork.core.plain import content_hash, from_json, to_json
+from refork.core.run.progress import Progress, silent
+from refork.core.types import Json
+from refork.operate.route.acting import Episodes, Greedy, Rollouts
+from refork.operate.route.head import SelectionHead
+from refork.operate.route.svf import LEAST_OFFSET
+
+STATE = "evolve.jsonl"
+_PRICES = "give every worker of the pool a price, or set the cost term to 0"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EvolveSettings:
+    """How candidates are drawn and rated.
+
+    ``sigma`` is the first step size in units of the head's root mean square (of 1 for a head of zeros),
+    since a common factor of its rows changes no choice; ``offset_sigma`` is that of singular-value offsets.
+    ``population`` None is 4 + floor(3 ln N). Each candidate runs ``repeats`` tasks, the same ones as all
+    others of its generation. ``diversity`` (entropy of workers used, nats), ``turns`` (share of turns not
+    taken) and ``cost`` weigh terms beside the mean reward.
+
+    Raises: BadInput for a value out of range.
+    """
+
+    iterations: int = 60
+    repeats: int = 16
+    population: int | None = None
+    sigma: float = 1.0
+    offset_sigma: float = 0.03
+    diversity: float = 0.0
+    turns: float = 0.0
+    cost: float = 0.0
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        least = {"iterations": 1, "repeats": 1, "population": 2, "seed": 0}
+        least |= {"diversity": 0, "turns": 0, "cost": 0}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= low):
+                raise BadInput(f"{name} is {value!r}; it must be {low} or more")
+        for name in ("sigma", "offset_sigma"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be positive")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recombination:
+    """How candidates make the next mean: the best ``parents`` of ``population``, with ``weights``."""
+
+    population: int
+    parents: int
+    effective: float
+    weights: tuple[float, ...]
+
+
+def recombination(dimension: int, population: int | None = None) -> Recombination:
+    """Weights proportional to ln((population + 1) / 2) - ln k for the best half.
+
+    They are the library's for an odd population; for an even one it takes ln(population / 2 + 1) instead,
+    which spreads the weight a little more. Source: the sizes of arXiv:2512.04695 (33 candidates, 16 parents,
+    9.44 effective ones, a first weight of 0.193, for 19,456 numbers) follow from it.
+    """
+    size = population if population is not None else 4 + math.floor(3 * math.log(dimension))
+    parents = size // 2
+    raw = np.log((size + 1) / 2) - np.log(np.arange(1, parents + 1))
+    weights = raw / raw.sum()
+    return Recombination(size, parents, float(1 / np.square(weights).sum()), tuple(weights.tolist()))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation: fitness of its candidates, their mean reward, entropy, turns and cost, and failures.
+
+    ``spread`` is the root mean square distance of candidates from the mean, per coordinate, in units of the
+    first head's scale. ``mark`` is by what a replayed optimizer is recognised.
+    """
+
+    number: int
+    fitness: tuple[float, ...]
+    reward: float
+    best: float
+    entropy: float
+    turns: float
+    cost: float | None
+    failed: int
+    reason: str | None
+    spread: float
+    mark: float
+
+    @property
+    def flat(self) -> bool:
+        """Whether all candidates were equally fit."""
+        return len(set(self.fitness)) == 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evolved:
+    """The mean of the last generation as a head, and the log of all of them."""
+
+    head: SelectionHead
+    log: tuple[Generation, ...]
+    rollouts: int
+    resumed: int = 0
+
+    @property
+    def flat(self) -> int:
+        """Generations without a difference between candidates."""
+        return sum(one.flat for one in self.log)
+
+    @property
+    def failed(self) -> int:
+        """Rollouts that an error ended."""
+        return sum(one.failed for one in self.log)
+
+    def to_json(self) -> Json:
+        """Plain figures, without the weights."""
+        return {
+            "generations": len(self.log), "rollouts": self.rollouts, "resumed": self.resumed,
+            "flat": self.flat, "failed": self.failed,
+            "reward": [one.reward for one in self.log], "best": [one.best for one in self.log],
+            "spread": [one.spread for one in self.log],
+        }  # fmt: skip
+
+
+def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> float:
+    """Mean reward + diversity * entropy + turns * (1 - mean turns / most) - cost * mean cost.
+
+    Raises: BadInput where cost counts and a rollout's is unknown: unknown is not free.
+    Source: arXiv:2606.21228, 3.1.3; the form of the turn term is ours (it is not told).
+    """
+    value = float(episodes.reward.mean())
+    value += settings.diversity * episodes.entropy
+    value += settings.turns * (1 - float(episodes.turns.mean()) / max_turns)
+    if settings.cost == 0:
+        return value
+    unknown = np.isnan(episodes.cost) & ~episodes.failed
+    if unknown.any() or np.isnan(episodes.cost).all():
+        raise BadInput(
+            f"the price of {int(np.isnan(episodes.cost).sum())} of {len(episodes)} rollouts is unknown",
+            hint=_PRICES,
+        )
+    return value - settings.cost * float(np.nanmean(episodes.cost))
+
+
+def evolve(
+    start: SelectionHead,
+    rollouts: Rollouts,
+    settings: EvolveSettings | None = None,
+    *,
+    folder: Path | None = None,
+    progress: Progress = silent,
+) -> Evolved:
+    """Improve a head, with its offsets where it has some, by what whole rollouts earn.
+
+    With ``folder`` every generation is kept there as it ends (only fitnesses: the optimizer's state is a
+    function of them and the seed), so that a stopped run goes on, to the same result.
+
+    Raises:
+        BadInput: an environment with other workers or none of its tasks; an unknown price where cost counts.
+        Mismatch: the folder holds a run with other settings, start or environment.
+    Source: arXiv:2606.21228, 3.1.3; separable CMA-ES: Ros and Hansen (2008), by the ``cmaes`` library.
+    """
+    plan = settings or EvolveSettings()
+    if rollouts.workers != start.workers:
+        raise BadInput(f"the environment's workers {rollouts.workers} are not the head's {start.workers}")
+    if rollouts.size < 1:
+        raise BadInput("the environment has no task")
+    if plan.cost > 0 and rollouts.unpriced:
+        raise BadInput(
+            f"the price of {', '.join(rollouts.unpriced)} is unknown, and cost counts", hint=_PRICES
+        )
+    space = _Space.of(start, plan)
+    optimizer = SepCMA(mean=space.first(start), sigma=plan.sigma, population_size=plan.population)
+    journal, log = _open(folder, start, rollouts, plan, optimizer)
+    resumed = len(log)
+    progress("evolving", resumed, plan.iterations)
+    for number in range(resumed, plan.iterations):
+        points = _ask(optimizer, plan, number)
+        rated = _rate(points, space, start, rollouts, plan, number)
+        spread = float(np.sqrt(np.mean(np.square(np.stack(points) - optimizer.mean))))
+        made = _told(optimizer, points, number, rated, plan, rollouts.max_turns, spread)
+        journal.append("generation", to_json(made))
+        log.append(made)
+        progress("evolving", number + 1, plan.iterations)
+    count = len(log) * optimizer.population_size * plan.repeats
+    return Evolved(space.head(start, optimizer.mean), tuple(log), count, resumed)
+
+
+def _ask(optimizer: SepCMA, plan: EvolveSettings, number: int) -> list[Float[np.ndarray, "n"]]:
+    """Candidates of a generation: a function of the optimizer's state, the seed and its number."""
+    optimizer.reseed_rng(int(np.random.SeedSequence([plan.seed, 1, number]).generate_state(1)[0]))
+    return [optimizer.ask() for _ in range(optimizer.population_size)]
+
+
+def _rate(
+    points: list[Float[np.ndarray, "n"]],
+    space: _Space,
+    start: SelectionHead,
+    rollouts: Rollouts,
+    plan: EvolveSettings,
+    number: int,
+) -> list[Episodes]:
+    """Rollouts of every candidate on the same tasks with the same luck."""
+    rng = np.random.default_rng([plan.seed, 2, number])
+    tasks, seed = rng.integers(rollouts.size, size=plan.repeats), int(rng.integers(2**31))
+    return [rollouts(Greedy(space.head(start, point), rollouts.open), tasks, seed) for point in points]
+
+
+def _told(
+    optimizer: SepCMA,
+    points: list[Float[np.ndarray, "n"]],
+    number: int,
+    rated: list[Episodes],
+    plan: EvolveSettings,
+    max_turns: int,
+    spread: float,
+) -> Generation:
+    values = [fitness(one, plan, max_turns) for one in rated]
+    optimizer.tell([(point, -value) for point, value in zip(points, values, strict=True)])
+    rewards = [float(one.reward.mean()) for one in rated]
+    costs = np.concatenate([one.cost for one in rated])
+    return Generation(
+        number, tuple(values), float(np.mean(rewards)), max(rewards),
+        float(np.mean([one.entropy for one in rated])), float(np.mean([one.turns.mean() for one in rated])),
+        None if np.isnan(costs).any() else float(costs.mean()),
+        sum(int(one.failed.sum()) for one in rated),
+        next((one.reason for one in rated if one.reason), None), spread, _mark(optimizer),
+    )  # fmt: skip
+
+
+def _mark(optimizer: SepCMA) -> float:
+    """One number by which a replayed optimizer is recognised."""
+    return float(np.linalg.norm(optimizer.mean))
+
+
+def _open(
+    folder: Path | None, start: SelectionHead, rollouts: Rollouts, plan: EvolveSettings, optimizer: SepCMA
+) -> tuple[Journal, list[Generation]]:
+    """The run's journal, and what it holds already told to the optimizer."""
+    about: Json = {
+        "settings": {key: value for key, value in asdict(plan).items() if key != "iterations"},
+        "start": content_hash([start.digest, start.workers, start.roles, start.matrices]),
+        "environment": {"name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns},
+    }
+    file = folder / STATE if folder is not None else None
+    if file is None or not file.exists():
+        journal = Journal() if file is None else Journal.create(file, noun="run")
+        journal.append("run", about)
+        return journal, []
+    journal = Journal(file, noun="run")
+    entries = list(journal)
+    if not entries:
+        journal.append("run", about)
+        return journal, []
+    differ = sorted(key for key in about if entries[0].body.get(key) != about[key])
+    if differ:
+        raise Mismatch(
+            f"this folder holds another run; it differs in: {', '.join(differ)}",
+            where=str(folder),
+            hint="use the same settings to resume, or another folder",
+        )
+    log = []
+    for entry in entries[1 : plan.iterations + 1]:
+        one = from_json(Generation, entry.body, str(file))
+        points = _ask(optimizer, plan, one.number)
+        if len(points) != len(one.fitness):
+            raise Mismatch("a recorded generation has another number of candidates", where=str(file))
+        optimizer.tell([(point, -value) for point, value in zip(points, one.fitness, strict=True)])
+        if not math.isclose(_mark(optimizer), one.mark, rel_tol=1e-9):
+            raise Mismatch(
+                "replaying the recorded generations gave another state", where=str(file),
+                hint="it was recorded with other versions of numpy or cmaes: use those, or begin anew",
+            )  # fmt: skip
+        log.append(one)
+    return journal, log
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """Where the optimizer moves: head rows over the head's scale, then offsets over theirs, one vector."""
+
+    scale: float
+    offset_scale: float
+    rows: int
+
+    @classmethod
+    def of(cls, start: SelectionHead, plan: EvolveSettings) -> _Space:
+        """The space of a head and its offsets."""
+        return cls(start.rms or 1.0, plan.offset_sigma / plan.sigma, start.weights.size)
+
+    def first(self, start: SelectionHead) -> Float[np.ndarray, "n"]:
+        """The start as a point."""
+        offsets = np.zeros(0) if start.offsets is None else np.asarray(start.offsets) / self.offset_scale
+        return np.concatenate([start.weights.reshape(-1) / self.scale, offsets]).astype(np.float64)
+
+    def head(self, start: SelectionHead, point: Float[np.ndarray, "n"]) -> SelectionHead:
+        """A point as a head."""
+        weights = (point[: self.rows] * self.scale).reshape(start.weights.shape)
+        if start.offsets is None:
+            return start.with_weights(weights)
+        offsets = np.maximum(point[self.rows :] * self.offset_scale, LEAST_OFFSET)
+        return start.with_weights(weights).with_offsets(start.matrices, offsets)

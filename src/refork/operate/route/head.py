@@ -1,0 +1,182 @@
+"""The selection head: one linear map from a hidden state to a chance for every worker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from refork.core.errors import BadInput, CannotDo, Mismatch, WrongWeights
+from refork.operate.route.backbone import RouterBackbone, StateFormat
+
+
+def softmax(scores: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """Chances from scores, row by row; a score of minus infinity gets exactly 0."""
+    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectionHead:
+    """A bias-free map ``weights`` [L + roles, d]: the first L rows score workers, the others roles.
+
+    Workers and roles are two independent softmaxes over the same state. ``format`` and ``backbone`` (the
+    digest of its weights) say whose states these are; None where the states are plain features of a table.
+    ``offsets`` are singular-value offsets of that backbone's ``matrices``, None where it is as it was.
+
+    Raises: BadInput for shapes that do not fit, weights that are not finite, names given twice, one worker.
+    Source: arXiv:2606.21228 (workers), arXiv:2512.04695 (three role rows).
+    """
+
+    weights: Float[np.ndarray, "rows d"]
+    workers: tuple[str, ...]
+    roles: tuple[str, ...] = ()
+    format: StateFormat | None = None
+    backbone: str | None = None
+    matrices: tuple[str, ...] = ()
+    offsets: Float[np.ndarray, "offsets"] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.workers) < 2:
+            raise BadInput(f"{len(self.workers)} workers leave nothing to choose")
+        for names in (self.workers, self.roles):
+            if len(set(names)) != len(names) or not all(names):
+                raise BadInput(f"names must be distinct and not empty: {names}")
+        shape = self.weights.shape
+        if len(shape) != 2 or shape[0] != len(self.workers) + len(self.roles) or shape[1] < 1:
+            raise BadInput(f"weights {shape} for {len(self.workers)} workers and {len(self.roles)} roles")
+        if not np.isfinite(self.weights).all():
+            raise BadInput("the head's weights are not finite")
+        if (self.offsets is None) != (not self.matrices):
+            raise BadInput("offsets and the matrices they belong to go together")
+
+    @classmethod
+    def zero(cls, workers: Sequence[str], width: int, roles: Sequence[str] = ()) -> SelectionHead:
+        """A head of zeros: every worker has the same chance."""
+        return cls(np.zeros((len(workers) + len(roles), width)), tuple(workers), tuple(roles))
+
+    @property
+    def digest(self) -> str:
+        """Sha256 (hex) of weights and offsets: name, type, shape and bytes of each."""
+        found = hashlib.sha256()
+        for name, array in self.tensors().items():
+            found.update(f"{name}\x1f{array.dtype}\x1f{array.shape}\x1e".encode())
+            found.update(array.tobytes())
+        return found.hexdigest()
+
+    def tensors(self) -> dict[str, Float[np.ndarray, "..."]]:
+        """Weights and offsets as they are stored, float64."""
+        named = {"head": self.weights, "offsets": self.offsets}
+        return {
+            name: np.ascontiguousarray(array, dtype=np.float64)
+            for name, array in named.items()
+            if array is not None
+        }
+
+    @property
+    def width(self) -> int:
+        """Length of a state."""
+        return int(self.weights.shape[1])
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the weights."""
+        return float(np.sqrt(np.mean(np.square(self.weights))))
+
+    def scores(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n rows"]:
+        """Scores of all rows. Raises BadInput for states of another width or not finite."""
+        h = np.asarray(states, dtype=np.float64)
+        if h.ndim != 2 or h.shape[1] != self.width:
+            raise BadInput(f"states {h.shape} for a head of width {self.width}")
+        if not np.isfinite(h).all():
+            raise BadInput(
+                "a state is not finite", where=f"row {int((~np.isfinite(h)).any(axis=1).argmax())}"
+            )
+        return np.asarray(h @ np.asarray(self.weights, dtype=np.float64).T)
+
+    def probabilities(
+        self,
+        states: Float[np.ndarray, "n d"],
+        open: Collection[str] | None = None,  # noqa: A002
+    ) -> Float[np.ndarray, "n workers"]:
+        """The chance of every worker; those not ``open`` get exactly 0 and the rest sum to 1.
+
+        Raises: BadInput as :meth:`scores`, or for a worker that this head was never fitted on; CannotDo where
+        none is open.
+        """
+        return softmax(self._masked(states, open))
+
+    def choose(
+        self,
+        states: Float[np.ndarray, "n d"],
+        open: Collection[str] | None = None,  # noqa: A002
+    ) -> Int[np.ndarray, "n"]:
+        """The place of the likeliest open worker, the first of equals: what is served.
+
+        Raises: as :meth:`probabilities`.
+        """
+        return np.asarray(self._masked(states, open).argmax(axis=1))
+
+    def role_probabilities(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n roles"]:
+        """The chance of every role. Raises CannotDo for a head without roles."""
+        if not self.roles:
+            raise CannotDo("this head has no roles", hint="make one with role rows")
+        return softmax(self.scores(states)[:, len(self.workers) :])
+
+    def _masked(
+        self, states: Float[np.ndarray, "n d"], open_: Collection[str] | None
+    ) -> Float[np.ndarray, "n workers"]:
+        return np.where(self.mask(open_), self.scores(states)[:, : len(self.workers)], -np.inf)
+
+    def mask(
+        self,
+        open: Collection[str] | None = None,  # noqa: A002
+    ) -> Bool[np.ndarray, "workers"]:
+        """Which of the head's workers are open. A worker that the head knows and nobody opened is out."""
+        if open is None:
+            return np.ones(len(self.workers), dtype=np.bool_)
+        unknown = sorted(set(open) - set(self.workers))
+        if unknown:
+            raise BadInput(
+                f"the head was never fitted on worker {unknown[0]!r}",
+                hint="fit again with its outcomes, or opt it out",
+            )
+        found = np.array([name in open for name in self.workers])
+        if not found.any():
+            raise CannotDo("every worker that this head knows has opted out")
+        return found
+
+    def require(self, backbone: RouterBackbone, where: str = "selection head") -> None:
+        """Refuse a backbone that is not the one whose states the head was fitted on.
+
+        Raises: Mismatch for another format (a chat template where raw lines were read, say) or a head fitted
+        on plain features; WrongWeights for other weights.
+        """
+        if self.format is None:
+            raise Mismatch("this head was fitted on a table's features, not on hidden states", where=where)
+        backbone.format.require(self.format, where)
+        if self.backbone is not None and backbone.digest is not None and self.backbone != backbone.digest:
+            raise WrongWeights(
+                f"the head reads states of weights {self.backbone[:12]}, these are {backbone.digest[:12]}",
+                where=where,
+                hint="load the backbone that the card names",
+            )
+
+    def on(self, backbone: RouterBackbone) -> SelectionHead:
+        """The same head, marked as fitted on the states of a backbone."""
+        return replace(self, format=backbone.format, backbone=backbone.digest)
+
+    def with_weights(self, weights: Float[np.ndarray, "rows d"]) -> SelectionHead:
+        """The same head with other weights."""
+        return replace(self, weights=np.asarray(weights, dtype=np.float64))
+
+    def with_offsets(
+        self, matrices: Sequence[str], offsets: Float[np.ndarray, "offsets"] | None
+    ) -> SelectionHead:
+        """The same head for a backbone moved by offsets of some matrices."""
+        return replace(self, matrices=tuple(matrices) if offsets is not None else (), offsets=offsets)

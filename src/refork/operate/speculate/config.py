@@ -1,0 +1,270 @@
+"""What a drafter is: its shape, its heads, and whose drafter it is."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
+
+from refork.core.errors import BadInput, WrongTokenizer, WrongWeights
+from refork.core.plain import from_json, to_json
+from refork.core.types import Json
+
+if TYPE_CHECKING:
+    from refork.core.policy.local import LocalPolicy
+
+DraftKind = Literal["dspark", "dflash", "eagle"]
+HeadKind = Literal["markov", "gated", "rnn", "none"]
+KINDS: Final[tuple[str, ...]] = get_args(DraftKind)
+HEADS: Final[tuple[str, ...]] = get_args(HeadKind)
+
+BLOCK: Final = 7
+"""Drafted tokens of a round, as in the paper."""
+LAYERS: Final = 5
+RANK: Final = 256
+FEATURES: Final = 5
+"""Layers of the target whose hidden states a drafter reads, where there are as many."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftConfig:
+    """A drafter's shape and the model that it drafts for.
+
+    ``target_layers`` are numbered as ``output_hidden_states`` numbers them (0 is the embedding), strictly
+    increasing and below ``target_depth``: the last one is kept after the final norm, so it is refused.
+    ``window`` bounds how many context positions before the anchor are seen (None: all). ``mask_token`` is a
+    spare id of the target whose embedding fills the slots to be predicted; None: the drafter learns a row of
+    its own. ``rank`` 0 or head ``none`` is the parallel drafter. ``hidden`` is the target's width, since its
+    embedding and language-model head are used as they are. ``target`` and ``tokenizer`` are digests.
+
+    Raises:
+        BadInput: naming the field that does not fit.
+
+    Source: arXiv:2607.05147 and, for the backbone, arXiv:2602.06036. A learned mask row is ours, for
+    vocabularies without a spare id.
+    """
+
+    kind: DraftKind = "dspark"
+    hidden: int
+    layers: int = LAYERS
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    target_layers: tuple[int, ...]
+    target_depth: int
+    block: int = BLOCK
+    rank: int = RANK
+    head: HeadKind = "markov"
+    confidence: bool = True
+    confidence_with_markov: bool = True
+    window: int | None = None
+    mask_token: int | None = None
+    qk_norm: bool = True
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-6
+    max_positions: int | None = None
+    target: str | None = None
+    tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("kind", self.kind, KINDS)
+        _one_of("head", self.head, HEADS)
+        for name in (
+            "hidden",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "intermediate",
+            "vocabulary",
+            "block",
+        ):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("rank", self.rank, 0)
+        for name in ("window", "max_positions"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 1)
+        if self.heads % self.kv_heads:
+            raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} keys", where="kv_heads")
+        if self.head_dim % 2:
+            raise BadInput(
+                f"head_dim is {self.head_dim}; rotary positions need an even one", where="head_dim"
+            )
+        if self.mask_token is not None and not 0 <= self.mask_token < self.vocabulary:
+            raise BadInput(
+                f"mask token {self.mask_token} is outside the vocabulary of {self.vocabulary}",
+                where="mask_token",
+                hint="leave it out, and the drafter learns a row of its own",
+            )
+        if not self.rope_theta > 0 or not self.norm_eps > 0:
+            raise BadInput("rope_theta and norm_eps must be above 0", where="draft config")
+        check_layers(self.target_layers, self.target_depth)
+
+    @property
+    def slots(self) -> int:
+        """Positions of a block's input: g for dspark (the anchor's slot predicts too), g + 1 for dflash."""
+        return self.block + (self.kind == "dflash")
+
+    @property
+    def sequential(self) -> bool:
+        """Whether drafted tokens bias the ones after them."""
+        return self.head != "none" and self.rank > 0
+
+    @property
+    def confidence_reads_token(self) -> bool:
+        """Whether the confidence of a position depends on the token drafted before it."""
+        return self.confidence and self.confidence_with_markov and self.sequential
+
+    def but(self, **changes: Any) -> DraftConfig:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        plain: Json = to_json(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Json, where: str | None = None) -> DraftConfig:
+        """Inverse of :meth:`to_json`; raises BadInput naming the field that does not fit."""
+        return from_json(cls, data, where)
+
+    def check_target(self, target: LocalPolicy, where: str | None = None) -> None:
+        """Refuse a target that this is no drafter of.
+
+        Raises:
+            WrongTokenizer: another tokenizer, or another size of the vocabulary.
+            WrongWeights: other weights.
+            BadInput: another width or depth.
+        """
+        card, backbone = target.card, target.decoder.backbone
+        if self.vocabulary != backbone.vocabulary:
+            raise WrongTokenizer(
+                f"the drafter has a vocabulary of {self.vocabulary}, the target one of {backbone.vocabulary}",
+                where=where,
+                hint="a draft law and a target law compare only over the same tokens",
+            )
+        if self.tokenizer is not None and card.tokenizer is not None and self.tokenizer != card.tokenizer:
+            raise WrongTokenizer(
+                f"the drafter was trained with tokenizer {self.tokenizer[:12]}, the target has "
+                f"{card.tokenizer[:12]}",
+                where=where,
+                hint="load the target that the drafter was trained for",
+            )
+        width, depth = _width(target), backbone.blocks
+        if (self.hidden, self.target_depth) != (width, depth):
+            raise BadInput(
+                f"the drafter is for {self.target_depth} layers of width {self.hidden}, this target "
+                f"has {depth} and {width}",
+                where=where,
+            )
+        if self.target is not None and card.weights is not None and self.target != card.weights:
+            raise WrongWeights(
+                f"the drafter was trained for weights {self.target[:12]}, the target has {card.weights[:12]}",
+                where=where,
+                hint="load that checkpoint, or train a drafter for this one",
+            )
+
+
+def draft_config(target: LocalPolicy, kind: DraftKind = "dspark", **changes: Any) -> DraftConfig:
+    """A drafter's config for a target: its heads and widths, five feature layers, the paper's sizes.
+
+    ``dflash`` has neither sequential nor confidence head, as published; nor has ``eagle``, which is one layer
+    without norms of queries and keys. ``changes`` are fields that win.
+    """
+    backbone = target.decoder.backbone
+    text = backbone.model.config.get_text_config()
+    width, depth = _width(target), backbone.blocks
+    heads = int(getattr(text, "num_attention_heads", 0) or max(1, width // 64))
+    plain = kind != "dspark"
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "hidden": width,
+        "heads": heads,
+        "kv_heads": int(getattr(text, "num_key_value_heads", None) or heads),
+        "head_dim": _head_dim(text, width, heads),
+        "intermediate": int(getattr(text, "intermediate_size", None) or 4 * width),
+        "vocabulary": backbone.vocabulary,
+        "target_layers": feature_layers(depth),
+        "target_depth": depth,
+        "head": "none" if plain else "markov",
+        "confidence": not plain,
+        "rope_theta": _theta(text),
+        "norm_eps": float(getattr(text, "rms_norm_eps", 1e-6)),
+        "max_positions": backbone.context,
+        "target": target.card.weights,
+        "tokenizer": target.card.tokenizer,
+    }
+    if kind == "eagle":
+        fields |= {"layers": 1, "target_layers": eagle_layers(depth), "qk_norm": False}
+    return DraftConfig(**(fields | changes))
+
+
+def feature_layers(depth: int, count: int = FEATURES) -> tuple[int, ...]:
+    """Evenly spaced layers of a target with ``depth`` blocks, from its second to its last but two.
+
+    A target of 36 blocks gives (2, 10, 18, 26, 34), which the paper writes as 1, 9, 17, 25, 33 since it
+    counts blocks. Ours: one with few blocks gives all of them, the embedding first.
+
+    Source: arXiv:2607.05147.
+    """
+    low, high = 2, depth - 2
+    if high - low + 1 < count:
+        return tuple(range(max(depth - count, 0), depth))
+    step = (high - low) / (count - 1) if count > 1 else 0.0
+    return tuple(low + round(step * i) for i in range(count))
+
+
+def eagle_layers(depth: int) -> tuple[int, ...]:
+    """The embedding, and a low, a middle and a high layer of a target with ``depth`` blocks, where there are.
+
+    Source: the choice of vllm-project/speculators 0.9 (2, half the depth, the last but three).
+    """
+    chosen = sorted({layer for layer in (2, depth // 2, depth - 3) if 1 <= layer < depth})
+    return (0, *(chosen or [depth - 1]))
+
+
+def check_layers(layers: tuple[int, ...], depth: int) -> None:
+    """Refuse layers that are none, unordered, outside 0 .. depth - 1, or the one after the final norm."""
+    if not layers:
+        raise BadInput("a drafter needs hidden states of the target", where="target_layers")
+    if any(b <= a for a, b in itertools.pairwise(layers)):
+        raise BadInput(f"target layers {list(layers)} must be strictly increasing", where="target_layers")
+    if depth in layers or -1 in layers:
+        raise BadInput(
+            f"layer {depth} is kept after the final norm, so it cannot be read as the others are",
+            where="target_layers",
+            hint=f"use layers 0 to {depth - 1}",
+        )
+    if layers[0] < 0 or layers[-1] > depth:
+        raise BadInput(f"target layers {list(layers)} must lie in 0 to {depth - 1}", where="target_layers")
+
+
+def _width(target: LocalPolicy) -> int:
+    return int(target.decoder.backbone.model.get_input_embeddings().embedding_dim)
+
+
+def _head_dim(text: Any, width: int, heads: int) -> int:
+    told = getattr(text, "head_dim", None)
+    even = width // heads - (width // heads) % 2
+    return int(told) if told else max(2, even)
+
+
+def _theta(text: Any) -> float:
+    """The base of the target's rotary positions, 10,000 where it has none."""
+    told = getattr(text, "rope_parameters", None) or {}
+    nested = next((v for v in told.values() if isinstance(v, dict)), told) if isinstance(told, dict) else {}
+    return float(nested.get("rope_theta") or getattr(text, "rope_theta", None) or 10000.0)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise BadInput(f"{name} is {value!r}", where="draft config", hint=f"one of {', '.join(known)}")
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise BadInput(f"{name} is {value}; it must be at least {least}", where="draft config")

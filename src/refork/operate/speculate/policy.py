@@ -1,0 +1,136 @@
+"""A local policy that draws with a drafter: wherever a policy is taken, this one can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+from refork.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from refork.core.policy.chat import Codec
+from refork.core.policy.local import LocalPolicy
+from refork.core.policy.weights import weights_digest
+from refork.core.types import FloatArray, IntArray, Message
+from refork.operate.speculate.calibrate import SequentialTemperatureScaling
+from refork.operate.speculate.chain import Rule
+from refork.operate.speculate.checkpoint import load_draft
+from refork.operate.speculate.decoder import WIDTH, SpeculativeDecoder
+from refork.operate.speculate.proposer import Proposer, as_proposer
+from refork.operate.speculate.schedule import MEASURED, PrefixScheduler
+from refork.operate.speculate.speculator import Listener
+from refork.operate.speculate.step_cost import StepCost
+from refork.operate.speculate.tally import SpeculationStats
+
+
+@final
+class SpeculativePolicy:
+    """The policy of a :class:`SpeculativeDecoder`: what it says has the law of the target's own words.
+
+    Its card carries the target's weights, since those decide what is said, and names drafter and rule.
+    It is ``paired`` under the coupled rule only: then equal noise gives what the target alone gives.
+    Under the rejection rule what is drawn beside may change what is said, never its law.
+    """
+
+    def __init__(self, decoder: SpeculativeDecoder) -> None:
+        self.decoder = decoder
+        self.target = decoder.target
+        self._card: PolicyCard | None = None
+
+    @property
+    def card(self) -> PolicyCard:
+        """The target's card, with the drafter's digest and the rule in its ``extra``."""
+        if self._card is None:
+            card, decoder = self.target.card, self.decoder
+            without = {"whitebox"} if decoder.rule == "coupled" else {"whitebox", "paired"}
+            drafted = {
+                "drafter": weights_digest(decoder.draft),
+                "kind": decoder.draft.config.kind,
+                "rule": decoder.rule,
+                "max_draft_tokens": decoder.max_draft_tokens,
+            }
+            self._card = replace(
+                card,
+                name=f"{card.name}+{decoder.draft.config.kind}-{decoder.rule}",
+                capabilities=card.capabilities - without,
+                extra={**card.extra, "speculate": drafted},
+            )
+        return self._card
+
+    @property
+    def stats(self) -> SpeculationStats:
+        """What all draws so far came to."""
+        return self.decoder.stats
+
+    @property
+    def codec(self) -> Codec:
+        """The target's tokenizer."""
+        return self.target.codec
+
+    def encode(self, text: str) -> IntArray:
+        """Token ids of plain text, no special tokens added."""
+        return self.target.encode(text)
+
+    def decode(self, tokens: IntArray) -> str:
+        """Text of token ids, special tokens left out."""
+        return self.target.decode(tokens)
+
+    def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
+        """Tokens that new messages add after a context, ready for the policy's next turn."""
+        return self.target.render(history, tokens, new)
+
+    def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
+        """Draw one continuation per request, yielded as they finish. Raises BadInput as the target does."""
+        return self.decoder.sample(requests, settings)
+
+    def logprobs(
+        self, sequences: Sequence[IntArray], prompts: Sequence[int] | None = None
+    ) -> list[FloatArray]:
+        """Log-prob in nats of every token but the first given those before, temperature 1: [n - 1] each."""
+        return self.target.logprobs(sequences, prompts)
+
+    def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-probs in nats of every token after each prefix, temperature 1, no filter: [vocabulary] each."""
+        return self.target.next_logprobs(prefixes)
+
+
+def open_drafter(folder: Path, target: LocalPolicy) -> Proposer:
+    """The drafter of a folder, for this target.
+
+    Raises:
+        BadInput: there is no drafter.
+        WrongTokenizer, WrongWeights: it was trained for another model.
+    """
+    return as_proposer(load_draft(folder, target))
+
+
+def speculative(
+    target: LocalPolicy,
+    folder: Path,
+    *,
+    rule: Rule = "coupled",
+    cost: Path | None = None,
+    calibration: Path | None = None,
+    max_draft_tokens: int | None = None,
+    width: int = WIDTH,
+    on_rounds: Listener | None = None,
+) -> SpeculativePolicy:
+    """A target with the drafter of a folder, from files: a cost table schedules drafts by load.
+
+    Raises:
+        BadInput: a file that is not there or is something else.
+        WrongTokenizer, WrongWeights: the drafter was trained for another model.
+    """
+    decoder = SpeculativeDecoder(
+        target,
+        open_drafter(folder, target),
+        rule=rule,
+        max_draft_tokens=max_draft_tokens,
+        scheduler=None
+        if cost is None
+        else PrefixScheduler(StepCost.load(cost), beyond="cap", margin=MEASURED),
+        calibration=None if calibration is None else SequentialTemperatureScaling.load(calibration),
+        width=width,
+        on_rounds=on_rounds,
+    )
+    return SpeculativePolicy(decoder)

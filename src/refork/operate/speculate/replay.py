@@ -1,0 +1,291 @@
+"""What other schedules would have done on a serving log: admitted, expected, and got for the time it takes.
+
+The log fixes which rounds there were. Another schedule would have met other rounds later on; what is
+compared is the choice in each round, not two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from refork.core.errors import BadInput
+from refork.core.stats import Interval
+from refork.core.stats.results import Array
+from refork.core.types import Json
+from refork.operate.speculate.calibrate import SequentialTemperatureScaling
+from refork.operate.speculate.rounds import Rounds
+from refork.operate.speculate.schedule import Lengths, PrefixScheduler
+from refork.operate.speculate.step_cost import StepCost
+
+BLOCKS = 50
+"""Neighbouring steps are resampled together, in at most so many blocks: they are not independent."""
+_RESAMPLES = 2000
+LOGGED = "logged"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Steps with ``low`` to ``high`` requests: drafts verified per request, and tokens per second."""
+
+    low: int
+    high: int
+    steps: int
+    verified: float
+    throughput: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One schedule on the log.
+
+    ``verified`` drafts per request; ``expected`` and ``realised`` tokens per second, the latter with its
+    interval (None on fewer than ten steps); ``against_logged`` the ratio of realised ones; ``imputed`` the
+    share of tokens that are not recorded outcomes but survivals, since the log verified less. ``skipped``
+    steps did not draft.
+    """
+
+    name: str
+    verified: float
+    expected: float
+    realised: float
+    interval: Interval | None
+    against_logged: float
+    ratio_interval: Interval | None
+    imputed: float
+    skipped: int
+    loads: tuple[Load, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """All schedules on one log; the first is what was logged.
+
+    ``cost_ratio`` is measured over modelled seconds of the logged steps, None where the log has no times.
+    """
+
+    steps: int
+    rounds: int
+    block: int
+    cost_ratio: float | None
+    schedules: tuple[Replayed, ...]
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    rows: NDArray[np.int64]
+    survival: NDArray[np.float64]
+    limits: NDArray[np.int64]
+
+
+def replay(
+    rounds: Rounds,
+    cost: StepCost,
+    schedules: Mapping[str, PrefixScheduler],
+    calibration: SequentialTemperatureScaling | None = None,
+    *,
+    skip: bool = True,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Replay:
+    """Let every schedule choose on every step of a log; the table says what each step would have taken.
+
+    Where a schedule admits more than the log verified of a block that was kept whole, the tokens beyond are
+    counted by their survival given what is known. ``skip``: schedules may refuse to draft.
+
+    Raises:
+        BadInput: rounds without step numbers, a schedule called "logged", or steps outside the table.
+    """
+    if (rounds.step < 0).any():
+        raise BadInput(
+            f"{int((rounds.step < 0).sum())} rounds have no step number",
+            hint="rounds of one pass of the model share a number; without it load is not known",
+        )
+    if LOGGED in schedules:
+        raise BadInput(f"{LOGGED!r} is what the log did", hint="give the schedule another name")
+    steps = _steps(rounds, (calibration or SequentialTemperatureScaling()).apply(rounds.logits))
+    chosen = {LOGGED: [(rounds.drafted[step.rows], True) for step in steps]}
+    for name, scheduler in schedules.items():
+        chosen[name] = [_choose(scheduler, step, skip) for step in steps]
+    told = {name: _told(rounds, steps, lengths, cost) for name, lengths in chosen.items()}
+    logged = told[LOGGED]
+    rng = np.random.default_rng(seed)
+    return Replay(
+        len(steps),
+        len(rounds),
+        rounds.block,
+        _cost_ratio(rounds, steps, logged.seconds),
+        tuple(_summary(name, steps, figures, logged, level, rng) for name, figures in told.items()),
+    )
+
+
+def got(
+    lengths: Int[Array, "R"],
+    drafted: Int[Array, "R"],
+    accepted: Int[Array, "R"],
+    ended: Array,
+    survival: Float[Array, "R g"],
+) -> tuple[Float[np.ndarray, "R"], Float[np.ndarray, "R"]]:
+    """Tokens each request would have said with other lengths, and how many of them are survivals.
+
+    A recorded rejection or end says all; past a block that was kept whole the conditional survival stands in.
+    """
+    places = np.arange(survival.shape[1])
+    open_ = (accepted == drafted) & ~ended & (lengths > drafted)
+    known = np.minimum(accepted, lengths).astype(np.float64)
+    last = np.take_along_axis(survival, np.maximum(drafted - 1, 0)[:, None], axis=1)[:, 0]
+    reached = np.where(drafted > 0, last, 1.0)
+    beyond = (places >= drafted[:, None]) & (places < lengths[:, None])
+    more = np.where(beyond, survival, 0.0).sum(axis=1)
+    imputed = np.where(open_ & (reached > 0), more / np.where(reached > 0, reached, 1.0), 0.0)
+    bonus = np.where(ended & (lengths >= accepted), 0.0, 1.0)
+    return known + imputed + bonus, imputed
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Figures:
+    """Per step [S]: drafts verified, tokens expected, got and imputed, seconds, and whether it drafted."""
+
+    verified: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    imputed: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    drafted: NDArray[np.bool_]
+
+
+def _steps(rounds: Rounds, survival: Array) -> list[_Step]:
+    """The rounds of each pass, in the order of the log.
+
+    A pass writes its rounds together. Every run numbers its passes anew: equal numbers do not make a pass.
+    """
+    step, batch = np.diff(rounds.step) != 0, np.diff(rounds.tokens_in_batch) != 0
+    timed = np.diff(np.nan_to_num(rounds.seconds, nan=-1.0)) != 0
+    cuts = np.flatnonzero(step | batch | timed) + 1
+    unscheduled = np.array([s is None for s in rounds.schedule], dtype=bool)
+    # Without a schedule a block is cut only where there was no room for more.
+    limits = np.where(unscheduled, rounds.drafted, rounds.block)
+    return [_Step(rows, survival[rows], limits[rows]) for rows in np.split(np.arange(len(rounds)), cuts)]
+
+
+def _choose(scheduler: PrefixScheduler, step: _Step, skip: bool) -> tuple[Lengths, bool]:
+    if skip and not scheduler.drafts(len(step.rows)):
+        return np.zeros(len(step.rows), dtype=np.int64), False
+    return scheduler.plan(step.survival, step.limits), True
+
+
+def _told(
+    rounds: Rounds, steps: Sequence[_Step], chosen: Sequence[tuple[Lengths, bool]], cost: StepCost
+) -> _Figures:
+    rows = []
+    for step, (lengths, drafted) in zip(steps, chosen, strict=True):
+        requests = len(step.rows)
+        inside = np.arange(rounds.block) < lengths[:, None]
+        tokens, imputed = got(
+            lengths,
+            rounds.drafted[step.rows],
+            rounds.accepted[step.rows],
+            rounds.end_within[step.rows],
+            step.survival,
+        )
+        batch = np.array([requests + lengths.sum()])
+        seconds = float(cost.step(batch, requests if drafted else None)[0])
+        expected = requests + (step.survival * inside).sum()
+        rows.append((lengths.sum(), expected, tokens.sum(), imputed.sum(), seconds, drafted))
+    verified, hoped, said, guessed, took, drew = np.array(rows, dtype=np.float64).T
+    return _Figures(verified, hoped, said, guessed, took, drew.astype(bool))
+
+
+def _cost_ratio(rounds: Rounds, steps: Sequence[_Step], modelled: Array) -> float | None:
+    measured = np.array([rounds.seconds[step.rows[0]] for step in steps])
+    known = np.isfinite(measured)
+    return float(measured[known].sum() / modelled[known].sum()) if known.any() else None
+
+
+def _summary(
+    name: str,
+    steps: Sequence[_Step],
+    mine: _Figures,
+    logged: _Figures,
+    level: float,
+    rng: np.random.Generator,
+) -> Replayed:
+    sizes = np.array([len(step.rows) for step in steps])
+    rate = float(mine.tokens.sum() / mine.seconds.sum())
+    base = float(logged.tokens.sum() / logged.seconds.sum())
+    arrays = (mine.tokens, mine.seconds, logged.tokens, logged.seconds)
+    return Replayed(
+        name=name,
+        verified=float(mine.verified.sum() / sizes.sum()),
+        expected=float(mine.expected.sum() / mine.seconds.sum()),
+        realised=rate,
+        interval=_interval(arrays[:2], rate, level, rng),
+        against_logged=rate / base,
+        ratio_interval=None if name == LOGGED else _interval(arrays, rate / base, level, rng),
+        imputed=float(mine.imputed.sum() / mine.tokens.sum()),
+        skipped=int((~mine.drafted).sum()),
+        loads=tuple(_loads(sizes, mine)),
+    )
+
+
+def _loads(sizes: Array, mine: _Figures) -> list[Load]:
+    """Figures by the number of requests, in ranges that double."""
+    found = []
+    bucket = np.floor(np.log2(sizes)).astype(int)
+    for power in np.unique(bucket):
+        use = bucket == power
+        found.append(
+            Load(
+                int(sizes[use].min()),
+                int(sizes[use].max()),
+                int(use.sum()),
+                float(mine.verified[use].sum() / sizes[use].sum()),
+                float(mine.tokens[use].sum() / mine.seconds[use].sum()),
+            )
+        )
+    return found
+
+
+def _interval(
+    arrays: Sequence[Array], estimate: float, level: float, rng: np.random.Generator
+) -> Interval | None:
+    """Percentile bootstrap of a ratio of sums (or of two), over blocks of neighbouring steps."""
+    from scipy.stats import bootstrap
+
+    count = len(arrays[0])
+    if count < 10:
+        return None
+    cuts = np.linspace(0, count, min(BLOCKS, count) + 1).astype(int)[:-1]
+    blocks = tuple(np.add.reduceat(np.asarray(a), cuts) for a in arrays)
+
+    def ratio(*sums: Array, axis: int = -1) -> Array:
+        totals = [s.sum(axis=axis) for s in sums]
+        rate = totals[0] / totals[1]
+        return np.asarray(rate if len(totals) == 2 else rate / (totals[2] / totals[3]))
+
+    found = bootstrap(
+        blocks,
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=_RESAMPLES,
+        confidence_level=level,
+        method="percentile",
+        rng=rng,
+    ).confidence_interval
+    name = "bootstrap over blocks of steps"
+    return Interval(estimate, float(found.low), float(found.high), level, name)

@@ -1,0 +1,418 @@
+"""A drafter at the seam of the branching decoder: it proposes blocks for all branches, and settles them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, final, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from refork.core.errors import BadInput
+from refork.core.policy.base import Sampling
+from refork.core.policy.decoder.packed import PackedLinears
+from refork.core.policy.decoder.speculator import Branches, Drafts, Settled
+from refork.core.policy.inside import Layer
+from refork.core.policy.noise import NoiseKey, stream_of
+from refork.core.types import IntArray
+from refork.operate.speculate.calibrate import SequentialTemperatureScaling
+from refork.operate.speculate.chain import Block, Chain, Group, Noise, Rule, draw_chain, grouped
+from refork.operate.speculate.chances import PlainChances, RoundChances, plain_gumbels, round_chances
+from refork.operate.speculate.context import DraftContext
+from refork.operate.speculate.eagle import EagleDraft
+from refork.operate.speculate.outcome import Outcome, Rejected
+from refork.operate.speculate.proposer import Proposer
+from refork.operate.speculate.rounds import Round
+from refork.operate.speculate.schedule import Scheduler
+from refork.operate.speculate.settle import Spread, Turn, settle_coupled, settle_rejection
+from refork.operate.speculate.tally import SpeculationStats, Tally
+
+Ints = NDArray[np.int64]
+Listener: TypeAlias = Callable[[Sequence[Round]], None]
+RejectedListener: TypeAlias = Callable[[Sequence[Rejected]], None]
+
+RULES: Final[tuple[str, ...]] = get_args(Rule)
+CREDIT: Final = 4.0
+"""So many rounds are believed of a drafter before its first: kept as held-out drafts were, else all kept."""
+PROBE: Final = 4
+"""So many branches are drafted for to see whether drafting pays for a large batch, first or again."""
+_KNOWN = 1024
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A group's share of a round: its drafts, and what they are settled with."""
+
+    group: Group
+    chain: Chain
+    chances: RoundChances | Noise
+
+    def some(self, part: Ints) -> Part:
+        """That of some rows."""
+        return Part(self.group.some(part), self.chain.some(part), self.chances.some(part))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """What is kept of a round until it is settled; ``rows`` [n] are those drafted for.
+
+    ``confidence`` [n, g] are logits, None where nobody reads them; ``began`` is when the round did.
+    """
+
+    parts: list[Part]
+    rows: Ints
+    confidence: NDArray[np.float64] | None
+    began: float
+
+
+@final
+class ModelSpeculator:
+    """Drafts with a trained drafter, for one batch of branches.
+
+    ``rule`` is ``rejection`` (most drafts kept, the law of plain decoding) or ``coupled`` (the tokens of
+    plain decoding). Without a ``scheduler`` every draft is verified; with one it says how many, and whether a
+    round drafts at all. ``eos`` are the ids that end an answer. ``on_rounds`` hears every round that was
+    verified at full length, ``on_rejected`` what was verified and not said.
+
+    Under ``rejection`` with a scheduler a request's lengths depend on the drafts beside it, which must not be
+    drawn with its numbers: of living requests with equal noise each drafts with numbers of its own. Plain
+    steps keep the request's noise; draws whose law must be exact under shared noise want ``coupled``.
+
+    Raises:
+        BadInput: an unknown rule, no draft token, or a calibration of a shorter block.
+        CannotDo: a schedule that would leak tokens of this confidence head.
+    """
+
+    def __init__(
+        self,
+        draft: Proposer,
+        *,
+        rule: Rule = "rejection",
+        scheduler: Scheduler | None = None,
+        calibration: SequentialTemperatureScaling | None = None,
+        max_draft_tokens: int | None = None,
+        eos: frozenset[int] = frozenset(),
+        on_rounds: Listener | None = None,
+        on_rejected: RejectedListener | None = None,
+    ) -> None:
+        config = draft.config
+        _check(rule, max_draft_tokens, calibration, config.block)
+        check_head = getattr(scheduler, "check_head", None)
+        if check_head is not None and rule == "rejection":
+            check_head(config.confidence_reads_token)
+        self.draft_model, self.rule, self.scheduler, self.calibration = draft, rule, scheduler, calibration
+        self.block = min(max_draft_tokens or config.block, config.block)
+        self.eos, self.on_rounds, self.on_rejected = eos, on_rounds, on_rejected
+        self.tally = Tally(self.block)
+        self._linears = PackedLinears(nn.ModuleList([draft, draft.ends.head]))
+        self._context = DraftContext(draft)
+        self._plain_chances = PlainChances()
+        self._laws: dict[int, Sampling] = {}
+        self._keys: dict[int, tuple[NoiseKey, int]] = {}
+        self._twins: set[tuple[NoiseKey, int]] = set()
+        self._known: dict[Sampling, Sampling] = {}
+        self._settled: tuple[Drafts, Ints] | None = None
+        self._refused = False
+        self._step = 0
+
+    def fresh(self, on_rejected: RejectedListener | None = None) -> ModelSpeculator:
+        """One more for another batch: without branches, counted together with this one."""
+        other = ModelSpeculator(
+            self.draft_model,
+            rule=self.rule,
+            scheduler=self.scheduler,
+            calibration=self.calibration,
+            max_draft_tokens=self.block,
+            eos=self.eos,
+            on_rounds=self.on_rounds,
+            on_rejected=on_rejected,
+        )
+        other.tally, other._linears = self.tally, self._linears
+        return other
+
+    # -- the seam --------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The hidden states that the drafter's context features are made of."""
+        return self.draft_model.config.target_layers
+
+    @property
+    def window(self) -> int:
+        """How many of a prompt's last tokens a block sees, at most."""
+        return self._context.reach
+
+    @property
+    def stats(self) -> SpeculationStats:
+        """Counts since the last reset."""
+        return self.tally.stats
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the draft context."""
+        return self._context.bytes
+
+    def join(self, tickets: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
+        """New branches; those whose states are one tensor share what is computed of it."""
+        self._context.join(tickets, prompts, states)
+
+    def leave(self, tickets: Ints) -> None:
+        """Branches that ended or were cancelled."""
+        self._context.leave(tickets)
+        self._plain_chances.forget(tickets)
+        for ticket in tickets.tolist():
+            self._laws.pop(ticket, None)
+            if ticket in self._keys:
+                self._twins.discard(self._keys.pop(ticket))
+
+    @torch.inference_mode()
+    def draft(self, branches: Branches) -> Drafts | None:
+        """Proposals for every branch, or None where a plain step is better."""
+        began = time.perf_counter()
+        self._settled = None
+        limits = np.minimum(branches.room - 1, self.block)
+        if not len(branches) or int(limits.max()) < 1:
+            return None
+        cold = _greedy(branches.settings)
+        if not self.pays(len(branches), float(cold.mean())):
+            self._refused = True
+            return None
+        rows = None
+        known = self.tally.seen or self.draft_model.held_out.known
+        unknown = self.scheduler is not None and not known
+        if (self._refused or unknown) and len(branches) > PROBE:
+            rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
+        self._refused = False
+        drafts = self._propose(branches, limits, rows, began)
+        return drafts if drafts.lengths.any() else None
+
+    @torch.inference_mode()
+    def settle(self, branches: Branches, drafts: Drafts, logits: Tensor) -> list[Settled]:
+        """What each branch says, given the pass's logits [sum of 1 + lengths, V], branch after branch.
+
+        A branch of which no draft was verified says what plain decoding says.
+        """
+        proposal: Proposal = drafts.law
+        bare = np.flatnonzero(drafts.lengths == 0)
+        spread = Spread.of(drafts.lengths)
+        found: list[Settled | None] = [None] * len(branches)
+        for whole in [*proposal.parts, *self._bare(branches, bare)]:
+            keep = drafts.lengths[whole.group.rows] > 0 if whole.chain.tokens.shape[1] else None
+            part = whole if keep is None or keep.all() else whole.some(np.flatnonzero(keep))
+            rows = part.group.rows
+            if not len(rows):
+                continue
+            mine = logits if part.group.whole else logits[spread.of_rows(rows).to(logits.device)]
+            turn = Turn(part.group, branches.said[rows], drafts.lengths[rows], mine)
+            if isinstance(part.chances, RoundChances):
+                settled = settle_rejection(turn, part.chain, part.chances)
+            else:
+                settled = settle_coupled(turn, part.chain, part.chances)
+            for row, item in zip(rows.tolist(), settled, strict=True):
+                found[row] = item
+        done = [item for item in found if item is not None]
+        self._settled = drafts, np.array([item.accepted for item in done], dtype=np.int64)
+        return done
+
+    def fed(self, branches: Branches, spread: Ints, kept: Ints, states: Tensor) -> None:
+        """Hidden states of the tokens just fed: noted, and looked at when a draft needs them."""
+        self._step += 1
+        self._context.note(branches, spread, kept, states)
+        if self._settled is None:
+            self.tally.plain()
+            return
+        drafts, accepted = self._settled
+        self._settled = None
+        self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept - 1), self.eos))
+
+    def pays(self, requests: int, greedy: float) -> bool:
+        """Whether the schedule would draft for so many, by the past alone; ask once a round.
+
+        ``greedy`` is the share of them that are. Before the first rounds of a law drafts are believed to fare
+        as they did on such answers held out of the drafter's training; where that is not known, all are
+        believed to be kept.
+        """
+        if self.scheduler is None:
+            return True
+        return self.scheduler.drafts(requests, self.tally.recent(CREDIT, self.draft_model.held_out, greedy))
+
+    # -- one round -------------------------------------------------------------------------------
+
+    def _propose(self, branches: Branches, limits: Ints, rows: Ints | None, began: float) -> Drafts:
+        """Drafts for ``rows`` (None: all), as many as can be said, and how many of them are verified."""
+        chosen = np.arange(len(branches)) if rows is None else rows
+        count = int(limits[chosen].max())
+        model, device = self.draft_model, self.draft_model.ends.device
+        with self._linears.attached():
+            context = self._context.of(branches.ticket, rows)
+            anchors = torch.from_numpy(branches.newest[chosen]).to(device)
+            places = torch.from_numpy(branches.place[chosen]).to(device)
+            pairs = list(zip(context.keys, context.values, strict=True))
+            hidden = model.block(anchors, places, pairs, context.seen)[:, :count]
+            state = model.start(places, pairs, context.seen) if isinstance(model, EagleDraft) else None
+            parts = self._draw(branches, chosen, Block(anchors, hidden, model.base_logits(hidden), state))
+            tokens = np.zeros((len(branches), count), dtype=np.int64)
+            for part in parts:
+                tokens[part.group.rows] = part.chain.tokens.cpu().numpy()
+            confidence = self._confidence(hidden, anchors, tokens[chosen])
+        lengths = np.zeros(len(branches), dtype=np.int64)
+        lengths[chosen] = self._lengths(branches, chosen, confidence, limits[chosen])
+        return Drafts(tokens, lengths, Proposal(parts, chosen, confidence, began))
+
+    def _draw(self, branches: Branches, chosen: Ints, block: Block) -> list[Part]:
+        """The chains of the chosen rows, group by group of equal laws."""
+        found = []
+        count = block.base.shape[1]
+        for group in grouped(self._laws_of(branches, chosen)):
+            rows = chosen[group.rows]
+            mine = block if group.whole else block.some(group.rows)
+            named = Group(group.settings, rows, len(rows) == len(branches))
+            if self.rule == "coupled" or group.settings.temperature == 0.0:
+                noise = self._plain(branches, named, count)
+                part = Part(named, self._chain(branches, named, mine, noise), noise)
+            else:
+                chances = round_chances(self._keys_of(branches, rows), branches.said[rows], self.block)
+                noise = Noise(torch.from_numpy(chances.draft.copy()).to(block.base.device), gumbel=False)
+                part = Part(named, self._chain(branches, named, mine, noise), chances)
+            found.append(part)
+        return found
+
+    def _chain(self, branches: Branches, group: Group, block: Block, noise: Noise) -> Chain:
+        step = self.draft_model.next_logits
+        return draw_chain(step, block, group, branches.said[group.rows], noise, self.rule)
+
+    def _plain(self, branches: Branches, group: Group, count: int) -> Noise:
+        """The noise of plain decoding for the next ``count`` + 1 tokens of a group."""
+        settings, rows = group.settings, group.rows
+        if settings.temperature == 0.0:
+            return Noise(None, gumbel=False)
+        said, device = branches.said[rows], self.draft_model.ends.device
+        keys = [branches.noise[row] for row in rows]
+        if settings.coupling == "gumbel":
+            values = plain_gumbels(keys, said, count + 1, self.draft_model.config.vocabulary)
+            return Noise(torch.from_numpy(values).to(device), gumbel=True)
+        found = self._plain_chances.uniforms(branches.ticket[rows], keys, said, count + 1)
+        return Noise(torch.from_numpy(found).to(device), gumbel=False)
+
+    def _bare(self, branches: Branches, rows: Ints) -> list[Part]:
+        """Branches of which no draft is verified, with what plain decoding draws their next token with."""
+        found = []
+        for group in grouped(self._laws_of(branches, rows)) if len(rows) else []:
+            mine = rows[group.rows]
+            named = Group(group.settings, mine, len(mine) == len(branches))
+            none = Chain(torch.zeros((len(mine), 0), dtype=torch.int64), None, None)
+            found.append(Part(named, none, self._plain(branches, named, 0)))
+        return found
+
+    def _keys_of(self, branches: Branches, rows: Ints) -> list[NoiseKey]:
+        """What the rounds of each row are drawn with; where lengths are scheduled no two rows share it."""
+        if self.scheduler is None or getattr(self.scheduler, "mode", None) == "fixed":
+            return [branches.noise[row] for row in rows]
+        found = []
+        for row in rows.tolist():
+            ticket = int(branches.ticket[row])
+            if ticket not in self._keys:
+                key, number = branches.noise[row], 0
+                while (key, number) in self._twins:
+                    number += 1
+                self._keys[ticket] = key, number
+                self._twins.add((key, number))
+            key, number = self._keys[ticket]
+            own = key if number == 0 else replace(key, stream=stream_of("speculate twin", key.stream, number))
+            found.append(own)
+        return found
+
+    def _laws_of(self, branches: Branches, rows: Ints) -> list[Sampling]:
+        """What each row's tokens are drawn by: one object for all rows whose laws are equal."""
+        found = []
+        for row in rows.tolist():
+            ticket = int(branches.ticket[row])
+            law = self._laws.get(ticket)
+            if law is None:
+                if len(self._known) > _KNOWN:
+                    self._known.clear()
+                plain = branches.settings[row]
+                law = plain.but(stop=(), stop_ids=(), ignore_eos=False, max_tokens=max(len(plain.forced), 1))
+                law = self._laws[ticket] = self._known.setdefault(law, law)
+            found.append(law)
+        return found
+
+    # -- how many drafts are verified ------------------------------------------------------------
+
+    def _confidence(self, hidden: Tensor, anchors: Tensor, tokens: Ints) -> NDArray[np.float64] | None:
+        """Logits [n, count] that each draft survives; None where nobody would read them."""
+        model = self.draft_model
+        if not model.config.confidence or (self.scheduler is None and self.on_rounds is None):
+            return None
+        drafted = torch.from_numpy(tokens).to(anchors.device)
+        before = torch.cat([anchors[:, None], drafted[:, :-1]], dim=1)
+        return model.confidence(hidden, before).double().cpu().numpy()
+
+    def _lengths(
+        self, branches: Branches, rows: Ints, confidence: NDArray[np.float64] | None, limits: Ints
+    ) -> Ints:
+        """How many drafts of each drafted row are verified."""
+        if self.scheduler is None:
+            return limits
+        others = len(branches) - len(rows)
+        survival = self._survival(
+            confidence, _greedy([branches.settings[r] for r in rows]), int(limits.max())
+        )
+        for place, row in enumerate(rows.tolist()):
+            sure = len(branches.settings[row].forced) - int(branches.said[row])
+            if sure > 0:
+                survival[place, :sure] = 1.0
+        lengths = np.minimum(self.scheduler.plan(survival, limits, others), limits)
+        # Without a confidence head a probe that verifies nothing could never learn that times have changed.
+        return limits if others and confidence is None and not lengths.any() else lengths
+
+    def _survival(
+        self, confidence: NDArray[np.float64] | None, greedy: NDArray[np.bool_], count: int
+    ) -> NDArray[np.float64]:
+        """Chances [rows, count] that the first j drafts are all kept: the head's, or those of late."""
+        if confidence is None:
+            found = [self.tally.recent(greedy=float(cold)) for cold in (False, True)]
+            rates = [np.ones(count) if recent is None else recent[:count] for recent in found]
+            return np.asarray(np.stack(rates)[greedy.astype(int)], dtype=np.float64)
+        known = () if self.calibration is None else self.calibration.temperatures
+        return SequentialTemperatureScaling(known[:count]).apply(confidence)
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def _count(self, outcome: Outcome) -> None:
+        """Count a round, and tell who wants to know."""
+        drafts = outcome.drafts
+        proposal: Proposal = drafts.law
+        drafted = len(proposal.rows) * drafts.tokens.shape[1]
+        cold = _greedy(outcome.branches.settings)
+        self.tally.round(drafted, drafts.lengths, outcome.accepted, outcome.ended, cold)
+        if self.on_rejected is not None:
+            self.on_rejected(outcome.rejected())
+        confidence = proposal.confidence
+        # A block that was cut for lack of room has no logits of its last positions.
+        if self.on_rounds is not None and confidence is not None and confidence.shape[1] == self.block:
+            mode = None if self.scheduler is None else str(getattr(self.scheduler, "mode", "scheduler"))
+            self.on_rounds(outcome.rounds(proposal.rows, confidence, mode, self._step, proposal.began))
+
+
+def _greedy(settings: Sequence[Sampling]) -> NDArray[np.bool_]:
+    """Which of these laws leave nothing to chance."""
+    return np.array([law.temperature == 0.0 for law in settings], dtype=np.bool_)
+
+
+def _check(rule: str, most: int | None, calibration: SequentialTemperatureScaling | None, block: int) -> None:
+    if rule not in RULES:
+        raise BadInput(f"there is no acceptance rule {rule!r}", hint=f"rules: {', '.join(RULES)}")
+    if most is not None and most < 1:
+        raise BadInput(f"max_draft_tokens is {most}; it must be at least 1")
+    if calibration is not None and 0 < len(calibration.temperatures) < block:
+        raise BadInput(
+            f"the calibration knows {len(calibration.temperatures)} positions of {block}",
+            hint="calibrate this drafter",
+        )
