@@ -24,9 +24,9 @@ from refork.core.plain import content_hash
 from refork.core.policy.base import Sampling
 from refork.core.policy.load import quiet
 from refork.core.policy.local import LocalPolicy
+from refork.core.settings import home
 from refork.core.world.chronicle import chronicles
 from refork.learn.organism import build, path
-from refork.learn.organism.registry import home
 from refork.learn.train import sft
 from refork.operate.speculate.checkpoint import load_draft
 from refork.operate.speculate.config import DraftConfig, draft_config

@@ -14,9 +14,9 @@ from typing import Any
 from refork.core.plain import content_hash
 from refork.core.policy.base import Sampling
 from refork.core.policy.local import LocalPolicy
+from refork.core.settings import home
 from refork.learn.organism import build
 from refork.learn.organism.recipes.phrases import ASK
-from refork.learn.organism.registry import home
 from refork.operate import speculate
 from refork.operate.speculate.checkpoint import CONFIG, load_draft
 from refork.operate.speculate.config import DraftKind, draft_config

@@ -376,3 +376,23 @@ def test_what_one_store_exports_the_other_imports(server, tree):
 
         with psycopg.connect(server.conninfo(), autocommit=True) as connection:
             connection.execute("DROP SCHEMA IF EXISTS refork_copy CASCADE")
+
+
+def test_a_tree_made_while_the_package_was_ramify_keeps_its_schema(server):
+    psycopg = pytest.importorskip("psycopg")
+    address = server.address("former")
+    with Tree.open(address) as tree:
+        (node,) = tree.append(step("task", "before"))
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        connection.execute("ALTER SCHEMA refork_former RENAME TO ramify_former")
+    with Tree.open(address, mode="r") as tree:
+        assert tree.node(node.id).text == "before"
+    with Tree.open(address) as tree:
+        assert len(tree) == 1
+        tree.append(step("task", "after"))
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        sql = "SELECT count(*) FROM pg_namespace WHERE nspname = 'refork_former'"
+        assert connection.execute(sql).fetchone() == (0,)
+    with pytest.raises(NotATree, match="no tree 'missing'") as told:
+        Tree.open(server.address("missing"), mode="r")
+    assert "former" in told.value.hint

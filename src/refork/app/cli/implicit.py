@@ -81,11 +81,11 @@ def score(
     """
     from refork.app.cli.live import LiveProgress
     from refork.core.errors import BadInput
+    from refork.core.settings import home
     from refork.core.tree import Tree
     from refork.learn.credit.implicit.logged import scored_line
     from refork.learn.credit.implicit.report import warnings_of
     from refork.learn.credit.implicit.score import score_chats, scored_tree
-    from refork.learn.organism.registry import home
 
     if (file is None) == (tree is None):
         raise BadInput("name either a file of chat logs or a --tree")

@@ -46,7 +46,11 @@ def serve_command(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", envvar="REFORK_SERVER_KEY", help="API key that clients must send; none: open."),
+        typer.Option(
+            "--key",
+            envvar=["REFORK_SERVER_KEY", "RAMIFY_SERVER_KEY"],
+            help="API key that clients must send; none: open.",
+        ),
     ] = None,
     hosts: AllowHost = [],  # noqa: B006
     origins: AllowOrigin = [],  # noqa: B006

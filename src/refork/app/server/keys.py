@@ -6,13 +6,13 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import final
 
 from refork.core.errors import BadInput
+from refork.core.settings import variable
 
 ENVIRONMENT = "REFORK_SERVER_KEY"
 #: Who a request counts for where no key is asked for.
@@ -29,9 +29,8 @@ def read_keys(file: Path | None = None, environment: Mapping[str, str] | None = 
     Raises:
         BadInput: the file cannot be read, holds no key, or a key is not printable ASCII without spaces.
     """
-    given = os.environ if environment is None else environment
     found: list[str] = []
-    if (one := given.get(ENVIRONMENT)) is not None:
+    if (one := variable(ENVIRONMENT, environment)) is not None:
         found.append(_checked(one.strip(), f"environment, {ENVIRONMENT}"))
     if file is not None:
         found += _from_file(file)

@@ -16,6 +16,7 @@ from refork.core.errors import BadInput, ServerError
 from refork.core.policy.chat import tools_of
 from refork.core.policy.remote_call import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
 from refork.core.policy.sent import sent_message
+from refork.core.settings import variable
 from refork.core.types import IntArray, Json, Message, token_array
 
 _OPENAI = "api.openai.com"
@@ -49,7 +50,7 @@ def server_name(url: str) -> str:
 
 def find_key(url: str, given: str | None) -> str:
     """The key to send: the argument, REFORK_API_KEY, or for OpenAI's own server OPENAI_API_KEY."""
-    key = given or os.environ.get("REFORK_API_KEY")
+    key = given or variable("REFORK_API_KEY")
     if not key and urlsplit(url).hostname == _OPENAI:
         key = os.environ.get("OPENAI_API_KEY")
     return key or ""

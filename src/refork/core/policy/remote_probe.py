@@ -39,7 +39,13 @@ NO_FILTERS: Json = {
     "presence_penalty": 0.0,
 }
 #: Kinds of servers, by what their lists of models say owns a model.
-KINDS: Final = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "refork": "refork"}
+KINDS: Final = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "llamacpp": "llama.cpp",
+    "refork": "refork",
+    "ramify": "refork",
+}
 #: llama.cpp's own order has the temperature last, so that top-p and min-p would act at temperature 1; and its
 #: penalties read the last 64 tokens only.
 _LLAMA_ORDER: Json = {

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, TextIO, final
 
 from refork.core.errors import BadInput
+from refork.core.settings import variable
 from refork.core.types import Json
 
 #: The variable that decides where no option does.
@@ -131,7 +131,7 @@ def start_log(asked: str | None) -> JsonLog | None:
         BadInput: neither is understood, or the file cannot be written.
     """
     stop_log()
-    text = asked or os.environ.get(VARIABLE)
+    text = asked or variable(VARIABLE)
     if not text:
         return None
     kind, path = parse_log(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from pydantic import (
 from refork.core.errors import BadInput, Mismatch
 from refork.core.policy.base import Sampling
 from refork.core.policy.grammar import Grammar
+from refork.core.settings import PREFIX, variables
 from refork.core.types import Json
 
 
@@ -155,9 +155,9 @@ def resolve(
     data: Json = {}
     if file is not None:
         data = _read(file)
-    for name, text in sorted((os.environ if environment is None else environment).items()):
-        path = name.removeprefix("REFORK_").lower().split("__")
-        if name.startswith("REFORK_") and path[0] in kind.model_fields:
+    for name, text in variables(environment).items():
+        path = name.removeprefix(PREFIX).lower().split("__")
+        if path[0] in kind.model_fields:
             _put(data, path, _value(text), name)
     for item in overrides:
         key, sign, text = item.partition("=")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, final
 
 from refork.core.errors import BadInput
+from refork.core.settings import home
 from refork.core.types import Json
 
 #: Says what the keys mean; a reader skips records of another format.
@@ -33,7 +34,7 @@ ENDED: Final = ("done", "interrupted", "failed", "killed")
 
 def runs_folder() -> Path:
     """Where the records are: ``runs`` in REFORK_HOME, else in ``~/.cache/refork``."""
-    return Path(os.environ.get("REFORK_HOME") or Path.home() / ".cache" / "refork") / "runs"
+    return home() / "runs"
 
 
 @final

@@ -14,6 +14,9 @@ EXAMPLE: Final = "postgresql://USER@HOST/DATABASE?tree=NAME"
 # A path object has folded the slashes that follow the colon into one.
 _ADDRESS: Final = re.compile(r"(?:postgres|postgresql):/(/?/?)([^?]*)\??(.*)", re.DOTALL)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
+#: What stands before a tree's name in the name of its schema; and in trees made while the package was Ramify.
+PREFIX: Final = "refork_"
+FORMER_PREFIX: Final = "ramify_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,12 @@ class Address:
     server: str
     tree: str
     shown: str
+    prefix: str = PREFIX
 
     @property
     def schema(self) -> str:
         """The schema in which the tree's tables are."""
-        return f"refork_{self.tree}"
+        return f"{self.prefix}{self.tree}"
 
 
 def is_address(place: str | os.PathLike[str]) -> bool:

@@ -8,11 +8,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from refork.core.errors import BadInput, MissingExtra, TreeError
-from refork.core.tree.address import Address
+from refork.core.tree.address import FORMER_PREFIX, Address
 from refork.core.tree.database import Mode, Row, T
 from refork.core.tree.dialect import orphans, statement, types
 from refork.core.tree.schema import columns
@@ -71,12 +72,11 @@ class PostgresDatabase:
         self.mode: Mode = mode
         self.place: str | None = address.shown
         self.where = address.shown
-        self.address = address
         self._wait = wait
         self._lock = threading.RLock()
         self._held = False
         self._closed = False
-        self._connection = connect(address, mode, wait)
+        self._connection, self.address = connect(address, mode, wait)
 
     def run(self, sql: bytes, parameters: Sequence[Any] | None = None) -> psycopg.Cursor[Row]:
         """A statement's cursor; a read that met a broken connection is done again on a new one."""
@@ -89,7 +89,7 @@ class PostgresDatabase:
             if self._held:
                 raise
         self._connection.close()
-        self._connection = connect(self.address, self.mode, self._wait)
+        self._connection, self.address = connect(self.address, self.mode, self._wait)
         with translated(self.where):
             return self._connection.execute(sql, parameters, binary=parameters is not None)
 
@@ -243,8 +243,8 @@ def _lock_key(address: Address) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def connect(address: Address, mode: Mode, wait: float) -> Connection:
-    """A connection that sees the tree's tables.
+def connect(address: Address, mode: Mode, wait: float) -> tuple[Connection, Address]:
+    """A connection that sees the tree's tables, and the address with the prefix of the schema they are in.
 
     Raises:
         MissingExtra: psycopg is not installed.
@@ -267,15 +267,24 @@ def connect(address: Address, mode: Mode, wait: float) -> Connection:
     except psycopg.OperationalError as error:
         raise unreachable(error, address.shown) from error
     reads = "on" if mode == "r" else "off"
-    session = _SESSION.format(schema=address.schema, reads=reads, wait=max(1, round(1000 * wait)))
     try:
         _suits(connection, address)
         with translated(address.shown):
+            address = _where(connection, address)
+            session = _SESSION.format(schema=address.schema, reads=reads, wait=max(1, round(1000 * wait)))
             connection.execute(session.encode())
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, address
+
+
+def _where(connection: Connection, address: Address) -> Address:
+    """The address with the former prefix where only the schema of that name is there."""
+    former = replace(address, prefix=FORMER_PREFIX)
+    sql = "SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname = ANY (%s)"
+    found = connection.execute(sql, [[address.schema, former.schema]]).fetchall()
+    return former if found == [(former.schema,)] else address
 
 
 def _suits(connection: Connection, address: Address) -> None:

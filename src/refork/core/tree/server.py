@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from refork.core.errors import BadInput, NotATree, TreeError, TreeVersion
-from refork.core.tree.address import parse_address
+from refork.core.tree.address import FORMER_PREFIX, PREFIX, parse_address
 from refork.core.tree.database import BUSY_SECONDS, Mode
 from refork.core.tree.dialect import STAMPED, definition, tables
 from refork.core.tree.postgres import PostgresDatabase
@@ -68,8 +68,9 @@ def _create(db: PostgresDatabase) -> bool:
 
 
 def _missing(db: PostgresDatabase) -> NotATree:
-    found = db.rows("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'refork_') ORDER BY 1")
-    names = ", ".join(name.removeprefix("refork_") for (name,) in found[:20])
+    found = db.rows("SELECT nspname FROM pg_namespace")
+    trees = {name.removeprefix(p) for (name,) in found for p in (PREFIX, FORMER_PREFIX) if name.startswith(p)}
+    names = ", ".join(sorted(trees)[:20])
     return NotATree(
         f"there is no tree {db.address.tree!r} in this database",
         where=db.where,

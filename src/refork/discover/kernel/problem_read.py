@@ -16,7 +16,7 @@ from refork.discover.kernel.problem_lengths import inferred_length
 from refork.discover.kernel.problem_signature import Parameter, Signature, constants, signature, text
 from refork.discover.kernel.problem_syntax import parse
 
-_BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*refork:[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
+_BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
 _KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name")
 _ROLES = ("in", "out", "inout", "scalar", "size")
 #: Relative tolerances, and those against the root mean square of an output.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, final, get_args
 
 from refork.core.errors import BadInput
+from refork.core.settings import present_mark
 from refork.core.types import Json
 
 FORMAT = "refork case file"
@@ -132,7 +133,7 @@ class CaseFile:
     @classmethod
     def from_json(cls, data: Json) -> CaseFile:
         """Inverse of :meth:`to_json`. Raises BadInput for another format, a newer version or bad fields."""
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
+        if not isinstance(data, dict) or present_mark(data.get("format")) != FORMAT:
             raise BadInput("this is not a case file", hint=f'its "format" must be "{FORMAT}"')
         if data.get("version") != VERSION:
             raise BadInput(

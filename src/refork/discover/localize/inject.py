@@ -15,6 +15,7 @@ from jaxtyping import Shaped
 from refork.core.decide import Advice, Calibration, advise, break_even, fit_calibration
 from refork.core.decide.calibrate import Method
 from refork.core.errors import BadInput, CannotDo
+from refork.core.settings import present_mark
 from refork.core.stats import Interval, paired_difference
 from refork.core.stats.results import Array
 from refork.core.types import Json
@@ -235,7 +236,11 @@ class InjectionGate:
     @classmethod
     def from_json(cls, data: Json) -> InjectionGate:
         """Inverse of :meth:`to_json`. Raises BadInput for another format or version."""
-        if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
+        if (
+            not isinstance(data, dict)
+            or present_mark(data.get("format")) != FORMAT
+            or data.get("version") != VERSION
+        ):
             raise BadInput("this is not an injection gate", hint=f'format "{FORMAT}", version {VERSION}')
         try:
             agents = [AgentEffect.from_json(one) for one in data["agents"]]

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from refork.core.errors import BadInput, Mismatch
+from refork.core.settings import present_mark
 from refork.core.types import Json
 from refork.examine.crosscoder.checkpoint import tensor_digest
 from refork.examine.crosscoder.model import Activation, CrossCoder, Scoring
@@ -69,7 +70,7 @@ def load(folder: Path, device: str = "cpu") -> CrossCoder:
         folder = folder / "model"
     try:
         about = json.loads((folder / "config.json").read_text())
-        if about["format"] != "refork-crosscoder" or int(about["version"]) > VERSION:
+        if present_mark(about["format"]) != "refork-crosscoder" or int(about["version"]) > VERSION:
             raise ValueError(f"format {about['format']!r}, version {about['version']!r}")
         if not about["normalized"]:
             raise ValueError("it holds no normaliser statistics")

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from refork.core.errors import BadInput
+from refork.core.settings import present_mark
 from refork.core.stats.results import Array
 from refork.core.types import Json
 from refork.examine.probe.area import RESAMPLES
@@ -143,7 +144,7 @@ def load_probe(file: Path) -> tuple[FirstTokenProbe, Fitted, Json]:
     try:
         with safe_open(str(file), framework="numpy") as opened:
             told = opened.metadata() or {}
-            if told.get("format") != _FORMAT:
+            if present_mark(told.get("format")) != _FORMAT:
                 raise BadInput("this file holds no probe", where=str(file))
             weight, bias = opened.get_tensor("weight"), opened.get_tensor("bias")
     except (OSError, SafetensorError) as error:

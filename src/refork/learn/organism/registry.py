@@ -6,12 +6,12 @@ import ast
 import hashlib
 import importlib
 import inspect
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from refork.core.errors import BadInput
+from refork.core.settings import home
 from refork.learn.credit import methods
 from refork.learn.organism.grown_recipe import Grown
 from refork.learn.organism.recipe import Recipe, Reinforced
@@ -175,11 +175,6 @@ def _inside(name: str, decide: tuple[str, ...]) -> Path | None:
         return None
     place = _ROOT.joinpath(*name.split(".")[1:])
     return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
-
-
-def home() -> Path:
-    """Where Refork keeps what it built: REFORK_HOME, else ``~/.cache/refork``."""
-    return Path(os.environ.get("REFORK_HOME") or Path.home() / ".cache" / "refork")
 
 
 def path(name: str) -> Path:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, final
 from refork.core.decide import BetaRate
 from refork.core.errors import BadInput
 from refork.core.plain import content_hash
+from refork.core.settings import present_mark
 from refork.core.types import Json
 
 #: A chance learned from counts, or one known beforehand.
@@ -201,7 +202,7 @@ class CriticModel:
     @classmethod
     def from_json(cls, data: Json) -> CriticModel:
         """Inverse of :meth:`to_json`. Raises BadInput for another kind, a newer version, a missing side."""
-        if not isinstance(data, Mapping) or data.get("kind") != KIND:
+        if not isinstance(data, Mapping) or present_mark(data.get("kind")) != KIND:
             raise BadInput("this is no gate policy", hint="write one with: refork gate fit")
         if data.get("version") != VERSION:
             raise BadInput(f"gate policy version {data.get('version')!r}; this build reads {VERSION}")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from refork.core.decide import brier, calibration_error
 from refork.core.errors import BadInput
+from refork.core.settings import present_mark
 from refork.core.stats import auroc
 from refork.core.stats.results import Array
 from refork.core.types import Json
@@ -111,7 +112,11 @@ class SequentialTemperatureScaling:
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"this is no calibration of a drafter: {error!r}") from error
         sound = all(np.isfinite(t) and t > 0 for t in made.temperatures)
-        if data.get("format") != _FORMAT or not sound or len(made.reached) != len(made.temperatures):
+        if (
+            present_mark(data.get("format")) != _FORMAT
+            or not sound
+            or len(made.reached) != len(made.temperatures)
+        ):
             raise BadInput("this is no calibration of a drafter", hint=_FORMAT)
         return made
 

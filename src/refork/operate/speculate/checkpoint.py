@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from refork.core.errors import BadInput, DiskFull, Mismatch
 from refork.core.policy.local import LocalPolicy
 from refork.core.policy.weights import weights_digest
+from refork.core.settings import present_mark
 from refork.core.types import Json
 from refork.operate.speculate.config import DraftConfig
 from refork.operate.speculate.held_out import HeldOut
@@ -97,7 +98,7 @@ def read_config(folder: Path) -> Json:
             where=str(folder),
             hint="refork speculate train makes one",
         ) from error
-    if not isinstance(body, dict) or body.get("format") != "refork-draft":
+    if not isinstance(body, dict) or present_mark(body.get("format")) != "refork-draft":
         raise BadInput(
             "this config.json is not one of our drafters",
             where=str(path),

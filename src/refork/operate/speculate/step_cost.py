@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from refork.core.errors import BadInput
+from refork.core.settings import present_mark
 from refork.core.stats.results import Array
 from refork.core.types import Json
 from refork.operate.speculate.files import read_json, write_json
@@ -173,7 +174,7 @@ class StepCost:
         Raises:
             BadInput: what is no such table, or holds a shape twice.
         """
-        if data.get("format", _FORMAT) not in _FORMATS:
+        if present_mark(data.get("format", _FORMAT)) not in _FORMATS:
             raise BadInput(f"unknown step-cost format {data['format']!r}", hint=_FORMAT)
         try:
             verify, draft, shares = (

@@ -31,6 +31,7 @@ from refork.core.policy.decoder.loop import BranchDecoder, Decoder
 from refork.core.policy.decoder.own import OwnDecoder, OwnForward
 from refork.core.policy.decoder.score import score
 from refork.core.policy.noise import NoiseKey
+from refork.core.settings import home
 from refork.core.types import FloatArray, IntArray
 
 Forward = Literal["auto", "packed", "own"]
@@ -350,7 +351,7 @@ def _code() -> str:
 
 def _folder() -> Path:
     """Where verdicts are kept: REFORK_HOME, else ``~/.cache/refork``, and there ``openings``."""
-    return Path(os.environ.get("REFORK_HOME") or Path.home() / ".cache" / "refork") / "openings"
+    return home() / "openings"
 
 
 def _recall(name: str) -> Opening | None:

@@ -15,6 +15,7 @@ import numpy as np
 from refork.core.errors import BadInput, TreeVersion
 from refork.core.policy.base import Cost
 from refork.core.policy.noise import NoiseKey
+from refork.core.settings import present_mark
 from refork.core.tree.codec import FLOATS, INTS
 from refork.core.tree.formats.base import Blob, Head, Record, shaped
 from refork.core.tree.formats.json_guard import shallow
@@ -178,7 +179,7 @@ class Native:
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is our mark."""
-        return isinstance(head.first, dict) and _MARK in head.first
+        return isinstance(head.first, dict) and any(present_mark(name) == _MARK for name in head.first)
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write a line for every record; returns how many."""

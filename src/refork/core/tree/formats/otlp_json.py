@@ -20,6 +20,8 @@ _KINDS: Final = {
     "SPAN_KIND_UNSPECIFIED": 0, "SPAN_KIND_INTERNAL": 1, "SPAN_KIND_SERVER": 2, "SPAN_KIND_CLIENT": 3,
     "SPAN_KIND_PRODUCER": 4, "SPAN_KIND_CONSUMER": 5,
 }  # fmt: skip
+#: Our own attributes as they were called while the package was Ramify.
+_FORMER: Final = {"ramify.node": "refork.node", "ramify.producer": "refork.producer"}
 _STATUS: Final = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
 
 
@@ -90,6 +92,11 @@ def plain_attributes(raw: Any) -> Json:
     if isinstance(raw, Mapping):
         return {str(key): value for key, value in raw.items()}
     return {str(one["key"]): plain_value(one.get("value")) for one in raw or []}
+
+
+def _own_attributes(raw: Any) -> Json:
+    """Attributes of a span or an event, those that we write by their present names."""
+    return {_FORMER.get(key, key): value for key, value in plain_attributes(raw).items()}
 
 
 def any_value(value: Any) -> Json:
@@ -176,7 +183,7 @@ def _span(raw: Mapping[str, Any], scope: Json, resource: Json) -> Span:
         kind=_KINDS.get(kind, 0) if isinstance(kind, str) else int(kind),
         start=_time(key_of(raw, "startTimeUnixNano", "start_time_unix_nano")),
         end=_time(key_of(raw, "endTimeUnixNano", "end_time_unix_nano")),
-        attributes=plain_attributes(raw.get("attributes")),
+        attributes=_own_attributes(raw.get("attributes")),
         events=[_event(one) for one in raw.get("events") or []],
         status=_status(raw.get("status")),
         scope=scope,
@@ -187,7 +194,7 @@ def _span(raw: Mapping[str, Any], scope: Json, resource: Json) -> Span:
 
 def _event(raw: Mapping[str, Any]) -> Event:
     time = _time(key_of(raw, "timeUnixNano", "time_unix_nano"))
-    return Event(str(raw.get("name") or ""), time, plain_attributes(raw.get("attributes")))
+    return Event(str(raw.get("name") or ""), time, _own_attributes(raw.get("attributes")))
 
 
 def _status(raw: Any) -> Json:

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar, final
 
 from refork.core.errors import CannotDo, MissingExtra, install_command
+from refork.core.settings import variable
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ def executable(given: str | None = None) -> str | None:
     Raises:
         CannotDo: the path that was named holds no program.
     """
-    named = given or os.environ.get(VARIABLE)
+    named = given or variable(VARIABLE)
     if named:
         found = shutil.which(named)
         if found is None:

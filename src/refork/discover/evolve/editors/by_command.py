@@ -39,7 +39,10 @@ class CommandDrafter:
         """What the command left."""
         files = {f"{FOLDER}/{path}": text for path, text in told.files.items()}
         state = ShellState.of_files({**files, TOLD: json.dumps(told.to_json(), indent=1)}, [FOLDER])
-        head = f'cd {FOLDER} && export REFORK_TOLD="$HOME/{TOLD}" REFORK_STEP={step} && '
+        # RAMIFY_*: commands written while the package was called Ramify read them.
+        told = f'"$HOME/{TOLD}"'
+        names = f"REFORK_TOLD={told} REFORK_STEP={step} RAMIFY_TOLD={told} RAMIFY_STEP={step}"
+        head = f"cd {FOLDER} && export {names} && "
         ran = self._shell.run(state, f"{head}{{ {self._command}\n}}")
         said = ran.output.strip()[-500:]
         if ran.ended != "exit" or ran.status != 0:

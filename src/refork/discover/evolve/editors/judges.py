@@ -102,7 +102,9 @@ class ShellRunner:
     def run(self, part: Files, text: str, draw: int = 0) -> str:
         """What the command printed. Raises BadInput where it failed, took too long or said too much."""
         state = ShellState.of_files({**part, ".input": text})
-        ran = self._shell.run(state, f"export REFORK_DRAW={draw}; {{ {self._command}\n}} < .input")
+        ran = self._shell.run(
+            state, f"export REFORK_DRAW={draw} RAMIFY_DRAW={draw}; {{ {self._command}\n}} < .input"
+        )
         if ran.ended == "lost":
             raise ServerError("the sandbox's process was lost", where=self.name)
         if ran.ended != "exit" or ran.status != 0:

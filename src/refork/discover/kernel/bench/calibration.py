@@ -15,6 +15,7 @@ from typing import final
 
 from refork.core.errors import BadInput
 from refork.core.plain import from_json, to_json
+from refork.core.settings import home
 from refork.core.types import Json
 from refork.discover.kernel.roofline import Ceilings
 
@@ -59,11 +60,6 @@ class Calibration:
         return data
 
 
-def home() -> Path:
-    """Where calibrations are kept: REFORK_HOME, else ``~/.cache/refork``, and there ``kernel``."""
-    return Path(os.environ.get("REFORK_HOME") or Path.home() / ".cache" / "refork") / "kernel"
-
-
 @lru_cache(maxsize=1)
 def machine() -> dict[str, str]:
     """What a time depends on: processor, its instruction sets, cores, compiler."""
@@ -93,7 +89,7 @@ def fingerprint() -> str:
 
 def calibration_path(folder: Path | None = None) -> Path:
     """The file of this machine's calibration."""
-    return (folder or home()) / f"calibration-{fingerprint()}.json"
+    return (folder or home() / "kernel") / f"calibration-{fingerprint()}.json"
 
 
 def load_calibration(folder: Path | None = None) -> Calibration | None:

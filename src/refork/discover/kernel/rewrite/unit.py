@@ -262,7 +262,7 @@ def _parameters(function: Node, data: bytes) -> Iterator[Parameter]:
 def _lengths(source: str) -> dict[str, Expr]:
     """Lengths that a ``// refork:`` comment states: ``h=bins:inout``."""
     found: dict[str, Expr] = {}
-    for line in re.findall(r"//\s*refork:(.*)", source):
+    for line in re.findall(r"//\s*(?:refork|ramify):(.*)", source):
         for name, value in re.findall(r"(\w+)=([\w*+]+)", line):
             if re.fullmatch(r"[A-Za-z_]\w*", value):
                 found[name] = Name(value)

@@ -14,6 +14,7 @@ import numpy as np
 
 from refork.core.errors import BadInput
 from refork.core.journal import Journal
+from refork.core.settings import present_mark
 from refork.core.types import Json
 from refork.discover.theory.cues.experiment import CueExperiment
 from refork.discover.theory.experiment import Experiment
@@ -120,7 +121,8 @@ def is_results(path: Path | str) -> bool:
             head = stream.read(512)
     except OSError:
         return False
-    return f'"{FORMAT}"'.encode() in head or head.startswith(b'{"body":{"design":{"experiment":')
+    marks = (f'"{FORMAT}"'.encode(), b'"ramify-people"')
+    return any(mark in head for mark in marks) or head.startswith(b'{"body":{"design":{"experiment":')
 
 
 def person_row(person: Person, reason: str | None) -> Json:
@@ -177,7 +179,7 @@ def _file(file: Path) -> dict[str, Any]:
         data = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is not JSON: {error}", where=str(file)) from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if not isinstance(data, dict) or present_mark(data.get("format")) != FORMAT:
         raise BadInput("these are no answers that a page saved", where=str(file))
     header, entries = data.get("header"), data.get("entries")
     whole = isinstance(header, dict) and "digest" in header and isinstance(entries, list)

@@ -17,6 +17,7 @@ from refork.core import stats
 from refork.core.policy.base import Sampling
 from refork.core.policy.local import LocalPolicy
 from refork.core.run.progress import Progress, silent
+from refork.core.settings import home
 from refork.core.types import Json
 from refork.core.world.base import Split
 from refork.core.world.environment import EnvTrajectory
@@ -24,7 +25,7 @@ from refork.core.world.terminal.world import TerminalWorld
 from refork.core.world.tools.world import ToolsWorld
 from refork.learn.organism.planted import Planted
 from refork.learn.organism.recorded import recorded
-from refork.learn.organism.registry import home, worlds_digest
+from refork.learn.organism.registry import worlds_digest
 from refork.learn.organism.tokenizer import make_tokenizer
 from refork.learn.simulate.evaluate import evaluate
 from refork.learn.simulate.prompt import answer

@@ -15,6 +15,7 @@ from typing import Any, final
 
 from refork.core.compaction import CompactionResult
 from refork.core.errors import BadInput, CannotDo, MissingExtra
+from refork.core.settings import present_mark
 from refork.core.types import Message
 from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor, PinnedContext
 from refork.operate.pin.frameworks.autogen_messages import messages_of
@@ -120,7 +121,7 @@ def context_of(dumped: Any, where: str) -> ChatCompletionContext:
     config: Any = dump.get("config")
     provider = str(dump.get("provider", ""))
     home, _, kind = provider.rpartition(".")
-    kind = kind if home in _HOMES else ""
+    kind = kind if present_mark(home) in _HOMES else ""
     try:
         if kind == "BufferedChatCompletionContext":
             return BufferedChatCompletionContext(int(config["buffer_size"]))

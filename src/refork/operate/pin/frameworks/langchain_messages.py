@@ -44,6 +44,7 @@ except ImportError as error:
 
 #: Where a langchain message carries the Message it was made from.
 _SOURCE = "refork_source"
+_FORMER_SOURCE = "ramify_source"  # in conversations stored while the package was Ramify
 
 
 def to_langchain(messages: Sequence[Message]) -> list[BaseMessage]:
@@ -105,7 +106,8 @@ def from_langchain(messages: Iterable[BaseMessage]) -> list[Message]:
 
 
 def _from_one(message: BaseMessage) -> list[Message]:
-    source = message.additional_kwargs.get(_SOURCE)
+    kept = message.additional_kwargs
+    source = kept.get(_SOURCE, kept.get(_FORMER_SOURCE))
     if source is not None and _same(message, source):
         return [dict(source)]
     out, *more = convert_to_openai_messages([message], include_id=True)
