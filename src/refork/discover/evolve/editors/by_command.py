@@ -40,8 +40,8 @@ class CommandDrafter:
         files = {f"{FOLDER}/{path}": text for path, text in told.files.items()}
         state = ShellState.of_files({**files, TOLD: json.dumps(told.to_json(), indent=1)}, [FOLDER])
         # RAMIFY_*: commands written while the package was called Ramify read them.
-        told = f'"$HOME/{TOLD}"'
-        names = f"REFORK_TOLD={told} REFORK_STEP={step} RAMIFY_TOLD={told} RAMIFY_STEP={step}"
+        path = f'"$HOME/{TOLD}"'
+        names = f"REFORK_TOLD={path} REFORK_STEP={step} RAMIFY_TOLD={path} RAMIFY_STEP={step}"
         head = f"cd {FOLDER} && export {names} && "
         ran = self._shell.run(state, f"{head}{{ {self._command}\n}}")
         said = ran.output.strip()[-500:]
