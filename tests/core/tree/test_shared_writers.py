@@ -210,7 +210,8 @@ def test_a_deadlock_is_tried_again(three):
         thread.join()
         assert thread.result is None
     assert reader.stats().blobs == 2
-    assert sum(digests.values()) == 3
+    # Who was refused may meet the other again before that one is done.
+    assert sum(digests.values()) >= 3
 
 
 def test_who_is_never_first_gives_up(three, monkeypatch):

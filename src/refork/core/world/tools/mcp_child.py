@@ -23,6 +23,8 @@ _FLUSH: Final = 0.5
 LONGEST: Final = 8 << 20
 MOST: Final = 10_000
 _POLL: Final = 0.01
+#: Seconds for the notice that a killed process has ended, on however busy a machine.
+_NOTICE: Final = 60.0
 _LAST: Final = 600
 _SHOWN: Final = 200
 #: JSON-RPC's code for what is no JSON.
@@ -214,8 +216,10 @@ class Child:
         self._status = process.returncode
         if _signal(process.pid, signal.SIGTERM):
             await _until(lambda: process.returncode is not None and not _signal(process.pid, 0), GRACE)
-            if _signal(process.pid, signal.SIGKILL):
-                await _until(lambda: process.returncode is not None, GRACE)
+            _signal(process.pid, signal.SIGKILL)
+        # It is dead. What may still be on its way is the loop's own notice of that, from another thread:
+        # without it the process would be left for the garbage collector to complain of.
+        await _until(lambda: process.returncode is not None, _NOTICE)
         if process.returncode is not None:
             # What it said last is still in the pipe, which something that it left may hold open.
             with anyio.move_on_after(GRACE):
