@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from refork.core import registry
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.registry import find, known, names, register, registered, resolve, split, unregister
+from refork.core.errors import BadInput, CannotDo, MissingExtra
+from refork.core.registry import find, known, names, part, register, registered, resolve, split, unregister
 
 
 @pytest.fixture
@@ -143,3 +143,11 @@ def test_a_recorded_text_runs_nothing(tmp_path):
     with pytest.raises(BadInput, match="there is no world"):
         find("worlds", f"{file}:W")
     assert not (tmp_path / "done").exists()
+
+
+def test_a_part_that_is_not_installed_says_what_to_install(installed):
+    installed(("refork.parts", "serve.pins", "json:loads"))
+    assert part("serve.pins") is __import__("json").loads
+    with pytest.raises(CannotDo, match="needs refork-methods, which is not installed") as told:
+        part("serve.worlds")
+    assert told.value.hint == "pip install refork-methods"

@@ -17,11 +17,13 @@ from refork.core.world.environment import Environment, EnvTrajectory
 from refork.core.world.open import open_world
 from refork.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
 from refork.learn.simulate.compare import Comparison, compare_simulators
+from refork.learn.simulate.control.parse import parse_control
 from refork.learn.simulate.evaluate import Chosen, Evaluation, Predictor, evaluate
 from refork.learn.simulate.fidelity_on_tree import on_tree, write_scores
 from refork.learn.simulate.prepare import read_source
 from refork.learn.simulate.run import open_judge
 from refork.learn.simulate.simulated_world import SimulatedWorld
+from refork.learn.simulate.simulator import LearnedSimulator
 from refork.learn.simulate.world import GREEDY, WorldModel
 
 BASELINES = ("copy", "common", "nearest")
@@ -197,3 +199,9 @@ def _is_tree(path: Path) -> bool:
         raise BadInput("there is no such file", where=str(path))
     with path.open("rb") as file:
         return file.read(16).startswith(b"SQLite format 3")
+
+
+def simulator_under(spec: str, control: str | None, live: Progress) -> LearnedSimulator:
+    """The simulator that a command names, under its control."""
+    steered = parse_control(control) if control else None
+    return LearnedSimulator(open_simulator(spec, progress=live)[0], steered)

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, final, get_args
 
-from refork.core.errors import BadInput, UserError
+from refork.core.errors import BadInput, CannotDo, UserError
 
 Kind = Literal[
     "policies",
@@ -41,6 +41,7 @@ Kind = Literal[
     "judges",
     "critics",
     "commands",
+    "parts",
 ]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _ONE: Final[dict[Kind, str]] = {"policies": "policy", "policy_names": "policy name"}
@@ -190,6 +191,17 @@ def resolve(kind: Kind, name: str) -> Any:
             hint=f"did you mean {', '.join(near)}?" if near else None,
         )
     return getattr(module, attribute)
+
+
+def part(name: str, package: str = "refork-methods") -> Any:
+    """What another package adds at a seam of this one, such as ``serve.pins``.
+
+    Raises:
+        CannotDo: the package that adds it is not installed.
+    """
+    if not known("parts", name):
+        raise CannotDo(f"this needs {package}, which is not installed", hint=f"pip install {package}")
+    return find("parts", name)
 
 
 def _is_module(name: str) -> bool:

@@ -11,6 +11,7 @@ import typer
 
 from refork.app.cli.failing import answer_json
 from refork.core.errors import BadInput, MissingExtra
+from refork.core.registry import part
 from refork.core.tree.address import is_address, parse_address
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from refork.core.run.recipe import Part
     from refork.core.tree.node import Trajectory
     from refork.core.world.base import World
-    from refork.learn.simulate.simulator import LearnedSimulator
+    from refork.core.world.simulated import Simulator
 
 R = TypeVar("R", bound="Part")
 
@@ -88,18 +89,14 @@ def spelled(recipe: R, live: Progress) -> R:
     return recipe.model_copy(update={"policy": spell(getattr(recipe, "policy"), live)})  # noqa: B009
 
 
-def simulator_for(spec: str | None, control: str | None, live: Progress) -> LearnedSimulator | None:
+def simulator_for(spec: str | None, control: str | None, live: Progress) -> Simulator | None:
     """The simulator that a command names, under its control; None where none is named."""
     if spec is None:
         if control is not None:
             raise BadInput("a control steers a simulator, and none is named", hint="--simulator SPEC")
         return None
-    from refork.app.simulating import open_simulator
-    from refork.learn.simulate.control.parse import parse_control
-    from refork.learn.simulate.simulator import LearnedSimulator
-
-    steered = parse_control(control) if control else None
-    return LearnedSimulator(open_simulator(spec, progress=live)[0], steered)
+    made: Simulator = part("fork.simulator")(spec, control, live)
+    return made
 
 
 def judge_for(pattern: str | None, spec: str | None = None) -> Judge | None:

@@ -12,6 +12,7 @@ from refork.app.cli.serve import AllowHost, AllowOrigin
 from refork.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from refork.app.server.opening import Opened
     from refork.core.chat import ChatModel
     from refork.operate.route.pool import WorkerPool
     from refork.operate.route.routed import Chooser
@@ -145,6 +146,25 @@ def chooser_for(pool: WorkerPool, head: Path | None, backbone: str | None, worke
         window=form.window,
     )  # fmt: skip
     return head_chooser(fitted, reader, pool)
+
+
+def pool_for(item: str, head: Path | None, backbone: str | None, worker: str | None) -> Opened:
+    """The pool of ``[NAME=]FILE`` as one of a server's models.
+
+    Raises:
+        BadInput: no such pool, or not one way of choosing its worker.
+    """
+    from refork.app.server.opening import Opened, named
+    from refork.operate.route.pool_io import read_pool
+
+    if (head is None) == (worker is None):
+        raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")
+    name, file = named(item)
+    workers = read_pool(existing(Path(file)))
+    called = name or "refork"
+    model = router_for(workers, head, backbone, worker, called, 1, None)
+    who = f"always {worker}" if worker is not None else f"chosen by {head}"
+    return Opened(called, model, f"{file}, {len(workers.open)} workers, {who}")
 
 
 def register(app: typer.Typer) -> None:

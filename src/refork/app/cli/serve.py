@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from refork.core.errors import BadInput
+from refork.core.registry import part
 
 if TYPE_CHECKING:
     from refork.app.server.opening import Opened
@@ -125,7 +126,7 @@ def serve_command(
         raise BadInput("there is no drafter to schedule or calibrate", hint="--drafter DIR")
     opened = _opened(models, width, drafting)
     if pool is not None:
-        opened.append(_pool(pool, head, backbone, worker))
+        opened.append(part("serve.pool")(pool, head, backbone, worker))
     elif head is not None or worker is not None:
         raise BadInput("there is no pool to choose from", hint="--pool pool.toml")
     behind = distinct(opened)
@@ -147,22 +148,6 @@ def _opened(models: list[str], width: int, drafting: object) -> list[Opened]:
     assert drafting is None or isinstance(drafting, Drafting)
     with LiveProgress() as live:
         return [open_model(item, width, drafting, live) for item in models]
-
-
-def _pool(item: str, head: Path | None, backbone: str | None, worker: str | None) -> Opened:
-    from refork.app.cli.common import existing
-    from refork.app.cli.route_serve import router_for
-    from refork.app.server.opening import Opened, named
-    from refork.operate.route.pool_io import read_pool
-
-    if (head is None) == (worker is None):
-        raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")
-    name, file = named(item)
-    workers = read_pool(existing(Path(file)))
-    called = name or "refork"
-    model = router_for(workers, head, backbone, worker, called, 1, None)
-    who = f"always {worker}" if worker is not None else f"chosen by {head}"
-    return Opened(called, model, f"{file}, {len(workers.open)} workers, {who}")
 
 
 def _announcement(address: str, opened: list[Opened], settings: ServerSettings) -> list[str]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from refork.core.policy.local import LocalPolicy
-    from refork.learn.simulate.simulated_world import SimulatedWorld
 
 #: Bytes of a request; longer ones are refused unread.
 LONGEST = 16 << 20
@@ -29,7 +28,7 @@ def create_app(
     *,
     key: str | None = None,
     lanes: int = 1,
-    worlds: Mapping[str, SimulatedWorld] | None = None,
+    worlds: Mapping[str, object] | None = None,
 ) -> FastAPI:
     """An OpenAI-compatible application: completions, chat completions, responses, models, health.
 

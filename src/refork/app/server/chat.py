@@ -25,7 +25,7 @@ from refork.core.policy.grammar import Grammar
 from refork.core.types import Json, Message
 
 if TYPE_CHECKING:
-    from refork.app.server.pinned import Pins
+    from refork.app.server.additions import Pins
 
 
 async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:

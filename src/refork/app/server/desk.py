@@ -18,8 +18,8 @@ from refork.app.server.settings import ServerSettings
 from refork.core.types import Json
 
 if TYPE_CHECKING:
+    from refork.app.server.additions import Pins
     from refork.app.server.observe import Observers, Watch
-    from refork.app.server.pinned import Pins
 
 
 @final

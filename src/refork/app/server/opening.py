@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final
 
 from refork.core.errors import BadInput, CannotDo
+from refork.core.registry import part
 from refork.core.run.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from refork.app.server.additions import BlockSpeculator
     from refork.app.server.build import Model
     from refork.core.policy.local import LocalPolicy
-    from refork.operate.speculate.speculator import ModelSpeculator
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 
@@ -92,7 +93,7 @@ def _local(name: str, spec: str, policy: LocalPolicy, width: int, drafting: Draf
     return Opened(name, EngineModel(policy, width=width, speculator=speculator), about)
 
 
-def open_drafter(drafting: Drafting, policy: LocalPolicy) -> ModelSpeculator:
+def open_drafter(drafting: Drafting, policy: LocalPolicy) -> BlockSpeculator:
     """The speculator of a drafter's folder.
 
     Raises:
@@ -100,32 +101,15 @@ def open_drafter(drafting: Drafting, policy: LocalPolicy) -> ModelSpeculator:
         Mismatch: it was trained for another model.
         CannotDo: its layout is not one that this server drafts with.
     """
-    from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-    from refork.operate.speculate.checkpoint import load_draft
-    from refork.operate.speculate.model import DraftModel
-    from refork.operate.speculate.schedule import MEASURED, PrefixScheduler
-    from refork.operate.speculate.speculator import ModelSpeculator
-    from refork.operate.speculate.step_cost import StepCost
-
-    draft = load_draft(drafting.folder, policy)
-    if not isinstance(draft, DraftModel):
-        raise CannotDo(
-            "this kind of drafter cannot draft for a batch of branches",
-            where=str(drafting.folder),
-            hint="train one of kind dspark or dflash",
-        )
-    return ModelSpeculator(
-        draft,
+    made: BlockSpeculator = part("serve.drafter")(
+        drafting.folder,
+        policy,
         rule=drafting.rule,
-        scheduler=None
-        if drafting.cost is None
-        else PrefixScheduler(StepCost.load(drafting.cost), beyond="cap", margin=MEASURED),
-        calibration=(
-            None if drafting.calibration is None else SequentialTemperatureScaling.load(drafting.calibration)
-        ),
-        max_draft_tokens=drafting.most,
-        eos=policy.end_ids,
+        cost=drafting.cost,
+        calibration=drafting.calibration,
+        most=drafting.most,
     )
+    return made
 
 
 def distinct(opened: list[Opened]) -> dict[str, Model]:

@@ -30,7 +30,7 @@ from refork.core.policy.grammar import Grammar
 from refork.core.types import Json, Message
 
 if TYPE_CHECKING:
-    from refork.app.server.pinned import Pins
+    from refork.app.server.additions import Pins
 
 #: What would need a memory of earlier answers, or work without a client.
 _KEPT = ("background", "conversation", "prompt")

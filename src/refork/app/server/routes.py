@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, final
+from typing import Any
 
+from refork.app.server.additions import Addition, Pins
 from refork.app.server.api import ErrorBody, Health, ModelList, ModelRow
 from refork.app.server.api_chat import ChatCompletion, ChatRequest
 from refork.app.server.api_completions import Completion, CompletionRequest
@@ -20,17 +20,12 @@ from refork.app.server.gate import Gate
 from refork.app.server.handlers import error_handlers
 from refork.app.server.metrics import Metrics
 from refork.app.server.observe import Observers
-from refork.app.server.pinned import Pins
 from refork.app.server.responses import respond
 from refork.app.server.served import Served
 from refork.app.server.settings import ServerSettings
 from refork.app.server.stream import json_answer
 from refork.app.server.web import FastAPI, Request, Response, application
-
-if TYPE_CHECKING:
-    from refork.app.server.worlds.mcp_http import McpEndpoints
-    from refork.app.server.worlds.sessions import Worlds
-    from refork.learn.simulate.simulated_world import SimulatedWorld
+from refork.core.registry import part
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": said}
@@ -57,19 +52,21 @@ def _answers(model: type[Any]) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model, "description": "Whole, or as events.", "content": stream}, **_ERRORS}
 
 
-def assemble(
-    models: Mapping[str, Served], settings: ServerSettings, worlds: Mapping[str, SimulatedWorld]
-) -> FastAPI:
+def assemble(models: Mapping[str, Served], settings: ServerSettings, worlds: Mapping[str, object]) -> FastAPI:
     """The application of some models and simulated worlds under some settings."""
-    simulated = _Simulated.of(worlds, settings)
-    models = {**models, **simulated.models}
-    pins = None if settings.pin is None else Pins.read(settings.pin, withhold=settings.pin_withhold)
+    additions: list[Addition] = [part("serve.worlds")(worlds, settings)] if worlds else []
+    models = {**models, **{name: one for added in additions for name, one in added.models.items()}}
+    pins: Pins | None = None
+    if settings.pin is not None:
+        pins = part("serve.pins").read(settings.pin, withhold=settings.pin_withhold)
     observers = Observers.of(settings)
     desk = Desk(models, settings, observers, pins)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        async with simulated.running():
+        async with AsyncExitStack() as stack:
+            for added in additions:
+                await stack.enter_async_context(added.running())
             yield
         for model in desk.models.values():
             await model.stop()
@@ -89,55 +86,11 @@ def assemble(
     app.state.desk = desk
     _add_models(app, desk)
     _add_answers(app, desk)
-    simulated.add_to(app)
+    for added in additions:
+        added.add_to(app)
     if observers.metrics is not None:
         _add_metrics(app, desk, observers.metrics)
     return app
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Simulated:
-    """The simulated worlds of a server, where it has some; only then is the MCP package needed."""
-
-    worlds: Worlds | None = None
-    mcp: McpEndpoints | None = None
-
-    @classmethod
-    def of(cls, worlds: Mapping[str, SimulatedWorld], settings: ServerSettings) -> _Simulated:
-        if not worlds:
-            return cls()
-        from refork.app.server.worlds.mcp_http import McpEndpoints
-        from refork.app.server.worlds.sessions import Worlds
-
-        made = Worlds(worlds, settings)
-        return cls(made, McpEndpoints(made))
-
-    @property
-    def models(self) -> dict[str, Served]:
-        """Each world as a chat model."""
-        if self.worlds is None:
-            return {}
-        from refork.app.server.worlds.chat import WorldServed
-
-        slots = self.worlds.settings.width
-        return {f"world/{name}": WorldServed(one, slots) for name, one in self.worlds.worlds.items()}
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        if self.worlds is None or self.mcp is None:
-            yield
-            return
-        async with self.mcp.running():
-            yield
-        await self.worlds.stop()
-
-    def add_to(self, app: FastAPI) -> None:
-        if self.worlds is not None and self.mcp is not None:
-            from refork.app.server.worlds.routes import add_worlds
-
-            app.router.routes.extend(self.mcp.routes())
-            add_worlds(app, self.worlds)
 
 
 def _add_models(app: FastAPI, desk: Desk) -> None:

@@ -15,8 +15,6 @@ from refork.core.policy.workers import release_workers
 if TYPE_CHECKING:
     import uvicorn
 
-    from refork.learn.simulate.simulated_world import SimulatedWorld
-
 
 def serve(
     models: Mapping[str, Model],
@@ -26,7 +24,7 @@ def serve(
     port: int | None = None,
     key: str | None = None,
     lanes: int = 1,
-    worlds: Mapping[str, SimulatedWorld] | None = None,
+    worlds: Mapping[str, object] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Answer OpenAI-compatible requests; Ctrl-C lets running answers end. Only this machine by default.
@@ -53,7 +51,7 @@ def serving(
     port: int = 0,
     key: str | None = None,
     lanes: int = 1,
-    worlds: Mapping[str, SimulatedWorld] | None = None,
+    worlds: Mapping[str, object] | None = None,
 ) -> Iterator[str]:
     """Serve from a thread of this program while inside; gives the address. For notebooks and tests.
 
@@ -69,7 +67,7 @@ def _server(
     models: Mapping[str, Model],
     settings: ServerSettings,
     level: str,
-    worlds: Mapping[str, SimulatedWorld] | None,
+    worlds: Mapping[str, object] | None,
 ) -> uvicorn.Server:
     server = http_server(
         lambda: create_app(models, settings, worlds=worlds),

@@ -23,10 +23,10 @@ from refork.app.server.web import (
 )
 from refork.app.viewer.live import answers
 from refork.app.viewer.live.forking import MOST, Forking, Wish
-from refork.app.viewer.live.graph_view import merged_states
 from refork.app.viewer.live.page import ASSETS, asset, live_page
 from refork.app.viewer.live.shelf import Shelf
 from refork.core.errors import BadInput, CannotDo
+from refork.core.registry import part
 from refork.core.tree.browse import Filter, Order
 from refork.core.types import Json
 
@@ -240,7 +240,7 @@ def _add_findings(app: FastAPI, shelf: Shelf) -> None:
     @app.get("/api/graph")
     def graph(tree: Name, task: Name, score: Maybe = None) -> Response:
         """The merged states of a task."""
-        return json_answer(merged_states(shelf.view(tree), task, score))
+        return json_answer(part("view.graph")(shelf.view(tree), task, score))
 
 
 def _add_forks(app: FastAPI, forking: Forking | None) -> None:

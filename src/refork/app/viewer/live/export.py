@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from refork import __version__
 from refork.app.viewer.live import answers
-from refork.app.viewer.live.graph_view import merged_states
 from refork.app.viewer.live.page import shared_page
 from refork.app.viewer.live.shelf import Shelf
 from refork.core.errors import BadInput, CannotDo
+from refork.core.registry import part
 from refork.core.tree.browse import Filter
 from refork.core.tree.node import Node
 from refork.core.tree.view import TreeView
@@ -193,7 +193,7 @@ def _graphs(view: TreeView, tasks: Sequence[Node], scores: Sequence[str]) -> Jso
     for task in tasks:
         for score in scores:
             try:
-                found[f"{task.id}|{score}"] = merged_states(view, task.id, score)
+                found[f"{task.id}|{score}"] = part("view.graph")(view, task.id, score)
             except BadInput:
                 continue
     return found

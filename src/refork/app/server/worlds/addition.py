@@ -1,0 +1,45 @@
+"""Simulated worlds as what they add to a server: chat models, MCP endpoints, plain HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, final
+
+from refork.app.server.served import Served
+from refork.app.server.settings import ServerSettings
+from refork.app.server.worlds.chat import WorldServed
+from refork.app.server.worlds.mcp_http import McpEndpoints
+from refork.app.server.worlds.routes import add_worlds
+from refork.app.server.worlds.sessions import Worlds
+from refork.learn.simulate.simulated_world import SimulatedWorld
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+@final
+class ServedWorlds:
+    """Simulated worlds by name, under a server's settings."""
+
+    def __init__(self, worlds: Mapping[str, SimulatedWorld], settings: ServerSettings) -> None:
+        self._worlds = Worlds(worlds, settings)
+        self._mcp = McpEndpoints(self._worlds)
+
+    @property
+    def models(self) -> dict[str, Served]:
+        """Each world as a chat model."""
+        slots = self._worlds.settings.width
+        return {f"world/{name}": WorldServed(one, slots) for name, one in self._worlds.worlds.items()}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While the server runs; what is under way then ends."""
+        async with self._mcp.running():
+            yield
+        await self._worlds.stop()
+
+    def add_to(self, app: FastAPI) -> None:
+        """Put the worlds' routes into the application."""
+        app.router.routes.extend(self._mcp.routes())
+        add_worlds(app, self._worlds)
