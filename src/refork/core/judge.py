@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
 from refork.core.errors import BadInput
+from refork.core.registry import registered, resolve, split
 from refork.core.tree.node import Trajectory
 from refork.core.tree.score import Producer
 from refork.core.tree.turn import last_said
@@ -94,33 +94,41 @@ class FunctionJudge:
 
 
 def load_judge(spec: str) -> Judge:
-    """The judge that ``FILE.py:NAME`` or ``package.module:NAME`` names.
+    """The judge that a registered name, ``FILE.py:NAME`` or ``package.module:NAME`` stands for.
 
-    NAME is a judge, a class of one that takes no arguments, or a function that is given the trajectory
-    and returns a number or None. The file is run.
+    It is a judge, a function that is given the trajectory and returns a number or None, or what makes a
+    judge: a class, called with the argument behind another colon (``regex:PATTERN``) or with none. A file is
+    run.
 
     Raises:
-        BadInput: no such file, module or name, or it is no judge.
+        BadInput: no such name, file or module, or it is no judge.
     """
-    place, colon, name = spec.rpartition(":")
-    if not place or not colon or not name.isidentifier():
-        raise BadInput(f"{spec!r} names no judge", hint="write FILE.py:NAME or package.module:NAME")
-    try:
-        if place.endswith(".py"):
-            found = importlib.util.spec_from_file_location(Path(place).stem, place)
-            assert found is not None
-            assert found.loader is not None
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-        thing: Any = getattr(module, name)
-    except (ImportError, OSError, AttributeError) as error:
-        raise BadInput(f"this judge cannot be loaded: {error}", where=spec) from error
-    made = thing() if inspect.isclass(thing) else thing
+    name, argument = split("judges", spec)
+    made: Any = resolve("judges", name)
+    if inspect.isclass(made):
+        make: Any = made
+        try:
+            made = make(argument) if argument else make()
+        except TypeError as error:
+            raise BadInput(f"this judge cannot be made: {error}", where=spec) from error
+    elif argument:
+        raise BadInput(f"{name!r} takes no argument", where=spec)
     if isinstance(made, Judge):
         return made
     if not callable(made):
         raise BadInput(f"{name!r} is neither a judge nor a function", where=spec)
-    source = Path(str(module.__file__)).read_bytes()
-    return FunctionJudge(made, name, hashlib.sha256(source).hexdigest()[:16])
+    called = name.rpartition(":")[2]
+    return FunctionJudge(made, called, hashlib.sha256(_source(made, name)).hexdigest()[:16])
+
+
+def _source(function: Callable[..., Any], name: str) -> bytes:
+    """The text that tells a function's version: of the file it is named in."""
+    place = name.rpartition(":")[0]
+    if not place.endswith(".py"):
+        known = registered("judges").get(name)
+        place = place or (known.target.partition(":")[0] if known else function.__module__)
+        place = getattr(sys.modules.get(place), "__file__", None) or ""
+    try:
+        return Path(place).read_bytes() if place else inspect.getsource(function).encode()
+    except (OSError, TypeError) as error:
+        raise BadInput(f"{name!r} has no source to tell its version by", where="judge") from error

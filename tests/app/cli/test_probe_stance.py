@@ -131,9 +131,9 @@ def test_refusals(trees, tmp_path):
     for guard, told in (
         ("odd", "names no guard"),
         ("regex:(", "not a regular expression"),
-        ("python:no_such_module:f", "cannot be imported"),
-        ("python:json:nothing", "no callable"),
-        (f"python:{tmp_path / 'none.py'}:f", "no such file"),
+        ("python:no_such_module:f", "there is no module"),
+        ("python:json:nothing", "has no 'nothing'"),
+        (f"python:{tmp_path / 'none.py'}:f", "cannot be read"),
         (f"model:{tmp_path / 'none.toml'}", "no such file"),
     ):
         with pytest.raises(BadInput, match=told):

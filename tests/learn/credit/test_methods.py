@@ -5,10 +5,11 @@ from refork.core.errors import BadInput
 from refork.core.grow import Independent, RandomNode, grow_trees
 from refork.core.policy.base import Sampling
 from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.registry import names
 from refork.core.tree.tree import Tree
 from refork.core.world.open import open_world
 from refork.learn.credit.graph.on_tree import graph_advantages
-from refork.learn.credit.methods import METHODS, credit_method, group_credit, shared_mean, walk_length
+from refork.learn.credit.methods import credit_method, group_credit, shared_mean, walk_length
 
 
 def grown(selector, leaves=6):
@@ -27,7 +28,7 @@ def forked():
     return grown(RandomNode(0, 3, 2))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "implicit"])
+@pytest.mark.parametrize("name", [name for name in names("credits") if name != "implicit"])
 def test_every_method_fits_every_token_of_every_walk(forked, name):
     given = credit_method(name)(forked, [1.0, 0, 0, 1, 0, 0])
     assert [len(part) for part in given] == [walk_length(walk) for walk in forked]
@@ -57,7 +58,7 @@ def test_a_name_of_graph_credit_is_its_method(forked, name):
 
 
 def test_unknown_names_and_options_are_refused(forked):
-    with pytest.raises(BadInput, match="unknown credit"):
+    with pytest.raises(BadInput, match="there is no credit 'ppo'"):
         credit_method("ppo")
     with pytest.raises(BadInput, match="no option 'gamma'"):
         credit_method("grpo", gamma=1)

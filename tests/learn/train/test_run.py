@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from refork.app.cli.train import app
 from refork.core.errors import BadInput, Mismatch
 from refork.core.grow import Independent, RandomNode
+from refork.core.grow.selector import selector_named
 from refork.core.policy.local import LocalPolicy
 from refork.core.run.recipe import resolve
 from refork.core.tree.tree import Tree
@@ -17,7 +18,6 @@ from refork.learn.train.run import (
     local_policy,
     plan_policy,
     run_policy,
-    selector_named,
 )
 from refork.learn.train.sources import json_lines, read_conversations, read_pairs
 
@@ -114,8 +114,8 @@ def test_plans_name_everything_without_a_model(tiny):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"credit": "ppo"}, "unknown credit"),
-        ({"selector": "best"}, "unknown selector"),
+        ({"credit": "ppo"}, "there is no credit"),
+        ({"selector": "best"}, "there is no selector"),
         ({"selector_options": {"depth": 1}}, "no option 'depth'"),
         ({"objective": "ppo"}, "unknown objective"),
         ({"objective": "dr-grpo"}, "longest"),

@@ -37,7 +37,9 @@ Regex = Annotated[
 ]
 JudgeSpec = Annotated[
     str | None,
-    typer.Option("--judge", help="Who grades instead: FILE.py:NAME, a judge or a function of a trajectory."),
+    typer.Option(
+        "--judge", help="Who grades instead: FILE.py:NAME, a judge or a function of a trajectory; or a name."
+    ),
 ]
 Settings = Annotated[list[str], typer.Option("--set", help="Sampling setting, e.g. temperature=0.7.")]
 Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]

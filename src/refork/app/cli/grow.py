@@ -21,7 +21,10 @@ def grow_command(
     ] = None,
     draws: Annotated[int | None, typer.Option("--draws", help="Rollouts per task.")] = None,
     selector: Annotated[
-        str | None, typer.Option("--selector", help="independent, random, surprisal or uucb: grow trees.")
+        str | None,
+        typer.Option(
+            "--selector", help="independent, random, surprisal, uucb, or FILE.py:Class: grow trees."
+        ),
     ] = None,
     leaves: Annotated[int | None, typer.Option("--leaves", help="Leaves of each tree.")] = None,
     budget_tokens: Annotated[

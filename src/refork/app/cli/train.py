@@ -119,10 +119,13 @@ def train_policy(
     world: Annotated[str | None, typer.Option("--world", help="e.g. household:2")] = None,
     policy: PolicySpec = None,
     selector: Annotated[
-        str | None, typer.Option("--selector", help="independent, random, surprisal or uucb.")
+        str | None, typer.Option("--selector", help="independent, random, surprisal, uucb, or FILE.py:Class.")
     ] = None,
     credit: Annotated[
-        str | None, typer.Option("--credit", help="grpo, siblings, gigpo, hgpo, graphgpo, g2po or implicit.")
+        str | None,
+        typer.Option(
+            "--credit", help="grpo, siblings, gigpo, hgpo, graphgpo, g2po, implicit, or FILE.py:function."
+        ),
     ] = None,
     objective: Annotated[
         str | None, typer.Option("--objective", help="plain, grpo, gspo, dapo or dr-grpo.")

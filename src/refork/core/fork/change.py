@@ -6,7 +6,7 @@ serialised with the arm it made, and can say what it changed in words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -78,6 +78,44 @@ class Change(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a change may need to be made: how policies and worlds are opened by name."""
+
+    policy: Callable[[str], Policy]
+    world: Callable[[str], World]
+
+
+@runtime_checkable
+class Kind(Protocol):
+    """What a name of ``refork.changes`` may stand for, beside a callable of the argument that makes a change.
+
+    ``parse``'s docstring begins with how it is written, in double backquotes, and what it does.
+    """
+
+    def parse(self, argument: str, opening: Opening) -> Change:
+        """The change that ``name:argument`` describes; raises BadChange where it describes none."""
+        ...
+
+    def from_json(self, data: Json, opening: Opening) -> Change:
+        """A stored change of this kind again."""
+        ...
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadChange(f"{text!r} is not a number") from None
+
+
+def _numbered(argument: str, form: str) -> tuple[int, str]:
+    number, colon, text = argument.partition(":")
+    if not colon:
+        raise BadChange(f"write {form}")
+    return _number(number), text
+
+
 def _tail(plan: Plan, tokens: int) -> IntArray:
     if not 1 <= tokens <= plan.point.keep:
         raise BadChange(
@@ -125,6 +163,15 @@ class Remove:
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "tokens": self.tokens}
 
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> Remove:
+        """``remove:N``: take the last N tokens before the point away."""
+        return cls(_number(argument))
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> Remove:  # noqa: D102
+        return cls(data["tokens"])
+
 
 @dataclass(frozen=True, slots=True)
 class Insert:
@@ -145,6 +192,15 @@ class Insert:
 
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind} | _content(self.ids, self.text)
+
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> Insert:
+        """``insert:TEXT``: put TEXT at the point."""
+        return cls(text=argument)
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> Insert:  # noqa: D102
+        return cls(*_stored(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +226,16 @@ class Replace:
 
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "tokens": self.tokens} | _content(self.ids, self.text)
+
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> Replace:
+        """``replace:N:TEXT``: put TEXT in the place of the last N tokens."""
+        tokens, text = _numbered(argument, "replace:N:TEXT")
+        return cls(tokens, text=text)
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> Replace:  # noqa: D102
+        return cls(data["tokens"], *_stored(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +266,15 @@ class Ban:
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "always": self.always} | _content(self.ids, self.text)
 
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> Ban:
+        """``ban:TEXT``: TEXT's tokens may not come next."""
+        return cls(text=argument)
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> Ban:  # noqa: D102
+        return cls(*_stored(data), data["always"])
+
 
 @dataclass(frozen=True, slots=True)
 class Force:
@@ -223,6 +298,15 @@ class Force:
 
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind} | _content(self.ids, self.text)
+
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> Force:
+        """``force:TEXT``: make the policy say TEXT first."""
+        return cls(text=argument)
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> Force:  # noqa: D102
+        return cls(*_stored(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +344,15 @@ class EditMessage:
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "index": self.index, "content": self.content}
 
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> EditMessage:
+        """``message:I:TEXT``: replace the content of message I, counted from 0."""
+        return cls(*_numbered(argument, "message:I:TEXT"))
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> EditMessage:  # noqa: D102
+        return cls(data["index"], data["content"])
+
 
 @dataclass(frozen=True, slots=True)
 class Set:
@@ -285,6 +378,26 @@ class Set:
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "values": self.values}
 
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> Set:
+        """``set:NAME=VALUE``: sample under another setting (temperature, top_p, ...)."""
+        name, sign, value = argument.partition("=")
+        if not sign:
+            raise BadChange("write set:NAME=VALUE")
+        parsed: float | int | str | None
+        if value in ("none", "None"):
+            parsed = None
+        else:
+            try:
+                parsed = int(value) if value.lstrip("-").isdigit() else float(value)
+            except ValueError:
+                parsed = value
+        return cls({name: parsed})
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> Set:  # noqa: D102
+        return cls(data["values"])
+
 
 @dataclass(frozen=True, slots=True)
 class SwapPolicy:
@@ -306,6 +419,15 @@ class SwapPolicy:
         card = self.policy.card
         return {"kind": self.kind, "name": card.name, "weights": card.weights, "tokenizer": card.tokenizer}
 
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> SwapPolicy:
+        """``policy:SPEC``: let another policy continue."""
+        return cls(opening.policy(argument))
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> SwapPolicy:  # noqa: D102
+        return cls(opening.policy(data["name"]))
+
 
 @dataclass(frozen=True, slots=True)
 class SwapWorld:
@@ -325,6 +447,15 @@ class SwapWorld:
 
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "name": self.world.name, "version": self.world.version}
+
+    @classmethod
+    def parse(cls, argument: str, opening: Opening) -> SwapWorld:
+        """``world:SPEC``: continue in another world."""
+        return cls(opening.world(argument))
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Opening) -> SwapWorld:  # noqa: D102
+        return cls(opening.world(data["name"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +496,15 @@ class Compose:
 
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "changes": [c.to_json() for c in self.changes]}
+
+
+def ban_always(argument: str) -> Ban:
+    """``ban-always:TEXT``: TEXT's tokens may never come."""
+    return Ban(text=argument, always=True)
+
+
+def _stored(data: Json) -> tuple[tuple[int, ...] | None, str | None]:
+    return (tuple(data["ids"]) if "ids" in data else None), data.get("text")
 
 
 def _content(ids: tuple[int, ...] | None, text: str | None) -> Json:

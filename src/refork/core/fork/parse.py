@@ -1,115 +1,166 @@
-"""Changes as the command line and files write them: ``kind:argument``."""
+"""Changes as the command line and trees write them: ``name:argument``, and ``{"kind": name, ...}``.
+
+A name of ``refork.changes`` stands for a class with ``parse`` and ``from_json`` (:class:`Kind`), or for any
+callable that makes a change of its argument, if there is one.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, final
 
-from refork.core.errors import BadChange
-from refork.core.fork.change import (
-    Ban,
-    Change,
-    Compose,
-    EditMessage,
-    Force,
-    Insert,
-    Remove,
-    Replace,
-    Set,
-    SwapPolicy,
-    SwapWorld,
-)
+from refork.core.errors import BadChange, UserError
+from refork.core.fork.change import Change, Compose, Diff, Kind, Opening, Plan
 from refork.core.policy.base import Policy
+from refork.core.registry import find, known, names, resolve, split
 from refork.core.types import Json
 from refork.core.world.base import World
 
-GRAMMAR = """\
-remove:N             take the last N tokens before the point away
-replace:N:TEXT       put TEXT in the place of the last N tokens
-insert:TEXT          put TEXT at the point
-ban:TEXT             TEXT's tokens may not come next (ban-always:TEXT never)
-force:TEXT           make the policy say TEXT first
-message:I:TEXT       replace the content of message I, counted from 0
-set:NAME=VALUE       sample under another setting (temperature, top_p, ...)
-policy:SPEC          let another policy continue
-world:SPEC           continue in another world"""
+_FORM = re.compile(r"``(.+?)``: (.+?)\.?$")
 
 
-def _number(text: str, change: str) -> int:
+def grammar() -> str:
+    """How changes are written, a line each, from the first lines of what their names stand for."""
+    return "\n".join(map(_line, names("changes")))
+
+
+def _line(name: str) -> str:
     try:
-        return int(text)
-    except ValueError:
-        raise BadChange(f"{text!r} is not a number", where=change, hint=GRAMMAR) from None
-
-
-def _setting(argument: str, change: str) -> Set:
-    name, sign, value = argument.partition("=")
-    if not sign:
-        raise BadChange("write set:NAME=VALUE", where=change)
-    parsed: float | int | str | None
-    if value in ("none", "None"):
-        parsed = None
-    else:
-        try:
-            parsed = int(value) if value.lstrip("-").isdigit() else float(value)
-        except ValueError:
-            parsed = value
-    return Set({name: parsed})
+        thing = find("changes", name)
+    except UserError as error:
+        return f"{name:20s} {error.what}"
+    text = getattr(thing, "parse", thing).__doc__ or ""
+    first = text.strip().partition("\n")[0]
+    told = _FORM.match(first)
+    form, says = told.groups() if told else (name, first)
+    return f"{form:20s} {says}"
 
 
 def parse_change(
     texts: Sequence[str], open_policy: Callable[[str], Policy], open_world: Callable[[str], World]
 ) -> Change | None:
-    """The change that one or several ``--change`` arguments describe; None for none of them."""
-    changes = [_one(text, open_policy, open_world) for text in texts]
+    """The change that one or several ``--change`` arguments describe; None for none of them.
+
+    A name is registered, ``module:Name`` or ``file.py:Name``; the latter two run code.
+    """
+    opening = Opening(open_policy, open_world)
+    changes = [_one(text, opening) for text in texts]
     if not changes:
         return None
     return changes[0] if len(changes) == 1 else Compose(*changes)
 
 
-def _one(text: str, open_policy: Callable[[str], Policy], open_world: Callable[[str], World]) -> Change:
-    kind, sign, argument = text.partition(":")
-    if sign and argument:
-        if kind == "remove":
-            return Remove(_number(argument, text))
-        if kind in ("replace", "message"):
-            number, colon, content = argument.partition(":")
-            if colon and kind == "replace":
-                return Replace(_number(number, text), text=content)
-            if colon:
-                return EditMessage(_number(number, text), content)
-        simple: dict[str, Callable[[], Change]] = {
-            "insert": lambda: Insert(text=argument),
-            "ban": lambda: Ban(text=argument),
-            "ban-always": lambda: Ban(text=argument, always=True),
-            "force": lambda: Force(text=argument),
-            "set": lambda: _setting(argument, text),
-            "policy": lambda: SwapPolicy(open_policy(argument)),
-            "world": lambda: SwapWorld(open_world(argument)),
-        }
-        if kind in simple:
-            return simple[kind]()
-    raise BadChange(f"{text!r} is not a change", hint=GRAMMAR)
+def _one(text: str, opening: Opening) -> Change:
+    name, argument = split("changes", text)
+    if not known("changes", name) and ":" not in name:
+        raise BadChange(f"{text!r} is not a change", hint=grammar())
+    thing = resolve("changes", name)
+    try:
+        if isinstance(thing, Kind):
+            if not argument:
+                raise BadChange(f"{name} needs more than its name", hint=_line(name))
+            made = thing.parse(argument, opening)
+        else:
+            made = _called(thing, name, argument)
+    except BadChange as error:
+        raise BadChange(error.what, where=error.where or text, hint=error.hint or grammar()) from error
+    return _recorded(made, name, argument)
+
+
+def _called(thing: Any, name: str, argument: str) -> Change:
+    if not callable(thing):
+        raise BadChange(f"{name} makes no change")
+    try:
+        made = thing(argument) if argument else thing()
+    except TypeError as error:
+        raise BadChange(f"{name} cannot be made: {error}") from error
+    if not isinstance(made, Change):
+        raise BadChange(f"{name} makes no change", hint="it needs kind, touches, apply, diff and to_json")
+    return made
+
+
+def _recorded(made: Change, name: str, argument: str) -> Change:
+    if _is_installed(made):
+        return made
+    # Its kind is an object's own, which the protocol's class variable cannot say.
+    return cast("Change", Foreign(made, name, argument, _code(name)))
+
+
+def _is_installed(change: Change) -> bool:
+    """Whether its kind is an installed name, of its class: such a change can be made again from a record."""
+    if isinstance(change, Compose):
+        return all(map(_is_installed, change.changes))
+    if not known("changes", change.kind):
+        return False
+    kind = find("changes", change.kind)
+    return isinstance(kind, type) and isinstance(change, kind)
+
+
+def _code(name: str) -> str | None:
+    file, mark, _ = name.rpartition(".py:")
+    return hashlib.sha256(Path(f"{file}.py").read_bytes()).hexdigest()[:16] if mark else None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A change that a name made whose records it does not carry itself: recorded under the name.
+
+    ``code``: a digest of the file that made it, so that another version is another arm.
+    """
+
+    change: Change
+    name: str
+    argument: str
+    code: str | None
+
+    @property
+    def kind(self) -> str:
+        """The name."""
+        return self.name
+
+    def touches(self) -> frozenset[str]:  # noqa: D102
+        return self.change.touches()
+
+    def apply(self, plan: Plan) -> Plan:  # noqa: D102
+        return self.change.apply(plan)
+
+    def diff(self, plan: Plan) -> Diff:  # noqa: D102
+        return self.change.diff(plan)
+
+    def to_json(self) -> Json:  # noqa: D102
+        own = {"argument": self.argument} if self.argument else {}
+        code = {"code": self.code} if self.code else {}
+        return own | self.change.to_json() | code | {"kind": self.name}
 
 
 def change_from_json(
     data: Json, open_policy: Callable[[str], Policy], open_world: Callable[[str], World]
 ) -> Change:
-    """A stored change again. A swapped policy or world is opened by its recorded name."""
+    """A stored change again. A swapped policy or world is opened by its recorded name.
+
+    Only installed names are looked up: what a file or a module made is read as data, and runs nothing.
+
+    Raises:
+        BadChange: its kind is no installed name, or what is stored is not as that kind stores it.
+    """
     kind = data.get("kind")
-    ids = tuple(data["ids"]) if "ids" in data else None
-    text = data.get("text")
-    builders: dict[str, Callable[[], Change]] = {
-        "remove": lambda: Remove(data["tokens"]),
-        "replace": lambda: Replace(data["tokens"], ids, text),
-        "insert": lambda: Insert(ids, text),
-        "ban": lambda: Ban(ids, text, data["always"]),
-        "force": lambda: Force(ids, text),
-        "message": lambda: EditMessage(data["index"], data["content"]),
-        "set": lambda: Set(data["values"]),
-        "policy": lambda: SwapPolicy(open_policy(data["name"])),
-        "world": lambda: SwapWorld(open_world(data["name"])),
-        "compose": lambda: Compose(*(change_from_json(c, open_policy, open_world) for c in data["changes"])),
-    }
-    if kind not in builders:
-        raise BadChange(f"unknown kind of change {kind!r}", hint=f"known: {', '.join(sorted(builders))}")
-    return builders[kind]()
+    if kind == Compose.kind:
+        return Compose(*(change_from_json(one, open_policy, open_world) for one in data["changes"]))
+    if not isinstance(kind, str) or not known("changes", kind):
+        raise BadChange(
+            f"unknown kind of change {kind!r}",
+            hint=f"known: {', '.join(names('changes'))}; what a file made can be read, not made again",
+        )
+    thing = find("changes", kind)
+    try:
+        if isinstance(thing, Kind):
+            return thing.from_json(data, Opening(open_policy, open_world))
+        made = _called(thing, kind, data.get("argument", ""))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadChange(f"this is not as a change {kind!r} is stored: {error!r}") from error
+    return _recorded(made, kind, data.get("argument", ""))

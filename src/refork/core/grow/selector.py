@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, runtime_checkable
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from refork.core.errors import BadInput
 from refork.core.policy.noise import NoiseKey, stream_of, uniforms
+from refork.core.registry import resolve
 
 #: Every token of a turn is a candidate.
 EVERY = -1
@@ -107,6 +109,39 @@ class Needy(Protocol):
 def needs_of(selector: Selector) -> Needs:
     """What a selector needs."""
     return selector.needs if isinstance(selector, Needy) else Needs()
+
+
+def selector_named(name: str, seed: int = 0, /, **options: Any) -> Selector:
+    """The selector of a name with its options: keyword arguments of the class that the name stands for.
+
+    A name is one of the registry's ``selectors``, ``module:Class`` or ``file.py:Class``. ``seed`` is used
+    where it has one.
+
+    Raises:
+        BadInput: no such selector, or an option that it does not have.
+    """
+    kind: Any = resolve("selectors", name)
+    wrong = BadInput(f"{name} makes no selector", hint="a class whose objects have name and select")
+    if not callable(kind):
+        raise wrong
+    signature = inspect.signature(kind)
+    known = signature.parameters
+    if not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        unknown = sorted(set(options) - (set(known) - {"name"}))
+        if unknown:
+            raise BadInput(
+                f"selector {name} has no option {unknown[0]!r}",
+                hint=f"options: {', '.join(sorted(set(known) - {'name'})) or 'none'}",
+            )
+    given = ({"seed": seed} if "seed" in known else {}) | options
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise wrong from error
+    made = kind(**given)
+    if not isinstance(made, Selector):
+        raise wrong
+    return made
 
 
 @runtime_checkable

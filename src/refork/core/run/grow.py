@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,11 +17,11 @@ from refork.core.fork.arm import graded
 from refork.core.grow.allocator import AdaptiveBudgetAllocator
 from refork.core.grow.growing import Logged, own_turns
 from refork.core.grow.rollouts import Group, grow, grow_trees
-from refork.core.grow.selector import EVERY, Independent, RandomNode, Selector, Surprisal
+from refork.core.grow.selector import Selector, selector_named
 from refork.core.grow.speculate import Speculation
-from refork.core.grow.uucb import UUCB
 from refork.core.policy.base import Policy
 from refork.core.policy.open import open_policy
+from refork.core.registry import find
 from refork.core.run.progress import Progress, silent
 from refork.core.run.recipe import GrowRecipe, Selection, digest, open_folder
 from refork.core.tree.tree import Tree
@@ -35,21 +36,23 @@ if TYPE_CHECKING:
 def make_selector(chosen: Selection) -> Selector:
     """The selector that a recipe names; ``inside`` None means its own default.
 
-    Raises BadInput for settings it refuses.
+    Raises BadInput for a name that there is not, and for settings it refuses.
     """
-    if chosen.kind == "independent":
-        return Independent()
-    if chosen.kind == "random":
-        inside = 4 if chosen.inside is None else chosen.inside
-        return RandomNode(chosen.seed, chosen.roots, chosen.at_once, inside)
-    if chosen.kind == "surprisal":
-        inside = EVERY if chosen.inside is None else chosen.inside
-        return Surprisal(chosen.roots, chosen.top, chosen.draws, chosen.rounds, inside)
-    return UUCB(
-        chosen.c, chosen.entropy_coef, chosen.roots, chosen.at_once, value=chosen.value,
-        entropy=chosen.entropy, score=chosen.score, per_token=chosen.per_token, scale=chosen.scale,
-        inside=4 if chosen.inside is None else chosen.inside, seed=chosen.seed,
-    )  # fmt: skip
+    settings = chosen.model_dump(exclude={"kind", "seed", "staleness", "allocate", "options"})
+    if chosen.kind not in Selection.OWN:
+        plain = Selection().model_dump()
+        if strays := [name for name, value in settings.items() if value != plain[name]]:
+            raise BadInput(
+                f"selector.{strays[0]} is a setting of {', '.join(Selection.OWN[1:])}",
+                where=f"selector {chosen.kind}",
+                hint=f"--set selector.options.{strays[0]}=...",
+            )
+        return selector_named(chosen.kind, chosen.seed, **chosen.options)
+    its = set(inspect.signature(find("selectors", chosen.kind)).parameters)
+    given = {name: value for name, value in settings.items() if name in its}
+    if chosen.inside is None:
+        given.pop("inside", None)
+    return selector_named(chosen.kind, chosen.seed, **given | chosen.options)
 
 
 def _checked(recipe: GrowRecipe) -> GrowRecipe:

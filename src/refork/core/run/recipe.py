@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -93,9 +93,15 @@ class TurnLaw(Law):
 
 
 class Selection(Part):
-    """How a growing tree chooses the points it forks; which settings count depends on ``kind``."""
+    """How a growing tree chooses the points it forks; which settings count depends on ``kind``.
 
-    kind: Literal["independent", "random", "surprisal", "uucb"] = "independent"
+    ``kind`` is a selector's name. The settings that stand here are of those in ``OWN``; of any other, and
+    beyond them, they are ``options``.
+    """
+
+    OWN: ClassVar[tuple[str, ...]] = ("independent", "random", "surprisal", "uucb")
+
+    kind: str = "independent"
     c: float = 0.5
     entropy_coef: float = 1.0
     value: Literal["win_rate", "mixed"] = "win_rate"
@@ -112,6 +118,13 @@ class Selection(Part):
     seed: int = 0
     staleness: int | None = Field(default=None, ge=0)
     allocate: bool = False
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
+        # Recipes without options keep the digests that they had before there were any.
+        told: Json = dump(self)
+        return {key: value for key, value in told.items() if key != "options" or value}
 
 
 class GrowRecipe(Part):

@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import re
 import tomllib
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from typing import Any, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.open import open_policy
+from refork.core.registry import resolve
 from refork.core.types import Json
 from refork.examine.stance.endpoint import EndpointAnnotator, EndpointGuard
 from refork.examine.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie
@@ -83,23 +82,11 @@ def _parted(spec: str, what: str) -> tuple[str, str]:
 
 
 def _callable(rest: str, spec: str) -> Callable[[str], Any]:
-    place, _, name = rest.rpartition(":")
-    if place.endswith(".py"):
-        if not Path(place).is_file():
-            raise BadInput("there is no such file", where=place)
-        found = importlib.util.spec_from_file_location("refork_user_guard", place)
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-    else:
-        try:
-            module = importlib.import_module(place)
-        except (ImportError, ValueError) as error:
-            raise BadInput(f"{place!r} cannot be imported: {error}", where=spec, hint=_HINT) from error
-    call = getattr(module, name, None)
+    if not rest.rpartition(":")[0]:
+        raise BadInput(f"{spec!r} names no callable", hint=_HINT)
+    call = resolve("judges", rest)
     if not callable(call):
-        raise BadInput(f"{place!r} has no callable {name!r}", where=spec)
+        raise BadInput(f"{rest!r} is no callable", where=spec)
     return call  # type: ignore[no-any-return]  # what it returns is checked at every call
 
 

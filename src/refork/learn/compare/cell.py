@@ -12,6 +12,7 @@ import torch
 
 from refork.core.fork.arm import graded
 from refork.core.grow import UUCB, grow
+from refork.core.grow.selector import selector_named
 from refork.core.policy.base import Sampling
 from refork.core.policy.local import LocalPolicy
 from refork.core.run.progress import Progress, silent
@@ -26,7 +27,6 @@ from refork.learn.credit.implicit.points import ImplicitValues
 from refork.learn.credit.methods import credit_method
 from refork.learn.organism import build, find, organism_for
 from refork.learn.train.loop import Grower, TreeTraining, finished_updates, improve
-from refork.learn.train.run import selector_named
 
 #: The stage of a cell's progress that counts what it is long by.
 UPDATES: Final = "updates"

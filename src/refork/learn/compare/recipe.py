@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pydantic import Field, field_validator
 
 from refork.core.errors import BadInput
+from refork.core.registry import Kind, known, names
 from refork.core.run.recipe import Part
 from refork.core.types import Json
-from refork.learn.credit.methods import METHODS
-from refork.learn.train.run import SELECTORS
 
 ARMS = (
     "independent+grpo",
@@ -35,11 +34,12 @@ class Arm:
         """An arm from ``SELECTOR+CREDIT`` or ``uucb+CREDIT+implicit``; raises BadInput for any other."""
         selector, _, rest = text.partition("+")
         credit, _, more = rest.partition("+")
-        if selector not in SELECTORS or credit not in METHODS or more not in ("", "implicit"):
+        named: tuple[tuple[Kind, str], ...] = (("selectors", selector), ("credits", credit))
+        if not all(":" in name or known(kind, name) for kind, name in named) or more not in ("", "implicit"):
             raise BadInput(
                 f"{text!r} names no arm",
-                hint=f"SELECTOR+CREDIT[+implicit] with a selector of {', '.join(SELECTORS)} "
-                f"and a credit of {', '.join(METHODS)}",
+                hint=f"SELECTOR+CREDIT[+implicit] with a selector of {', '.join(names('selectors'))} "
+                f"and a credit of {', '.join(names('credits'))}",
             )
         if more and selector != "uucb":
             raise BadInput(f"{text!r}: implicit values belong to the uucb selector")

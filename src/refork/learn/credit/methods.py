@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from refork.core.errors import BadInput
+from refork.core.registry import resolve
 from refork.core.tree.node import Node, Trajectory
 
 if TYPE_CHECKING:
@@ -19,20 +19,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Normalise = Literal["std", "mean"]
-
-_GRAPH = ("refork.learn.credit.graph.on_tree", "graph_advantages")
-#: Name -> module and function. Modules are imported when a method is first asked for.
-METHODS: dict[str, tuple[str, str]] = {
-    "grpo": ("refork.learn.credit.methods", "group_credit"),
-    "siblings": ("refork.learn.credit.segments", "tree_advantages"),
-    "gigpo": _GRAPH,
-    "hgpo": _GRAPH,
-    "graphgpo": _GRAPH,
-    "g2po": _GRAPH,
-    "implicit": ("refork.learn.credit.implicit", "implicit_advantages"),
-}
-#: Options that a name itself decides.
-_FIXED = {name: {"method": name} for name, place in METHODS.items() if place == _GRAPH}
 
 
 class Credit(Protocol):
@@ -43,25 +29,26 @@ class Credit(Protocol):
         ...
 
 
-def credit_method(name: str, **options: Any) -> Credit:
-    """The credit method of a name with its options set.
+def credit_method(name: str, /, **options: Any) -> Credit:
+    """The credit method of a name with its options set: keyword arguments of what the name stands for.
+
+    A name is one of the registry's ``credits``, ``module:function`` or ``file.py:function``.
 
     Raises:
         BadInput: no such method, or an option that it does not have.
     """
-    if name not in METHODS:
-        raise BadInput(f"unknown credit method {name!r}", hint="known: " + ", ".join(METHODS))
-    module, function = METHODS[name]
-    found: Callable[..., Sequence[ArrayLike]] = getattr(importlib.import_module(module), function)
-    fixed = _FIXED.get(name, {})
-    known = set(inspect.signature(found).parameters) - {"walks", "outcomes", *fixed}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise BadInput(
-            f"credit {name} has no option {unknown[0]!r}",
-            hint=f"options: {', '.join(sorted(known)) or 'none'}",
-        )
-    return partial(found, **fixed, **options)
+    found: Callable[..., Sequence[ArrayLike]] = resolve("credits", name)
+    # What a partial has set is what its name says.
+    fixed = found.keywords if isinstance(found, partial) else {}
+    known = inspect.signature(found).parameters
+    if not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        open_ = sorted(set(known) - {"walks", "outcomes", *fixed})
+        unknown = sorted(set(options) - set(open_))
+        if unknown:
+            raise BadInput(
+                f"credit {name} has no option {unknown[0]!r}", hint=f"options: {', '.join(open_) or 'none'}"
+            )
+    return partial(found, **options)
 
 
 def group_credit(

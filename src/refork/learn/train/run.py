@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -14,7 +13,8 @@ from pydantic import Field
 from refork.core import stats
 from refork.core.errors import BadInput
 from refork.core.fork.arm import graded
-from refork.core.grow import Independent, RandomNode, Selector, grow
+from refork.core.grow import grow
+from refork.core.grow.selector import selector_named
 from refork.core.policy.base import Sampling
 from refork.core.policy.load import quiet
 from refork.core.policy.local import LocalPolicy
@@ -102,47 +102,6 @@ class PolicyRecipe(Part):
     evaluation: Evaluation = Evaluation()
     checkpoint_every: int = Field(default=1, ge=1)
     seed: int = 0
-
-
-def _uucb() -> Callable[..., Selector]:
-    from refork.core.grow.uucb import UUCB
-
-    return UUCB
-
-
-def _surprisal() -> Callable[..., Selector]:
-    from refork.core.grow.selector import Surprisal
-
-    return Surprisal
-
-
-#: Selectors that a recipe may name.
-SELECTORS: dict[str, Callable[[], Callable[..., Selector]]] = {
-    "independent": lambda: Independent,
-    "random": lambda: RandomNode,
-    "surprisal": _surprisal,
-    "uucb": _uucb,
-}
-
-
-def selector_named(name: str, seed: int = 0, **options: Any) -> Selector:
-    """The selector of a name; ``seed`` is used where it has one.
-
-    Raises:
-        BadInput: no such selector, or an option that it does not have.
-    """
-    if name not in SELECTORS:
-        raise BadInput(f"unknown selector {name!r}", hint="known: " + ", ".join(SELECTORS))
-    kind: Any = SELECTORS[name]()
-    known = {f.name for f in fields(kind)} - {"name"}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise BadInput(
-            f"selector {name} has no option {unknown[0]!r}",
-            hint=f"options: {', '.join(sorted(known)) or 'none'}",
-        )
-    made: Selector = kind(**({"seed": seed} if "seed" in known else {}) | options)
-    return made
 
 
 def training_of(recipe: PolicyRecipe) -> TreeTraining:

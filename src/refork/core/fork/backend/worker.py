@@ -7,7 +7,6 @@ input.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import os
 import socket
@@ -28,6 +27,7 @@ from refork.core.fork.run_on import Branch, run_to, world_producer
 from refork.core.policy.base import Policy, Sampling
 from refork.core.policy.noise import NoiseKey
 from refork.core.policy.open import open_policy
+from refork.core.registry import Kind, resolve
 from refork.core.run.join import join
 from refork.core.run.record import BEAT
 from refork.core.tree.node import Draft, Node, Step, Trajectory, node_id
@@ -44,20 +44,16 @@ CALL: Final = "call:"
 SIGN: Final = "sign "
 
 
-def called(spec: str) -> Any:
+def called(kind: Kind, spec: str) -> Any:
     """What a function gives that ``call:package.module:function[@argument]`` names.
 
     Raises:
         BadInput: no such module or function.
     """
     name, _, argument = spec.removeprefix(CALL).partition("@")
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadInput(
-            f"{spec!r} cannot be called: {error}", hint="write call:package.module:function[@argument]"
-        ) from error
+    if ":" not in name:
+        raise BadInput(f"{spec!r} names no function", hint="write call:package.module:function[@argument]")
+    found = resolve(kind, name)
     return found(argument) if argument else found()
 
 
@@ -174,7 +170,7 @@ class Worker:
     def _policy(self, wanted: Json) -> Policy:
         spec = wanted["spec"]
         if spec not in self._policies:
-            self._policies[spec] = called(spec) if spec.startswith(CALL) else open_policy(spec)
+            self._policies[spec] = called("policies", spec) if spec.startswith(CALL) else open_policy(spec)
         if "torch" in sys.modules:
             import torch
 
@@ -194,7 +190,7 @@ class Worker:
             return None
         spec = wanted["spec"]
         if spec not in self._worlds:
-            self._worlds[spec] = called(spec) if spec.startswith(CALL) else open_world(spec)
+            self._worlds[spec] = called("worlds", spec) if spec.startswith(CALL) else open_world(spec)
         world = self._worlds[spec]
         if world.version != wanted["version"]:
             raise Mismatch(

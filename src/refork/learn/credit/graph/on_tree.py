@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,6 +64,13 @@ def graph_advantages(
         return [np.full(_length(walk), np.nan) for walk in walks]
     found = walk_steps(walks, earned, anchor=anchor, history=history, fuzzy=fuzzy)
     return _along(walks, found, found.per_token(step_advantages(found.graph, method, settings)))
+
+
+#: Credit methods of these names, see :mod:`refork.learn.credit.methods`.
+gigpo = partial(graph_advantages, method="gigpo")
+hgpo = partial(graph_advantages, method="hgpo")
+graphgpo = partial(graph_advantages, method="graphgpo")
+g2po = partial(graph_advantages, method="g2po")
 
 
 def _known(method: str) -> None:

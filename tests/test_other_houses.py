@@ -1,0 +1,238 @@
+"""What others add: installed names, names in files, unknown names, and recorded names that run nothing."""
+
+import json
+
+import numpy as np
+import pytest
+
+from refork.core.errors import BadChange, BadInput
+from refork.core.fork import Remove, change_from_json, fork, parse_change
+from refork.core.fork.parse import grammar
+from refork.core.grow.plant import plant_prompt
+from refork.core.grow.selector import Independent, selector_named
+from refork.core.judge import MatchJudge, load_judge
+from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.run.grow import make_selector
+from refork.core.run.recipe import GrowRecipe, Selection, digest, resolve
+from refork.core.tree.tree import Tree
+from refork.learn.compare.recipe import Arm
+from refork.learn.credit.methods import credit_method
+from support.installed import forget, install
+
+CODE = '''
+from dataclasses import dataclass, replace
+from refork.core.fork.change import Diff, Remove
+from refork.core.grow.selector import Choice
+from refork.core.judge import MatchJudge
+
+@dataclass
+class Last:
+    width: int = 1
+    roots: int = 7
+    name: str = "last"
+    def select(self, candidates, leaves_left, round_):
+        return [Choice(len(candidates) - 1, min(self.width, leaves_left), {})]
+
+def ones(walks, outcomes, *, scale=1.0):
+    return [[scale] * 3 for _ in walks]
+
+def short(walk):
+    return 1.0
+
+@dataclass(frozen=True)
+class Repeat:
+    """``repeat:N``: say the last N tokens again."""
+
+    argument: str = "1"
+    kind = "repeat"
+    def touches(self):
+        return frozenset({"tail"})
+    def apply(self, plan):
+        return replace(plan, insert=plan.point.node.tokens[-int(self.argument) :])
+    def diff(self, plan):
+        return Diff("repeat", "", self.argument)
+    def to_json(self):
+        return {"kind": self.kind, "argument": self.argument}
+
+def twice(argument):
+    """Takes twice as many tokens away."""
+    return Remove(2 * int(argument))
+
+def broken(argument):
+    return 7
+
+ready = MatchJudge("ready")
+seven = 7
+'''
+
+
+@pytest.fixture
+def house(monkeypatch, tmp_path):
+    install(
+        monkeypatch, tmp_path, CODE, selectors_last="Last", credits_ones="ones", judges_short="short",
+        judges_ready="ready", selectors_seven="seven", selectors_wrong="short",
+        changes_repeat="Repeat", changes_twice="twice", changes_broken="broken",
+    )  # fmt: skip
+    yield tmp_path / "other_house.py"
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.parametrize("name", ["last", "other_house:Last", "FILE:Last"])
+def test_a_selector(house, name):
+    name = name.replace("FILE", str(house))
+    assert (selector_named(name, 3).width, selector_named(name, width=4).width) == (1, 4)
+    with pytest.raises(BadInput, match="no option 'depth'"):
+        selector_named(name, depth=1)
+    with pytest.raises(BadInput, match="no option 'name'"):
+        selector_named(name, name="x")
+    recipe = resolve(
+        GrowRecipe, None, [f"selector.kind={name}", "selector.options.width=5"], world="lock", policy="p"
+    )
+    made = make_selector(recipe.selector)
+    # Its own default stands: the recipe's settings are of the selectors that come with Refork.
+    assert (made.width, made.roots) == (5, 7)
+    with pytest.raises(BadInput, match=r"selector\.roots is a setting of random, surprisal, uucb") as told:
+        make_selector(Selection(kind=name, roots=3))
+    assert told.value.hint == "--set selector.options.roots=..."
+
+
+def test_what_is_no_selector(house):
+    for name in ("seven", "wrong"):
+        with pytest.raises(BadInput, match="makes no selector"):
+            selector_named(name)
+    with pytest.raises(BadInput, match="no selector 'lats'") as told:
+        make_selector(Selection(kind="lats"))
+    assert told.value.hint == "did you mean last?"
+
+
+def test_recipes_without_options_keep_their_digests():
+    assert "options" not in Selection().model_dump()
+    with_it = GrowRecipe(world="lock", policy="p", selector=Selection(options={"a": 1}))
+    without = GrowRecipe(world="lock", policy="p", selector=Selection())
+    assert digest(with_it) != digest(without)
+    assert json.loads(with_it.model_dump_json())["selector"]["options"] == {"a": 1}
+
+
+def test_settings_of_a_built_in_selector_are_the_recipes():
+    assert make_selector(Selection()) == Independent()
+    assert make_selector(Selection(kind="surprisal")).roots == 2
+    assert make_selector(Selection(kind="surprisal", inside=3)).inside == 3
+    assert make_selector(Selection(kind="random", seed=4, at_once=3)) == selector_named(
+        "random", 4, at_once=3
+    )
+    assert make_selector(Selection(kind="uucb", c=0.25, seed=2, options={"c": 0.75})).c == 0.75
+
+
+@pytest.mark.parametrize("name", ["ones", "other_house:ones", "FILE:ones"])
+def test_a_credit(house, name):
+    name = name.replace("FILE", str(house))
+    assert np.array_equal(credit_method(name, scale=2.0)([0], [1.0]), [[2.0] * 3])
+    with pytest.raises(BadInput, match="no option 'gamma'"):
+        credit_method(name, gamma=1)
+    assert Arm.parse(f"last+{name}") == Arm("last", name, False)
+
+
+def test_an_unknown_credit_has_neighbours(house):
+    with pytest.raises(BadInput, match="there is no credit 'grppo'") as told:
+        credit_method("grppo")
+    assert "grpo" in told.value.hint
+    with pytest.raises(BadInput, match="names no arm"):
+        Arm.parse("last+onse")
+
+
+def test_judges(house, tmp_path):
+    assert load_judge("regex:a|b:c") == MatchJudge("a|b:c")
+    assert load_judge("ready") == load_judge("other_house:ready") == MatchJudge("ready")
+    # One function is one judge, however it is named.
+    producers = {load_judge(name).producer.id for name in ("short", "other_house:short", f"{house}:short")}
+    assert len(producers) == 1
+    before = load_judge(f"{house}:short").producer.id
+    house.write_text(CODE + "# another version\n")
+    assert load_judge(f"{house}:short").producer.id != before
+    for bad in ("regex", "regex:(", "ready:x", "other_house:seven", "shrt"):
+        with pytest.raises(BadInput):
+            load_judge(bad)
+
+
+def never(spec):
+    raise AssertionError(spec)
+
+
+def change(text):
+    return parse_change([text], never, never)
+
+
+def test_an_installed_change_is_made_again_from_its_record(house):
+    made = change("repeat:3")
+    assert made.to_json() == {"kind": "repeat", "argument": "3"}
+    assert change_from_json(made.to_json(), never, never) == made
+    assert change("repeat").argument == "1"
+    # A name for a change that Refork has is recorded as what it is.
+    assert change("twice:2") == Remove(4)
+    both = parse_change(["repeat:3", "set:temperature=0"], never, never)
+    assert change_from_json(both.to_json(), never, never).to_json() == both.to_json()
+    with pytest.raises(BadChange, match="both change tail"):
+        parse_change(["repeat:3", "remove:1"], never, never)
+
+
+def test_the_grammar_is_of_docstrings(house):
+    lines = grammar().splitlines()
+    assert "repeat:N             say the last N tokens again" in lines
+    assert "twice                Takes twice as many tokens away." in lines
+    assert "remove:N             take the last N tokens before the point away" in lines
+
+
+def test_a_change_of_a_file_can_be_read_and_is_not_made_again(tmp_path):
+    file, done = tmp_path / "mine.py", tmp_path / "done"
+    file.write_text(CODE + f"with open({str(done)!r}, 'a') as out:\n    out.write('x')\n")
+    made = change(f"{file}:Repeat:3")
+    assert done.read_text() == "x"
+    told = made.to_json()
+    assert told == {"kind": f"{file}:Repeat", "argument": "3", "code": told["code"]}
+    assert made.diff(None).after == "3"
+    assert change(f"{file}:Repeat").to_json()["argument"] == "1"
+    file.write_text(file.read_text() + "# another version\n")
+    assert change(f"{file}:Repeat:3").to_json()["code"] != told["code"]
+    before = done.read_text()
+    file.write_text(file.read_text() + "# and another\n")
+    for recorded in (told, {"kind": "compose", "changes": [told]}, {"kind": "os:system", "argument": "true"}):
+        with pytest.raises(BadChange, match="unknown kind of change") as error:
+            change_from_json(recorded, never, never)
+        assert "can be read, not made again" in error.value.hint
+    assert done.read_text() == before
+
+
+def test_a_fork_records_the_name(house, tmp_path):
+    policy = ScriptedPolicy.from_replies(["one two three"])
+    (tmp_path / "mine.py").write_text(CODE)
+    with Tree.memory() as tree:
+        point = plant_prompt(tree, policy, "Well?")
+        for text in ("repeat:2", f"{tmp_path / 'mine.py'}:Repeat:2"):
+            fork(point, policy, 2, change=change(text))
+            kinds = {one.change["kind"] for one in tree.forks()}
+            assert text.removesuffix(":2") in kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("remov:1", "is not a change"),
+        ("twice", "twice cannot be made"),
+        ("broken:1", "broken makes no change"),
+        ("other_house:seven", "makes no change"),
+        ("other_house:nothing", "has no 'nothing'"),
+        ("./no_such_file.py:Repeat", "cannot be read"),
+    ],
+)
+def test_what_is_no_change(house, text, match):
+    with pytest.raises(BadInput, match=match):
+        change(text)
+
+
+@pytest.mark.parametrize(
+    "stored", [{"kind": "remove"}, {"kind": "ban", "text": "x"}, {"kind": "insert", "ids": 3}]
+)
+def test_a_damaged_record_is_the_users_to_mend(stored):
+    with pytest.raises(BadChange, match="is not as a change"):
+        change_from_json(stored, never, never)
