@@ -39,8 +39,3 @@ def demo_command(
     from refork.app.cli.screen import open_console
 
     open_console().print(summary_panel(summary | {n: str(folder / f) for n, f in FILES.items()}))
-
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command("demo")(demo_command)

@@ -385,10 +385,3 @@ def _print_pairs(store: Tree, held: list[Pair], as_json: bool) -> None:
         )
     if not rows:
         typer.echo("no changed arm of this tree has a control")
-
-
-def register(app: typer.Typer) -> None:
-    """Mount the commands."""
-    app.command("fork")(fork_command)
-    app.command("compare")(compare_command)
-    app.command("sweep")(sweep_command)

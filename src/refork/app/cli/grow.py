@@ -91,8 +91,3 @@ def _print_summary(summary: Json, out: Path, tree: str) -> None:
         )
         if summary["biased"]:
             typer.echo(f"success is over rollouts from the task alone, because {summary['biased']}")
-
-
-def register(app: typer.Typer) -> None:
-    """Mount the command."""
-    app.command("grow")(grow_command)

@@ -165,8 +165,3 @@ def _announcement(address: str, opened: list[Opened], settings: ServerSettings) 
         lines.append(f"the rules of {settings.pin} stand in every chat")
     lines.append(f"metrics at {address.removesuffix('/v1')}/metrics; Ctrl-C lets running answers end")
     return lines
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("serve")(serve_command)

@@ -124,8 +124,3 @@ def _forking(shelf: Shelf, policy: str | None, world: str | None, pattern: str |
         actor = policy_for(policy, live)
     answers = partial(world_for, spec=world)
     return Forking(Actor(actor, answers, judge_for(pattern), policy), shelf.file)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("view")(view_command)
