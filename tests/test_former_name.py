@@ -31,8 +31,8 @@ def run(tmp_path):
 
 APP = Typer()
 APP.add_typer(tree.app, name="tree")
-fork.register(APP)
-grow.register(APP)
+APP.command("fork")(fork.fork_command)
+APP.command("grow")(grow.grow_command)
 
 
 def cli(*words):

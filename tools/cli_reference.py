@@ -22,6 +22,9 @@ Every command that prints data takes `--json`; one that gives up prints why ther
 `{"error": {"kind": ..., "what": ..., "where": ..., "hint": ...}}`. Exit status: 0 done, 1 found something,
 2 usage or an error that you can mend, 130 interrupted.
 
+The commands of methods stand under `refork method`; `refork NAME` does the same as `refork method NAME` for
+those that come with Refork.
+
 """
 
 
@@ -39,8 +42,6 @@ def reference(app: typer.Typer, name: str) -> str:
 def render() -> str:
     """The page for the ``refork`` command."""
     module = importlib.import_module("refork.app.cli")
-    if hasattr(module, "_mount"):
-        module._mount()
     page = reference(module.app, "refork")
     return re.sub(r"[ \t]+$", "", page, flags=re.MULTILINE)
 

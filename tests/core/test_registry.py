@@ -47,9 +47,14 @@ def test_a_missing_extra_says_what_to_install(installed, tmp_path, monkeypatch):
 
 
 def test_two_packages_with_one_name_are_named(installed):
-    installed(("refork.judges", "j", "json:loads"), ("refork.judges", "j", "json:dumps"))
+    installed(
+        ("refork.judges", "j", "json:loads"),
+        ("refork.judges", "j", "json:dumps"),
+        ("refork.judges", "k", "json:loads"),
+    )
     with pytest.raises(BadInput, match="judge 'j' is registered by"):
         find("judges", "j")
+    assert find("judges", "k") is __import__("json").loads, "one name that two have breaks no other"
     # The same thing twice, as an editable install beside its wheel gives it, is one.
     installed(("refork.judges", "j", "json:loads"), ("refork.judges", "j", "json:loads"))
     assert find("judges", "j") is __import__("json").loads

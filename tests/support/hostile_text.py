@@ -86,7 +86,6 @@ def told(command, *typed, terminal=True):
     status = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["refork", *map(str, typed)])
-        patch.setattr(cli, "_mount", lambda *asked: None)
         patch.setattr(cli, "app", command)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLUMNS", "100")
@@ -105,19 +104,16 @@ def told(command, *typed, terminal=True):
     return status, out.getvalue(), err.getvalue()
 
 
-@contextlib.contextmanager
 def whole():
-    """The whole command line, mounted once."""
-    with pytest.MonkeyPatch.context() as patch:
-        for what in ("registered_groups", "registered_commands"):
-            patch.setattr(cli.app, what, [])
-        cli._mount()
-        yield typer.main.get_command(cli.app)
+    """The whole command line."""
+    return typer.main.get_command(cli.app)
 
 
 def verbs(command, path=()):
     """(words, command) of every verb."""
-    for name, inner in getattr(command, "commands", {}).items():
+    for name, inner in command.commands.items():
+        if name == "method":  # its commands are at the top, too
+            continue
         yield from verbs(inner, (*path, name)) if hasattr(inner, "commands") else [((*path, name), inner)]
 
 

@@ -19,9 +19,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distribution, entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, final, get_args
@@ -66,14 +66,23 @@ class Registered:
     name: str
     target: str
     package: str
+    #: Another package that gave this name to something else, so that nobody can say which is meant.
+    rival: str | None = None
 
     def load(self) -> Any:
         """What the name stands for; its module is imported now.
 
         Raises:
-            BadInput: the package that registered it cannot be imported, or lacks it.
+            BadInput: the package that registered it cannot be imported, or lacks it; or two have this name.
             MissingExtra: it needs a package that is not installed.
         """
+        if self.rival is not None:
+            what = f"the {singular(self.kind)} {self.name!r}"
+            raise BadInput(
+                f"{what} is registered by {self.package} and by {self.rival}",
+                where=group(self.kind),
+                hint="uninstall one of them",
+            )
         try:
             return EntryPoint(self.name, self.target, group(self.kind)).load()
         except UserError:
@@ -109,23 +118,23 @@ def unregister(kind: Kind, name: str) -> None:
 
 @lru_cache(maxsize=len(KINDS))
 def registered(kind: Kind) -> Mapping[str, Registered]:
-    """All installed names of a kind, in the order of the alphabet. Nothing is imported.
-
-    Raises:
-        BadInput: two packages registered the same name for different things.
-    """
+    """All installed names of a kind, in the order of the alphabet. Nothing is imported."""
     found: dict[str, Registered] = {}
     for point in entry_points(group=group(kind)):
         package = point.dist.name if point.dist is not None else "?"
         one = Registered(kind, point.name, point.value, package)
         other = found.setdefault(point.name, one)
         if other.target != one.target:
-            raise BadInput(
-                f"the {singular(kind)} {one.name!r} is registered by {other.package} and by {package}",
-                where=group(kind),
-                hint="uninstall one of them",
-            )
+            found[point.name] = replace(other, rival=package)
     return MappingProxyType(dict(sorted(found.items())))
+
+
+def own(kind: Kind) -> Mapping[str, Registered]:
+    """The names of a kind that come with Refork, without a look at other packages."""
+    return {
+        point.name: Registered(kind, point.name, point.value, "refork")
+        for point in distribution("refork").entry_points.select(group=group(kind))
+    }
 
 
 def names(kind: Kind) -> tuple[str, ...]:

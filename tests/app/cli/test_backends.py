@@ -5,12 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import _mount, app
+from refork.app.cli import app
 from refork.core.errors import BadInput
 from refork.core.tree.tree import Tree
 from support.exported import exported, unordered
-
-_mount()
 
 
 def run(*arguments):

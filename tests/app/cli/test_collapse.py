@@ -5,12 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import _mount, app
+from refork.app.cli import app
 from refork.core.errors import BadInput
 
 RUN = CliRunner()
-if not any(group.name == "collapse" for group in app.registered_groups):
-    _mount()
 
 
 def call(*args, code=0):

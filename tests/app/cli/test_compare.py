@@ -35,7 +35,7 @@ def ran(*arguments):
     import typer
 
     one = typer.Typer()
-    commands.register(one)
+    one.command("compare")(commands.compare_command)
     return CliRunner().invoke(one, list(map(str, arguments)), catch_exceptions=False)
 
 

@@ -45,8 +45,7 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def root():
-    with whole() as command:
-        yield command
+    return whole()
 
 
 @pytest.fixture(scope="module")

@@ -26,20 +26,11 @@ WALK = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker")
 GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
 
 
-@contextlib.contextmanager
-def nothing_mounted():
-    """As in a process that starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        for what in ("registered_groups", "registered_commands"):
-            patch.setattr(cli.app, what, [])
-        yield patch
-
-
 def refork(*arguments, cwd=".", status=0):
     """What a command prints, in this process: a process of its own costs seconds of imports."""
     out, err = io.StringIO(), io.StringIO()
     with (
-        nothing_mounted() as patch,
+        pytest.MonkeyPatch.context() as patch,
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -77,22 +68,6 @@ def test_version_and_help():
     shown = refork("--help").stdout
     for noun in ("tree", "fork", "sweep", "grow", "demo", "organism", "policy", "world"):
         assert noun in shown
-
-
-def names(asked=""):
-    """What the command line knows when it was asked for that."""
-    with nothing_mounted():
-        cli._mount(asked)
-        return list(typer.main.get_command(cli.app).commands)
-
-
-def test_each_noun_and_verb_is_there_when_asked_for_alone():
-    everything = names()
-    assert sorted(everything) == sorted([*cli._NOUNS, *cli._ALONE])
-    for one in everything:
-        assert one in names(one)
-    assert names("tree") == ["tree"]
-    assert names("nowhere") == everything
 
 
 def test_growing_again_resumes(run):
@@ -218,7 +193,6 @@ def failing_with(error, monkeypatch, *, answered=False):
         raise error
 
     monkeypatch.setattr(cli, "app", app)
-    monkeypatch.setattr(cli, "_mount", lambda *asked: None)
     monkeypatch.setattr(sys, "argv", ["refork"])
     out, err = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "argv", ["refork", "--json"])

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refork.app.cli.serve import register
+from refork.app.cli.serve import serve_command
 from refork.core.chat import PolicyChat
 from refork.core.errors import BadInput, CannotDo
 from refork.operate.route.routed import RoutedChat
@@ -34,7 +34,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr("refork.app.server.serve", serve)
     app = typer.Typer()
     app.callback()(lambda: None)
-    register(app)
+    app.command("serve")(serve_command)
 
     def call(*words):
         result = CliRunner().invoke(app, ["serve", *words])

@@ -17,7 +17,7 @@ from refork.learn.simulate.steering import compare_control
 from support.shelf import Shelf, model
 
 app = typer.Typer()
-fork.register(app)
+app.command("fork")(fork.fork_command)
 app.add_typer(simulate.app, name="simulate")
 
 

@@ -14,11 +14,11 @@ import typer
 from typer.testing import CliRunner
 
 from refork import Draft, Tree
-from refork.app.cli.view import register
+from refork.app.cli.view import view_command
 from refork.core.errors import BadInput
 
 app = typer.Typer()
-register(app)
+app.command("view")(view_command)
 app.callback()(lambda: None)
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 from rich.console import Console
 
 from refork.app import cli
 from refork.app.cli import watching
 from refork.app.cli.run_tables import status_picture
+from refork.core.registry import own
 from refork.core.run.logs import stop_log
 from refork.core.run.record import new_record, records, write_record
 from refork.core.run.workers import together
@@ -48,23 +50,15 @@ def home(tmp_path, monkeypatch):
     stop_log()
 
 
-@contextlib.contextmanager
-def nothing_mounted():
-    """As in a process that starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        for what in ("registered_groups", "registered_commands"):
-            patch.setattr(cli.app, what, [])
-        yield patch
-
-
 def refork(*arguments, status=0):
     """What a command says, and its exit status, in this process."""
     out, err = io.StringIO(), io.StringIO()
-    with nothing_mounted() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
-        if arguments[0].startswith("-"):  # else all nouns are mounted, which takes a second
-            mount = cli._mount
-            patch.setattr(cli, "_mount", lambda asked: mount(str(arguments[2])))
         with pytest.raises(SystemExit) as stop:
             cli.main()
         stop_log()
@@ -76,19 +70,22 @@ def refork(*arguments, status=0):
 @pytest.fixture(scope="module")
 def verbs():
     """Every verb's function, by its full name."""
-    with nothing_mounted():
-        cli._mount()
-        found = dict(callbacks(cli.app))
-        watching.watch_verbs(cli.app)
-        assert dict(callbacks(cli.app)) == found  # watched once
-        return found
+    return dict(callbacks())
 
 
-def callbacks(app, noun=""):
-    for info in app.registered_commands:
-        yield f"{noun} {info.name or info.callback.__name__.replace('_', '-')}".strip(), info.callback
-    for group in app.registered_groups:
-        yield from callbacks(group.typer_instance, group.name)
+def callbacks():
+    for noun, one in own("commands").items():
+        holder = typer.Typer()
+        thing = one.load()
+        holder.add_typer(thing, name=noun) if isinstance(thing, typer.Typer) else holder.command(noun)(thing)
+        watching.watch_verbs(holder)
+        found = holder.registered_groups[0].typer_instance if holder.registered_groups else holder
+        before = [info.callback for info in found.registered_commands]
+        watching.watch_verbs(holder)
+        assert [info.callback for info in found.registered_commands] == before  # watched once
+        for info in found.registered_commands:
+            verb = info.name or info.callback.__name__.replace("_", "-")
+            yield verb if found is holder else f"{noun} {verb}", info.callback
 
 
 @functools.cache

@@ -116,7 +116,9 @@ def test_the_command_line_forks_its_tree(done, organism):
     tree = str(folder / "tree.db")
     words = ["--tree", tree, "--node", node, *place, "--change", "remove:1", "--policy", f"hf:{organism}"]
     app = typer.Typer()
-    fork.register(app)  # in this process: tests/core/fork/ shows that another one draws the same
+    app.command("fork")(
+        fork.fork_command
+    )  # in this process: tests/core/fork/ shows that another one draws the same
     words += ["--draws", "48", "--seed", "1", "--json"]
     said = CliRunner().invoke(app, ["fork", *words], catch_exceptions=False)
     assert said.exit_code == 0, said.output

@@ -22,8 +22,8 @@ SHOWN = "postgresql://me@db.example.org/rollouts?tree=lock"
 
 app = typer.Typer()
 app.add_typer(tree.app, name="tree")
-fork.register(app)
-grow.register(app)
+app.command("fork")(fork.fork_command)
+app.command("grow")(grow.grow_command)
 
 
 def run(*arguments, code=0):

@@ -92,7 +92,8 @@ class Noun(TyperGroup):
 
 def draw_help(app: typer.Typer) -> None:
     """Let all commands of an app print their help in colour."""
-    app.info.cls = Noun
+    if not isinstance(app.info.cls, type):
+        app.info.cls = Noun
     for command in app.registered_commands:
         command.cls = Verb
     groups: Iterable[Any] = app.registered_groups

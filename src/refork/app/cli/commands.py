@@ -1,0 +1,122 @@
+"""Commands by name: the product's own at the top, those of methods and of other packages under ``method``.
+
+Each is an entry point of ``refork.commands``: a ``typer.Typer`` is a noun with verbs, an annotated function
+a single command. Only the module of the command that is asked for is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import typer
+
+from refork.app.cli.screen import Noun, draw_help
+from refork.app.cli.watching import watch_verbs
+from refork.core.errors import BadInput, UserError
+from refork.core.registry import find, names, own, registered
+
+#: The product's own commands, in the order of the help. No other package can add to them.
+PRODUCT: Final = (
+    "tree", "fork", "sweep", "compare", "grow", "train", "run", "view", "serve", "demo", "world", "policy",
+    "organism",
+)  # fmt: skip
+METHOD: Final = "What methods and other packages add, each under its name: refork method credit report ..."
+
+
+class _Loaded(Mapping[str, Any]):
+    """Commands that are made when they are looked at, each once."""
+
+    def __init__(self, known: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._made: dict[str, Any] = dict.fromkeys(known)
+        self._make = make
+
+    def __getitem__(self, name: str) -> Any:
+        if self._made[name] is None:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+class Methods(Noun):
+    """``refork method``: the commands of methods and of other packages."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        taken = {name for name, one in registered("commands").items() if one.rival is not None}
+        others = (name for name in names("commands") if name not in PRODUCT or name in taken)
+        self.commands: Any = _Loaded(others, lambda name: _command(name, lambda: find("commands", name)))
+
+
+class Product(Noun):
+    """``refork``: the product's commands, and ``method``.
+
+    A method that comes with Refork is also found at the top, where all were once; the help does not show it.
+    Other packages are not looked at, so that none can break a command of Refork.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = _Loaded([*PRODUCT, "method", *own("commands")], self._make)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands that the help shows."""
+        return [*PRODUCT, "method"]
+
+    @staticmethod
+    def _make(name: str) -> Any:
+        if name == "method":
+            methods = typer.Typer(cls=Methods, no_args_is_help=True, help=METHOD)
+            return _made(name, methods)
+        return _command(name, own("commands")[name].load)
+
+
+def _command(name: str, load: Callable[[], Any]) -> Any:
+    """A command; where it cannot be made, one that says why, so that the help and all others go on."""
+    try:
+        thing = load()
+        if not callable(thing):
+            raise BadInput(
+                f"command {name!r} is a {type(thing).__name__}, not a typer.Typer or a function",
+                hint="mend or uninstall the package that registers it",
+            )
+        return _made(name, thing)
+    except UserError as error:
+        return _refusing(name, error)
+    except Exception as error:  # typer's, at an annotation that it cannot turn into an option
+        wrong = BadInput(
+            f"command {name!r} is no command line: {type(error).__name__}: {error}",
+            hint="mend or uninstall the package that registers it",
+        )
+        return _refusing(name, wrong)
+
+
+def _refusing(name: str, error: UserError) -> Any:
+    def refuse() -> None:
+        raise error
+
+    command = _made(name, refuse)
+    command.help = "Cannot be used: " + "; ".join(line.strip() for line in str(error).splitlines())
+    command.params = []
+    command.add_help_option = False
+    command.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return command
+
+
+def _made(name: str, thing: Any) -> Any:
+    holder = typer.Typer(rich_markup_mode="markdown")
+    if isinstance(thing, typer.Typer):
+        holder.add_typer(thing, name=name)
+    else:
+        holder.command(name)(thing)
+    watch_verbs(holder)
+    draw_help(holder)
+    return typer.main.get_group(holder).commands[name]

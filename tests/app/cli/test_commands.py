@@ -1,0 +1,187 @@
+"""Commands by name: which stand where, what is read for them, and plug-ins that are broken."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from refork.app import cli
+from refork.app.cli.commands import PRODUCT
+from refork.core import registry
+from refork.core.registry import own, register, registered, unregister
+
+#: What stood at the top before there was ``refork method``.
+BEFORE = [
+    "tree", "organism", "policy", "world", "implicit", "credit", "maze", "recovery", "train", "learn",
+    "cliff", "collapse", "probe", "forensics", "crosscoder", "memory", "rot", "pin", "gate", "route",
+    "localize", "kernel", "evolve", "judge", "speculate", "simulate", "theory", "run", "fork", "compare",
+    "sweep", "grow", "demo", "serve", "view",
+]  # fmt: skip
+METHODS = [name for name in BEFORE if name not in PRODUCT]
+
+
+def refork(*typed, status=0):
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["refork", *map(str, typed)])
+        patch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    assert (stop.value.code or 0) == status, err.getvalue()
+    return SimpleNamespace(out=out.getvalue(), err=err.getvalue())
+
+
+def listed(text):
+    """The rows of a help's table of commands: name and description."""
+    rows = [line.strip("│ ").split(None, 1) for line in text.split("Commands ")[1].splitlines()[1:]]
+    return {row[0]: row[1].strip() for row in rows if len(row) == 2}
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """Installs commands of another package beside those of Refork: names and texts of modules."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = list(importlib.metadata.entry_points(group="refork.commands"))
+
+    def put(**texts):
+        for name, text in texts.items():
+            (tmp_path / f"module_of_{name}.py").write_text(text)
+            sys.modules.pop(f"module_of_{name}", None)
+            points.append(importlib.metadata.EntryPoint(name, f"module_of_{name}:command", "refork.commands"))
+        monkeypatch.setattr(registry, "entry_points", lambda group: points if "commands" in group else [])
+        registered.cache_clear()
+
+    yield put
+    monkeypatch.undo()
+    registered.cache_clear()
+
+
+def test_the_product_stands_at_the_top_and_methods_under_method():
+    assert list(listed(refork("--help").out)) == [*PRODUCT, "method"]
+    rows = listed(refork("method", "--help").out)
+    assert set(METHODS) <= set(rows)
+    assert not set(PRODUCT) & set(rows)
+    assert rows["pin"] == "Pin rules so that compaction cannot lose them."
+    assert sorted(own("commands")) == sorted(BEFORE)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_old_name_does_what_the_new_one_does(name):
+    group = typer.main.get_command(cli.app)
+    methods = group.commands["method"]
+    old, new = group.commands[name], methods.commands[name]
+    assert old.help == new.help
+    assert not old.help.startswith("Cannot be used")
+    assert [*old.commands] == [*new.commands]
+    for verb, one in old.commands.items():
+        assert one.callback.__wrapped__ is new.commands[verb].callback.__wrapped__
+        assert [param.name for param in one.params] == [param.name for param in new.commands[verb].params]
+
+
+def test_an_old_name_prints_the_same(tmp_path):
+    rewards = tmp_path / "rewards.jsonl"
+    rewards.write_text("".join(json.dumps({"group": g, "reward": r}) + "\n" for g in "ab" for r in (0, 1)))
+    old = refork("collapse", "report", rewards, "--json").out
+    assert json.loads(old)
+    assert refork("method", "collapse", "report", rewards, "--json").out == old
+
+
+def test_only_the_module_of_the_command_is_read():
+    code = (
+        "import sys, refork.app.cli as cli; sys.argv = ['refork', 'pin', '--help']\n"
+        "try: cli.main()\n"
+        "except SystemExit: "
+        "print(*[n for n in sys.modules if n.startswith('refork.app.cli.')], 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()[:-1]}
+    assert "pin" in modules
+    assert not modules & (own("commands").keys() - {"pin"})
+    assert done.stdout.split()[-1] == "False"
+
+
+def test_a_typo_has_neighbours():
+    assert "Did you mean 'credit'?" in refork("credti", status=2).err
+    assert "Did you mean 'sweep'?" in refork("swep", status=2).err
+
+
+def test_a_function_and_a_typer_of_another_package(installed):
+    installed(
+        hello="def command(name: str, often: int = 1) -> None:\n"
+        "    'Greet.'\n    print(f'hello {name} ' * often)\n",
+        talk="import typer\ncommand = typer.Typer(help='Talk.')\n"
+        "@command.command()\ndef once() -> None:\n    'Say it.'\n    print('said')\n",
+    )
+    rows = listed(refork("method", "--help").out)
+    assert (rows["hello"], rows["talk"]) == ("Greet.", "Talk.")
+    assert refork("method", "hello", "you", "--often", "2").out == "hello you hello you \n"
+    assert refork("method", "talk", "once").out == "said\n"
+    assert "No such command 'hello'" in refork("hello", "you", status=2).err
+    assert "hello" not in refork("--help").out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import no_such_library\n", "No module named 'no_such_library'"),
+        ("command = 3\n", "is a int, not a typer.Typer or a function"),
+        ("def command(what: 'NoSuchType') -> None: ...\n", "is no command line"),
+        (
+            "from refork.core.errors import MissingExtra\nraise MissingExtra('chess', 'worlds')\n",
+            "next: pip install",
+        ),
+    ],
+)
+def test_a_broken_command_breaks_nothing_else(installed, text, says):
+    installed(broken=text)
+    assert "broken" not in refork("--help").out
+    told = refork("method", "--help").out
+    assert says in " ".join(told.replace("│", " ").split())
+    assert set(METHODS) < set(listed(told))
+    for more in ([], ["verb", "--option"], ["--help"]):
+        refused = refork("method", "broken", *more, status=2)
+        assert says in refused.err
+        assert "Traceback" not in refused.err
+    assert refork("credit", "--help").out
+
+
+@pytest.mark.parametrize("name", ["tree", "credit"])
+def test_a_name_of_reforks_cannot_be_taken(installed, name):
+    installed(**{name: "def command() -> None:\n    print('taken')\n"})
+    assert f".refork {name} [OPTIONS] COMMAND" in refork(name, "--help").out
+    assert "registered by refork and by" in refork("method", name, status=2).err
+    assert "registered by refork and by" in " ".join(listed(refork("method", "--help").out)[name].split())
+
+
+def test_a_command_of_this_process():
+    def mine() -> None:
+        """Mine."""
+        print("mine")
+
+    register("commands", "mine", mine)
+    try:
+        assert refork("method", "mine").out == "mine\n"
+    finally:
+        unregister("commands", "mine")
+    assert "No such command" in refork("method", "mine", status=2).err
+
+
+def test_options_of_a_function_are_typers(installed):
+    installed(
+        often="from typing import Annotated\nimport typer\n"
+        "def command(n: Annotated[int, typer.Option('--number', min=1)] = 1) -> None:\n    print(n)\n"
+    )
+    assert refork("method", "often", "--number", "3").out == "3\n"
+    assert "Invalid value for '--number'" in refork("method", "often", "--number", "0", status=2).err
