@@ -15,7 +15,7 @@ CODE := src tests benchmarks tools
 # Temporary files in memory: there nobody waits for a disk to sync.
 SCRATCH := $(BIN)/python tools/scratch.py
 
-.PHONY: help setup demo test mutate check format lint types imports surface docs-run notebooks docs wheel bench reference clean
+.PHONY: help setup demo test mutate check format lint types imports surface docs-run notebooks docs wheel bench reference house clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -101,6 +101,9 @@ $(PEERS): $(READY)
 bench: $(PEERS) ## Run the benchmarks and rewrite docs/results.md (QUICK=1: about a minute each)
 	@$(BIN)/python tools/results.py --run $(if $(QUICK),--quick) $(ARGS)
 	@$(BIN)/python tools/page_pictures.py --bars
+
+house: $(READY) ## How large the packages are, and where they break the design's rules (ARGS='--list KEY')
+	@$(BIN)/python tools/house.py $(ARGS)
 
 clean: ## Remove all that can be made again
 	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
