@@ -85,7 +85,7 @@ TESTBED = (
     *(
         f"core.world.{name}"
         for name in (
-            "chronicle", "chronicle_words", "coins", "dice", "expert", "expressions", "game", "house_rules",
+            "chronicle", "chronicle_words", "coins", "expert", "expressions", "game", "house_rules",
             "household", "lock",
             "maze", "miniapps", "motives", "path_star", "phrases", "refusal", "repair", "screens",
             "specialists", "toolcall",
