@@ -552,6 +552,12 @@ class House:
                 for table in self.modules[init].tables.values()
                 for name in table
             ]
+        for place in (f"{PRODUCT}.cli.commands", f"{PRODUCT}.app.cli.commands"):
+            if place in self.modules:  # its PRODUCT lists what the help shows, and refork method comes last
+                listed = re.search(
+                    r"^PRODUCT\b[^(]*= (\([^)]*\))", self.modules[place].file.read_text(), re.MULTILINE
+                )
+                names = [*ast.literal_eval(listed[1]), "method"] if listed else names
         names = sorted(set(names))
         return len(names), names
 
