@@ -1,10 +1,13 @@
 """What others add: installed names, names in files, unknown names, and recorded names that run nothing."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from refork.app.cli.tree import app as tree_commands
 from refork.core.errors import BadChange, BadInput
 from refork.core.fork import Remove, change_from_json, fork, parse_change
 from refork.core.fork.parse import grammar
@@ -12,8 +15,10 @@ from refork.core.grow.plant import plant_prompt
 from refork.core.grow.selector import Independent, selector_named
 from refork.core.judge import MatchJudge, load_judge
 from refork.core.policy.scripted import ScriptedPolicy
+from refork.core.registry import names
 from refork.core.run.grow import make_selector
 from refork.core.run.recipe import GrowRecipe, Selection, digest, resolve
+from refork.core.tree.formats import reader_for, readers, writer_for, writers
 from refork.core.tree.tree import Tree
 from refork.learn.compare.recipe import Arm
 from refork.learn.credit.methods import credit_method
@@ -24,6 +29,7 @@ from dataclasses import dataclass, replace
 from refork.core.fork.change import Diff, Remove
 from refork.core.grow.selector import Choice
 from refork.core.judge import MatchJudge
+from refork.core.tree.node import Draft
 
 @dataclass
 class Last:
@@ -61,6 +67,23 @@ def twice(argument):
 def broken(argument):
     return 7
 
+class Lines:
+    """Tasks, a line each."""
+
+    name = "lines"
+    def sniff(self, head):
+        return head.data.startswith(b"LINES")
+    def read(self, path):
+        for line in path.read_text().splitlines()[1:]:
+            yield Draft(kind="task", key=line, text=line)
+    def write(self, records, out):
+        return out.write("LINES\\n")
+
+class Late(Lines):
+    name, order = "late", 99
+    def __init__(self, limit=3, *, policy=None):
+        self.limit, self.policy = limit, policy
+
 ready = MatchJudge("ready")
 seven = 7
 '''
@@ -72,6 +95,7 @@ def house(monkeypatch, tmp_path):
         monkeypatch, tmp_path, CODE, selectors_last="Last", credits_ones="ones", judges_short="short",
         judges_ready="ready", selectors_seven="seven", selectors_wrong="short",
         changes_repeat="Repeat", changes_twice="twice", changes_broken="broken",
+        formats_lines="Lines", formats_late="Late", formats_seven="seven", formats_gone="no_such_thing",
     )  # fmt: skip
     yield tmp_path / "other_house.py"
     monkeypatch.undo()
@@ -236,3 +260,66 @@ def test_what_is_no_change(house, text, match):
 def test_a_damaged_record_is_the_users_to_mend(stored):
     with pytest.raises(BadChange, match="is not as a change"):
         change_from_json(stored, never, never)
+
+
+def test_a_format(house, tmp_path):
+    file = tmp_path / "tasks.txt"
+    file.write_text("LINES\none\ntwo\n")
+    assert reader_for(file).name == "lines"  # two fit; the one that declares no place comes first
+    names_ = [one.name for one in readers()]
+    # After the formats with a mark of their own, before the general ones; what cannot be loaded is left out.
+    assert (
+        names_.index("mini-swe-agent") + 1 == names_.index("lines") == names_.index("openai-preference") - 1
+    )
+    assert names_[-1] == "late"
+    assert not {"seven", "gone"} & set(names_)
+    assert "lines" in [one.name for one in writers()]
+    policy = ScriptedPolicy.from_replies(["x"])
+    late = reader_for(file, "late", policy)
+    assert (late.limit, late.policy) == (3, policy)
+    for name in ("lines", "other_house:Lines", f"{house}:Lines"):
+        with Tree.memory() as tree:
+            assert tree.read_file(file, reader_for(file, name)).nodes == 2
+        out = io.StringIO()
+        assert writer_for(name).write([], out) == 6
+
+
+def test_a_format_on_the_command_line(house, tmp_path):
+    file = tmp_path / "tasks.txt"
+    file.write_text("LINES\none\n")
+    words = ["import", str(tmp_path / "t.db"), str(file), "--format", f"{house}:Lines", "--json"]
+    shown = CliRunner().invoke(tree_commands, words)
+    assert json.loads(shown.stdout)["nodes"] == 1
+    out = tmp_path / "out.txt"
+    CliRunner().invoke(
+        tree_commands, ["export", str(tmp_path / "t.db"), str(out), "--format", f"{house}:Lines"]
+    )
+    assert out.read_text() == "LINES\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("linse", "there is no format 'linse'"),
+        ("seven", "seven is no format"),
+        ("gone", "format 'gone' cannot be loaded"),
+        ("trl-pairs", "trl-pairs is written and not read"),
+        ("./none.py:Lines", "cannot be read"),
+    ],
+)
+def test_what_is_no_format(house, tmp_path, name, match):
+    with pytest.raises(BadInput, match=match):
+        reader_for(tmp_path, name)
+
+
+def test_a_format_that_is_only_read(house):
+    with pytest.raises(BadInput, match="inspect is read and not written"):
+        writer_for("inspect")
+
+
+def test_formats_are_called_as_they_are_registered():
+    assert {one.name for one in (*readers(), *writers())} == set(names("formats"))
+    assert " ".join(one.name for one in readers()) == (
+        "native inspect swe-agent mini-swe-agent openai-preference art skyrl verl trl parquet otlp "
+        "openai-agents langsmith llm agentworldbench atif verifiers openai-chat androidworld osworld"
+    )

@@ -259,7 +259,10 @@ def export(
     tree: TreeFile,
     out: Annotated[str, typer.Argument(help="Where to; - is standard output.")] = "-",
     format_: Annotated[
-        str, typer.Option("--format", help="native, openai-chat, verifiers, atif, trl, verl, ...")
+        str,
+        typer.Option(
+            "--format", help="native, openai-chat, verifiers, atif, trl, verl, ..., or FILE.py:Name."
+        ),
     ] = "native",
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
@@ -287,7 +290,8 @@ def import_file(
     tree: TreeFile,
     source: Annotated[Path, typer.Argument(help="The file to read, or a folder of them.")],
     format_: Annotated[
-        str | None, typer.Option("--format", help="native, openai-chat, inspect, verifiers, ...; else seen.")
+        str | None,
+        typer.Option("--format", help="native, openai-chat, inspect, ..., or FILE.py:Name; else seen."),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Tokenise texts with this policy.")] = None,
     strict: Annotated[

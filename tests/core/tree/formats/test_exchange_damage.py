@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from refork.core.errors import BadInput
 from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
+from refork.core.tree.formats import reader_for, readers, writer_for
 from refork.core.tree.formats.base import Draft, Position, Remark
-from refork.core.tree.formats.exchange import exchange_readers, exchange_writers
 from refork.core.tree.formats.otlp_export import OTLPWriter
 from support.foreign_logs import FIXTURES, exported, unpacked
 from support.fuzz_seeds import BATCH
@@ -60,7 +59,7 @@ GOOD = {
     "otlp": [BATCH],
     "langsmith": [RUN, TOOL],
 }  # fmt: skip
-READERS = {reader.name: reader for reader in exchange_readers() if reader.name in GOOD}
+READERS = {reader.name: reader for reader in readers() if reader.name in GOOD}
 ODD = (
     None, 0, -1, 1e308, "", "x", "{", "[1]", [], {}, [1], {"a": 1}, [[]], [{}], "\ud800", 10**30, 10**350,
     True, float("nan"), float("inf"), {"role": "user"}, [None], "9" * 5000, 2**63, 0.5,
@@ -204,7 +203,7 @@ def test_whatever_was_imported_can_be_exported(tmp_path):
     for file in fixtures(tmp_path):
         tree, _ = load(reader_for(file), file)
         walks = len(list(tree.leaves()))
-        for writer in exchange_writers():
+        for writer in map(writer_for, ("trl", "trl-pairs", "verl", "otlp")):
             out = tmp_path / f"{file.name}.{writer.name}"
             count = written(tree, writer, out)
             if count is None:

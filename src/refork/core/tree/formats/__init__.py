@@ -1,13 +1,20 @@
-"""Readers and writers, one file each."""
+"""Readers and writers by name: entry points of ``refork.formats``, ``module:Name`` or ``file.py:Name``.
+
+A name stands for a class, or a function, that gives an object with a ``name`` and with ``sniff`` and
+``read``, or ``write``, or all three. Where it takes a ``policy``, it is given the one that tokenises.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from refork.core.errors import BadInput
+from refork.core import registry
+from refork.core.errors import BadInput, UserError
 from refork.core.policy.base import Policy
 from refork.core.tree.formats.base import (
     BinaryWriter,
@@ -57,35 +64,50 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+#: The place of a format that declares none: after those with a mark of their own, before the general ones.
+_ORDER: Final = 50
+
+
 def readers(policy: Policy | None = None, redactor: Redactor | None = None) -> tuple[Reader, ...]:
     """Every format that can be read; ``policy`` tokenises those that record text only.
 
+    They stand in the order in which they are tried: by their ``order`` (50 where they declare none), then by
+    name. Of two that could read a file, the one that asks for more comes first. A format whose package
+    cannot be loaded is left out; its name says why.
+
     ``redactor`` takes secrets out before texts are tokenised.
     """
-    from refork.core.tree.formats.agentworldbench import AgentWorldBench
-    from refork.core.tree.formats.androidworld import AndroidWorld
-    from refork.core.tree.formats.atif import ATIF
-    from refork.core.tree.formats.exchange import exchange_readers
-    from refork.core.tree.formats.inspect_ai import InspectAI
-    from refork.core.tree.formats.native import Native
-    from refork.core.tree.formats.openai_chat import OpenAIChat
-    from refork.core.tree.formats.osworld import OSWorld
-    from refork.core.tree.formats.redact import CleanPolicy
-    from refork.core.tree.formats.verifiers import Verifiers
+    policy = _clean(policy, redactor)
+    found = [made for made in _loaded(policy) if isinstance(made, Reader)]
+    return tuple(sorted(found, key=lambda one: (getattr(one, "order", _ORDER), one.name)))
 
-    if policy is not None and redactor is not None:
-        # Readers only tokenise with it.
-        policy = cast("Policy", CleanPolicy(policy, redactor))
-    text: tuple[Reader, ...] = (
-        Native(),
-        InspectAI(policy),
-        *exchange_readers(policy),
-        AgentWorldBench(),
-        ATIF(policy),
-        Verifiers(policy),
-        OpenAIChat(policy),
-    )
-    return (*text, AndroidWorld(), OSWorld())
+
+def _clean(policy: Policy | None, redactor: Redactor | None) -> Policy | None:
+    if policy is None or redactor is None:
+        return policy
+    from refork.core.tree.formats.redact import CleanPolicy
+
+    # Readers only tokenise with it.
+    return cast("Policy", CleanPolicy(policy, redactor))
+
+
+def _loaded(policy: Policy | None = None) -> Iterator[Any]:
+    for name in registry.names("formats"):
+        with suppress(UserError):
+            yield _format(name, policy)
+
+
+def _format(name: str, policy: Policy | None = None) -> Any:
+    """What a name, a module's or a file's stands for, made; raises BadInput where it makes no format."""
+    thing: Any = registry.resolve("formats", name)
+    made: Any = thing
+    if inspect.isclass(thing) or (callable(thing) and not isinstance(thing, (Reader, Writer))):
+        takes = "policy" in inspect.signature(thing).parameters
+        make: Any = thing
+        made = make(policy=policy) if takes else make()
+    if not isinstance(made, (Reader, Writer)):
+        raise BadInput(f"{name} is no format", hint="it needs name, and sniff and read, or write")
+    return made
 
 
 def reader_for(
@@ -96,13 +118,12 @@ def reader_for(
     Raises:
         BadInput: no such file or format, or none that fits.
     """
-    known = readers(policy, redactor)
-    names = ", ".join(reader.name for reader in known)
     if name is not None:
-        for reader in known:
-            if reader.name == name:
-                return reader
-        raise BadInput(f"no format {name!r}", hint=f"formats: {names}")
+        found = _format(name, _clean(policy, redactor))
+        if not isinstance(found, Reader):
+            raise BadInput(f"{name} is written and not read", hint=f"formats: {_names(readers())}")
+        return found
+    known = readers(policy, redactor)
     if path.is_dir():
         for reader in known:
             if isinstance(reader, FolderReader) and reader.unit(path) is not None:
@@ -114,7 +135,7 @@ def reader_for(
     for reader in known:
         if reader.sniff(head):
             return reader
-    raise BadInput("the file has no format that is known", where=str(path), hint=f"formats: {names}")
+    raise BadInput("the file has no format that is known", where=str(path), hint=f"formats: {_names(known)}")
 
 
 def folder_files(
@@ -159,22 +180,20 @@ def _reader_of(file: Path, known: Sequence[Reader], name: str | None) -> Reader 
 
 
 def writers() -> tuple[Writer | BinaryWriter, ...]:
-    """Every format that can be written."""
-    from refork.core.tree.formats.atif_export import ATIFWriter
-    from refork.core.tree.formats.chat_export import OpenAIChatWriter
-    from refork.core.tree.formats.exchange import exchange_writers
-    from refork.core.tree.formats.native import Native
-    from refork.core.tree.formats.verifiers_export import VerifiersWriter
-
-    return (Native(), OpenAIChatWriter(), VerifiersWriter(), ATIFWriter(), *exchange_writers())
+    """Every format that can be written, by name."""
+    return tuple(made for made in _loaded() if isinstance(made, (Writer, BinaryWriter)))
 
 
 def writer_for(name: str) -> Writer | BinaryWriter:
     """The writer of a named format; raises BadInput where there is none."""
-    for writer in writers():
-        if writer.name == name:
-            return writer
-    raise BadInput(f"no format {name!r} is written", hint="formats: " + ", ".join(w.name for w in writers()))
+    found = _format(name)
+    if not isinstance(found, (Writer, BinaryWriter)):
+        raise BadInput(f"{name} is read and not written", hint=f"formats: {_names(writers())}")
+    return found
+
+
+def _names(formats: Sequence[Reader | Writer | BinaryWriter]) -> str:
+    return ", ".join(one.name for one in formats)
 
 
 __all__ = [

@@ -40,6 +40,7 @@ class AgentWorldBench:
     """Reads AgentWorldBench; observations without their marker."""
 
     name, label = "agentworldbench", "AgentWorldBench"
+    order = 74
     unpack = staticmethod(alone)
 
     def sniff(self, head: Head) -> bool:

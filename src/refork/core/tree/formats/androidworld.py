@@ -39,6 +39,7 @@ class AndroidWorld:
     """Reads the result files of AndroidWorld's runs, without AndroidWorld."""
 
     name = "androidworld"
+    order = 95
 
     def sniff(self, head: Head) -> bool:
         """Whether the file is gzipped: the other formats are plain text."""

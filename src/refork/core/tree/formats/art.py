@@ -37,6 +37,7 @@ class ART:
     """Reads ART's trajectories; token ids are recorded where the file has them, or a policy tokenises."""
 
     name, label = "art", "ART"
+    order = 61
     unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:

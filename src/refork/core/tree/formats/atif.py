@@ -10,9 +10,9 @@ Source: the ATIF specification, versions 1.0 to 1.7 (Harbor, ``0001-trajectory-f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.base import Cost, Policy
@@ -36,6 +36,7 @@ class ATIF:
     """
 
     name, label = "atif", "ATIF"
+    order = 75
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
@@ -44,6 +45,12 @@ class ATIF:
         """Whether the file names an ATIF version of 1."""
         start = head.text.lstrip()
         return start.startswith(("{", "[")) and '"schema_version"' in start and f'"{_MARK}' in start
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write records as :class:`.atif_export.ATIFWriter` does; returns how many lines."""
+        from refork.core.tree.formats.atif_export import ATIFWriter
+
+        return ATIFWriter().write(records, out)
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts of every trajectory, in order; one with a step that is none is skipped."""

@@ -92,8 +92,13 @@ class Head:
             raise BadInput(f"the file cannot be read: {error.strerror}", where=str(path)) from error
 
 
+@runtime_checkable
 class Reader(Protocol):
-    """One format that trees can be made from."""
+    """One format that trees can be made from.
+
+    A number ``order`` may say when a file of no named format is tried, see
+    :func:`refork.core.tree.formats.readers`.
+    """
 
     @property
     def name(self) -> str:
@@ -136,6 +141,7 @@ class FolderReader(Protocol):
         ...
 
 
+@runtime_checkable
 class Writer(Protocol):
     """One text format that trees can be written to."""
 

@@ -47,6 +47,7 @@ class InspectAI:
     """Reads inspect_ai's logs without that package; for Zstandard the extra ``inspect`` is needed."""
 
     name, label = "inspect", "inspect_ai"
+    order = 20
     #: What the format never records of a turn.
     lacks = ("token ids",)
 

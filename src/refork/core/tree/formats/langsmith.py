@@ -41,6 +41,7 @@ class LangSmith:
     """Reads runs of LangSmith; those of traces without a model are counted and left out."""
 
     name = "langsmith"
+    order = 72
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy

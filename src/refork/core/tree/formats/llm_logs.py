@@ -35,6 +35,7 @@ class LLMLogs:
     """Reads llm's log database; token ids are recorded where a policy is given to tokenise with."""
 
     name = "llm"
+    order = 73
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy

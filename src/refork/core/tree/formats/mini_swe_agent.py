@@ -33,6 +33,7 @@ class MiniSWEAgent:
     """Reads mini-swe-agent's trajectories; ids are recorded where a policy is given to tokenise with."""
 
     name = "mini-swe-agent"
+    order = 31
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)

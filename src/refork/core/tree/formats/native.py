@@ -176,6 +176,7 @@ class Native:
     """Reads and writes the lossless format; importing an export gives the same tree."""
 
     name = "native"
+    order = 10
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is our mark."""

@@ -35,6 +35,7 @@ class OpenAIAgents:
     """Reads traces of the agents SDK; those without a call of a model are counted and left out."""
 
     name = "openai-agents"
+    order = 71
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy

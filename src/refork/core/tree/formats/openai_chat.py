@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.base import Policy
@@ -59,6 +59,7 @@ class OpenAIChat:
     """Reads OpenAI chat JSONL; token ids are recorded where a policy is given to tokenise with."""
 
     name, label = "openai-chat", "OpenAI's chat format"
+    order = 90
     #: What the format never records.
     lacks = ("log-probs", "times")
 
@@ -74,6 +75,12 @@ class OpenAIChat:
             return first.startswith("{") and '"messages"' in first[:4096]
         body = body[0] if isinstance(body, list) and body else body
         return isinstance(body, dict) and isinstance(body.get("messages"), list)
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write records as :class:`.chat_export.OpenAIChatWriter` does; returns how many lines."""
+        from refork.core.tree.formats.chat_export import OpenAIChatWriter
+
+        return OpenAIChatWriter().write(records, out)
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts of every line, in order; a line without messages is skipped."""

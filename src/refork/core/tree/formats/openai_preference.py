@@ -31,6 +31,7 @@ class OpenAIPreference:
     """Reads OpenAI preference JSONL; token ids are recorded where a policy is given to tokenise with."""
 
     name = "openai-preference"
+    order = 60
     label = "OpenAI's preference data"
 
     def __init__(self, policy: Policy | None = None) -> None:

@@ -62,6 +62,7 @@ class OSWorld:
     """Reads the trajectories of OSWorld's runner."""
 
     name = "osworld"
+    order = 96
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is a step."""

@@ -9,11 +9,11 @@ Evaluations (``gen_ai.evaluation.result``) are scores. Log records are read as e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.base import Cost, Policy, Sampling
@@ -42,6 +42,7 @@ class OTLP:
     """Reads traces of models and agents; spans of anything else are counted and left out."""
 
     name = "otlp"
+    order = 70
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy
@@ -52,6 +53,12 @@ class OTLP:
             return True
         start = head.text.lstrip()
         return start.startswith(("{", "[")) and any(name in start[:4096] for name in _BEGIN)
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write records as :class:`.otlp_export.OTLPWriter` does; returns how many lines."""
+        from refork.core.tree.formats.otlp_export import OTLPWriter
+
+        return OTLPWriter().write(records, out)
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every trace, in the order in which they begin in the file.

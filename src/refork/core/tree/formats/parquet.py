@@ -8,14 +8,15 @@ from __future__ import annotations
 import base64
 import datetime
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, final
+from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
 from refork.core.errors import BadInput, MissingExtra
 from refork.core.plain import content_hash
+from refork.core.policy.base import Policy
 from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
 from refork.core.tree.formats.rows import Item, Occurrences, read_items
 from refork.core.types import Json
@@ -25,6 +26,7 @@ _ROWS: Final = 256
 _WRITTEN: Final = 1000
 
 
+@runtime_checkable
 class RowFormat(Protocol):
     """A format whose items are rows: lines of JSON, or rows of Parquet."""
 
@@ -44,12 +46,13 @@ class RowFormat(Protocol):
 
 @final
 class Parquet:
-    """Reads Parquet files of the given formats, told apart by their columns."""
+    """Reads Parquet files of the formats whose items are rows, told apart by their columns."""
 
     name = "parquet"
+    order = 65
 
-    def __init__(self, formats: Sequence[RowFormat]) -> None:
-        self._formats = tuple(formats)
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy
 
     def sniff(self, head: Head) -> bool:
         """Whether the file begins as Parquet does."""
@@ -62,15 +65,18 @@ class Parquet:
             BadInput: no Parquet, or columns of no format that is known.
             MissingExtra: pyarrow is not installed.
         """
+        from refork.core.tree.formats import readers
+
         columns = parquet_columns(path)
-        for one in self._formats:
+        formats = [one for one in readers(self._policy) if isinstance(one, RowFormat)]
+        for one in formats:
             if one.has(columns):
                 yield from parquet_items(path, one.name, one.item)
                 return
         raise BadInput(
             "the columns are of no format that is known: " + ", ".join(sorted(columns))[:200],
             where=str(path),
-            hint="formats of rows: " + ", ".join(one.name for one in self._formats),
+            hint="formats of rows: " + ", ".join(one.name for one in formats),
         )
 
 

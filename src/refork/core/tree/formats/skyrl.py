@@ -34,6 +34,7 @@ class SkyRL:
     """Reads SkyRL's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
     name, label = "skyrl", "SkyRL"
+    order = 62
     unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:

@@ -34,6 +34,7 @@ class SWEAgent:
     """Reads SWE-agent's trajectories; token ids are recorded where a policy is given to tokenise with."""
 
     name = "swe-agent"
+    order = 30
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)

@@ -10,9 +10,9 @@ Source: TRL's data set formats and the completions that its GRPO trainer logs, r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, Literal, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.base import Policy
@@ -53,6 +53,8 @@ class TRL:
     """Reads TRL's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
     name, label = "trl", "TRL"
+    order = 64
+    binary: Literal[True] = True
     unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -75,6 +77,12 @@ class TRL:
         if columns >= _PAIR or columns >= _IDS or "messages" in columns:
             return True
         return "prompt" in columns and ("completion" in columns or columns >= _STEPS)
+
+    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
+        """Write records as :class:`.parquet_export.TRLWriter` does; returns how many rows."""
+        from refork.core.tree.formats.parquet_export import TRLWriter
+
+        return TRLWriter().write(records, out)
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every row; one that is none of TRL's is skipped with a remark."""

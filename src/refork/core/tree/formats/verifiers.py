@@ -8,10 +8,10 @@ Source: the files that PrimeIntellect-ai/verifiers writes (``save_utils.py``, ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.base import Policy
@@ -33,6 +33,7 @@ class Verifiers:
     """Reads rollouts of verifiers; token ids are recorded where a policy is given to tokenise with."""
 
     name, label = "verifiers", "verifiers"
+    order = 80
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
@@ -48,6 +49,12 @@ class Verifiers:
             return (rows and any(f'"{mark}"' in start for mark in _MARKS)) or _cut_trace(start)
         first = body[0] if isinstance(body, list) and body else body
         return isinstance(first, dict) and (_is_row(first) or _is_trace(first) or "outputs" in first)
+
+    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+        """Write records as :class:`.verifiers_export.VerifiersWriter` does; returns how many lines."""
+        from refork.core.tree.formats.verifiers_export import VerifiersWriter
+
+        return VerifiersWriter().write(records, out)
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every rollout, in order; a row that is no rollout is skipped."""

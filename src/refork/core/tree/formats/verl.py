@@ -10,9 +10,9 @@ Source: ``ray_trainer.py``, ``main_generation_server.py`` and the data set layou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, Literal, final
 
 from refork.core.errors import BadInput
 from refork.core.policy.base import Policy
@@ -46,6 +46,8 @@ class Verl:
     """Reads verl's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
     name, label = "verl", "verl"
+    order = 63
+    binary: Literal[True] = True
     unpack = staticmethod(alone)
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -62,6 +64,12 @@ class Verl:
         if columns >= _DUMP:
             return bool(columns & {"gts", "step"})
         return columns >= _BATCH or (columns >= _DATA and bool(columns & _MARKS))
+
+    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
+        """Write records as :class:`.parquet_export.VerlWriter` does; returns how many rows."""
+        from refork.core.tree.formats.parquet_export import VerlWriter
+
+        return VerlWriter().write(records, out)
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts and scores of every row; one that is none of verl's is skipped with a remark."""
