@@ -17,6 +17,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -162,6 +163,57 @@ def find(kind: Kind, name: str) -> Any:
     near = difflib.get_close_matches(name, names(kind), 3)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names(kind)) or 'none'}"
     raise BadInput(f"there is no {singular(kind)} {name!r}", hint=hint)
+
+
+def refused(kind: Kind, text: str, option: str) -> BadInput:
+    """The error for a name out of a record that nothing installed has; ``option``: how a user names it."""
+    head = text.strip().partition("?")[0].partition(":")[0]
+    near = difflib.get_close_matches(head, names(kind), 3)
+    return BadInput(
+        f"no installed {singular(kind)} is called {head!r}, and no file or module is run because a record "
+        f"names it",
+        where=f"recorded {singular(kind)} {text!r}",
+        hint=f"name it yourself where you trust it: {option}"
+        + (f"; the installed name may be {', '.join(near)}" if near else ""),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A name for people: its ``form``, what it is, and what it lacks where it cannot be loaded."""
+
+    name: str
+    form: str
+    what: str
+    package: str
+    lacks: str | None = None
+
+    @property
+    def told(self) -> str:
+        """What a list says of it."""
+        if self.lacks is not None:
+            return f"({self.package}) cannot be loaded: {self.lacks}"
+        return self.what if self.package == "refork" else f"{self.what} ({self.package})".lstrip()
+
+
+def described(kind: Kind) -> list[Described]:
+    """All names of a kind with the first lines of their docstrings, ````FORM``: what it is``.
+
+    What cannot be loaded is listed with the reason.
+    """
+    found = []
+    for name in names(kind):
+        package = registered(kind)[name].package if name in registered(kind) else "this process"
+        try:
+            line = (inspect.getdoc(find(kind, name)) or "").partition("\n")[0]
+        except UserError as error:
+            told = f"{error.what}; {error.hint}" if error.hint else error.what
+            found.append(Described(name, name, "", package, told))
+            continue
+        form, sign, what = line.rpartition("``: ")
+        found.append(Described(name, form.replace("``", "") if sign else name, what.rstrip("."), package))
+    return found
 
 
 def split(kind: Kind, text: str) -> tuple[str, str]:

@@ -2,21 +2,22 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from refork.app.cli.policy import app
+from refork.core import registry
 from refork.core.errors import BadInput
 from refork.core.policy.base import Policy, Request, Sampling, sample_all
 from refork.core.policy.noise import NoiseKey
-from refork.core.policy.open import open_policy, parse_spec, scripted, spell, walker_law
+from refork.core.policy.open import open_policy, parse_spec, recorded_policy, scripted, spell
 from refork.core.policy.probe import probe_policy
 from refork.core.policy.remote import RemotePolicy
 from refork.core.policy.scripted import ScriptedPolicy
 from refork.core.types import token_array
+from refork.core.world.maze import walker_law
 from support.openai_server import CODEC, Script
 
 
@@ -38,24 +39,77 @@ def test_the_grammar(spec, parts):
     assert parse_spec(spec) == parts
 
 
-def test_a_package_can_add_names(monkeypatch):
-    point = SimpleNamespace(load=lambda: lambda rest, progress: f"scripted:{rest}")
-    asked = []
+def test_a_package_can_add_names():
+    registry.register("policy_names", "mine", lambda rest, progress: f"scripted:{rest}")
+    try:
+        assert open_policy("mine:coin").card.name == "scripted:coin"
+        assert spell("mine:coin") == "scripted:coin"
+        for spec in ("other:x", "hf:x", "x", "mine:", ":x"):
+            assert spell(spec) == spec
+    finally:
+        registry.unregister("policy_names", "mine")
 
-    def points(**wanted):
-        asked.append(wanted)
-        return [point] if wanted["name"] == "mine" else []
 
-    monkeypatch.setattr("refork.core.policy.open.entry_points", points)
-    assert open_policy("mine:coin").card.name == "scripted:coin"
-    assert [spell(spec) for spec in ("other:x", "hf:x", "x", "mine:", ":x")] == [
-        "other:x",
-        "hf:x",
-        "x",
-        "mine:",
-        ":x",
-    ]
-    assert asked == [{"group": "refork.policy_names", "name": name} for name in ("mine", "other")]
+OWN = """
+from refork.core.policy.open import open_policy
+
+Policy = open_policy("scripted:coin")
+
+
+def by_rest(rest: str, *, times: int = 1, cold: float = 0.0, key: "Annotated[str, UNWRITTEN]" = ""):
+    assert rest == "greeter" and times == 2 and cold == 0.5, (rest, times, cold)
+    return open_policy(f"scripted:{rest}")
+
+
+class Coin:
+    def __new__(cls):
+        return open_policy("scripted:coin")
+
+
+def none():
+    return 3
+"""
+
+
+def test_a_policy_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "own_policies.py").write_text(
+        "from typing import Annotated\nfrom refork.core.policy.kinds import UNWRITTEN\n" + OWN
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for place in ("./own_policies.py", "own_policies"):
+        assert open_policy(f"{place}:Policy").card.name == "scripted:coin"
+        assert open_policy(f"{place}:Coin").card.name == "scripted:coin"
+        assert open_policy(f"{place}:by_rest:greeter+times=2+cold=0.5").card.name == "scripted:greeter"
+        assert open_policy(f"{place}:by_rest:greeter", times=2, cold=0.5).card.name == "scripted:greeter"
+        for rest, words in [
+            ("none", "this is no policy but int"),
+            ("Policy:x", "takes nothing more"),
+            ("Coin:x", "takes no argument"),
+            ("by_rest", "names no policy"),
+            ("by_rest:greeter+times=x", "must be a number"),
+            ("by_rest:greeter+key=x", "cannot be written into the name"),
+            ("by_rest:greeter+colour=x", "cannot be written into the name"),
+            ("by_rest:coin", "AssertionError"),
+        ]:
+            with pytest.raises(BadInput, match=words):
+                open_policy(f"{place}:{rest}")
+
+
+@pytest.mark.parametrize(
+    "spec", ["./evil.py:Policy", "evil:Policy", "evil.inner:Policy", "scripted:./evil.py:S"]
+)
+def test_what_a_record_names_is_not_run(tmp_path, monkeypatch, spec):
+    line = f"open({str(tmp_path / 'done')!r}, 'w')\n"
+    (tmp_path / "evil").mkdir()
+    for file in ("evil.py", "evil/__init__.py", "evil/inner.py"):
+        (tmp_path / file).write_text(line)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BadInput):
+        recorded_policy(spec)
+    assert not (tmp_path / "done").exists()
+    assert recorded_policy("scripted:coin").card.name == "scripted:coin"
 
 
 @pytest.mark.parametrize("spec", ["", "coin", "hf:", "gpt:4", ":x", "HF:dir"])
@@ -174,6 +228,15 @@ def test_show():
     assert "whitebox       no" in shown.stdout
     card = json.loads(run("show", "scripted:coin", "--json").stdout)
     assert card["capabilities"] == ["logprobs", "paired", "scores", "tokens"]
+
+
+def test_list():
+    rows = json.loads(run("list", "--json").stdout)
+    specs = {row["spec"] for row in rows}
+    assert {"hf:DIR[+adapter=DIR]", "scripted:coin", "scripted:motive-NAME[@SCENE]"} <= specs
+    assert all(row["what"] and not row["lacks"] for row in rows)
+    shown = run("list").stdout
+    assert all(spec in shown for spec in specs)
 
 
 def test_probe():

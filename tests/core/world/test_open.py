@@ -5,9 +5,10 @@ import builtins
 import pytest
 
 from refork.core.errors import BadInput, MissingExtra
-from refork.core.world import open_world
-from refork.core.world.open import KNOWN
-from refork.core.world.spec import Spec
+from refork.core.registry import names
+from refork.core.world import World, open_world
+from refork.core.world.open import Named, recorded_world
+from refork.core.world.spec import Spec, family
 
 
 def test_a_specification_is_taken_apart():
@@ -25,8 +26,9 @@ def test_defaults(spec):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("moon", ["moon", *KNOWN]),
-        ("", ["unknown world"]),
+        ("moon", ["there is no world 'moon'", *names("worlds")]),
+        ("", ["there is no world"]),
+        ("mase:3,3,3", ["did you mean maze"]),
         ("household:0", ["size 0", "1 to 6"]),
         ("household:7", ["size 7"]),
         ("household:big", ["big"]),
@@ -104,3 +106,162 @@ def test_a_task_goes_on_in_a_variant_of_its_world():
     slippery = open_world("household:2?slip=1")
     episode = slippery.start(task, 0)
     assert "slipped" in episode.step(episode.game.actions(episode.state)[0]).info
+
+
+OWN = """
+from dataclasses import dataclass
+from refork.core.world.base import Observation, Task
+from refork.core.world.lock import LockWorld
+from refork.core.world.open import open_world
+from refork.core.world.spec import Spec, family
+
+
+@dataclass(frozen=True)
+class Toy:
+    size: int = 2
+    name: str = "toy"
+    version: str = "1"
+    max_turns: int = 1
+    deterministic: bool = True
+    inside = open_world("lock")
+
+    def tasks(self, split, count, seed=0):
+        found = self.inside.tasks(split, count, seed)
+        return [Task(t.id, self.name, t.split, t.prompt, t.data) for t in found]
+
+    def start(self, task, seed):
+        assert task.world == self.name
+        return self.inside.start(Task(task.id, "lock", task.split, task.prompt, task.data), seed)
+
+    def restore(self, task, snapshot):
+        raise NotImplementedError
+
+
+thing = Toy(3)
+
+
+def by_spec(spec: Spec):
+    return Toy(int(spec.argument or 0) + spec.options.get("more", 0))
+
+
+def by_options(*, size: int = 1, more: int = 0):
+    return Toy(size + more)
+
+
+def no_world():
+    return 3
+
+
+def broken():
+    return 1 / 0
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_worlds.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("rest", "size"),
+    [
+        ("Toy", 2),
+        ("Toy?size=5", 5),
+        ("Toy:4", "4"),
+        ("thing", 3),
+        ("by_spec:4?more=2", 6),
+        ("by_options", 1),
+        ("by_options?size=4&more=1", 5),
+    ],
+)
+@pytest.mark.parametrize("place", ["./own_worlds.py", "own_worlds"])
+def test_a_world_of_ones_own(own, place, rest, size):
+    spec = f"{place}:{rest}"
+    world = open_world(spec)
+    assert world.size == size
+    assert world.name == spec
+    assert isinstance(world, World)
+    # The name opens it again, and its tasks carry the name.
+    task = open_world(world.name).tasks("train", 1)[0]
+    assert task.world == spec
+    world.start(task, 0).close()
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ("Toy?colour=3", ["unknown option 'colour'", "size"]),
+        ("thing?size=3", ["unknown option 'size'"]),
+        ("thing:3", ["takes no argument"]),
+        ("by_options:3", ["takes no argument"]),
+        ("no_world", ["this is no world but int", "tasks", "docs/extend.md"]),
+        ("number", ["this is no world but int"]),
+        ("broken", ["ZeroDivisionError", "own_worlds.py:46"]),
+        ("By_spec", ["has no 'By_spec'", "by_spec"]),
+    ],
+)
+def test_what_is_no_world_of_ones_own_says_why(own, rest, words):
+    with pytest.raises(BadInput) as told:
+        open_world(f"./own_worlds.py:{rest}")
+    shown = f"{told.value} {told.value.where} {told.value.hint}"
+    assert all(word in shown for word in words), shown
+
+
+def test_shipped_worlds_keep_their_names_and_types():
+    for spec in (
+        "maze:3,3,3",
+        "household:2?slip=0.5",
+        "lock",
+        "toolcall:4",
+        "refusal:P",
+        "miniapps",
+        "phone",
+    ):
+        assert open_world(spec).name == spec
+        assert not isinstance(open_world(spec), Named)
+
+
+def test_families():
+    assert family("household:2?slip=1") == family("simulated:household") == "household"
+    assert family("./a/w.py:World?x=1") == family("w.py:World:3") == "w.py:World"
+    assert family("w.py:Other") != family("w.py:World")
+
+
+def test_a_name_with_colons_is_taken_apart(own):
+    assert Spec.parse("./own_worlds.py:by_spec:a:b?x=1") == Spec(
+        "./own_worlds.py:by_spec", "a:b", {"x": 1}, "x=1"
+    )
+    assert Spec.parse("web:http://localhost:80/a.py:b") == Spec("web", "http://localhost:80/a.py:b", {}, "")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "./evil.py:World",
+        "evil:World",
+        "evil.inner:World",
+        "tools:mcp?command=touch%20done",
+        "web?chromium=./evil",
+        "miniwob:click-test?chromium=./evil",
+        "gymnasium:evil:Env-v0",
+        "verifiers:evil",
+    ],
+)
+def test_what_a_record_names_is_not_run(tmp_path, monkeypatch, spec):
+    line = f"open({str(tmp_path / 'done')!r}, 'w')\nWorld = 1\n"
+    (tmp_path / "evil").mkdir()
+    for file in ("evil.py", "evil/__init__.py", "evil/inner.py"):
+        (tmp_path / file).write_text(line)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BadInput) as told:
+        recorded_world(spec)
+    assert "--world SPEC" in told.value.hint
+    assert not (tmp_path / "done").exists()
+    assert recorded_world("maze:2,1,1").name == "maze:2,1,1"

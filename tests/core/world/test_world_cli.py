@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 
 import pytest
 from typer.testing import CliRunner
 
 from refork.app.cli.world import app
+from refork.core import registry
 from refork.core.errors import BadInput
-from refork.core.world.open import KNOWN
 
 
 def run(*arguments: str) -> str:
@@ -17,8 +18,34 @@ def run(*arguments: str) -> str:
 
 
 def test_list():
-    assert all(spec in run("list") for spec in KNOWN)
-    assert [row["spec"] for row in json.loads(run("list", "--json"))] == list(KNOWN)
+    rows = json.loads(run("list", "--json"))
+    assert [row["name"] for row in rows] == list(registry.names("worlds"))
+    shown = run("list")
+    # Every shipped opener's docstring begins with its form and says what the world is.
+    assert all(row["spec"].startswith(row["name"]) and row["what"] and not row["lacks"] for row in rows)
+    assert all(row["spec"] in shown for row in rows)
+    assert next(row["spec"] for row in rows if row["name"] == "maze") == "maze:W,K,L"
+
+
+def test_list_shows_worlds_of_others_and_what_they_lack(monkeypatch):
+    real = registry.entry_points
+
+    def points(group):
+        more = (
+            [("chess", "json:loads"), ("gone", "no_such_package:World")] if group == "refork.worlds" else []
+        )
+        return [*real(group=group), *(EntryPoint(name, target, group) for name, target in more)]
+
+    monkeypatch.setattr(registry, "entry_points", points)
+    registry.registered.cache_clear()
+    try:
+        rows = {row["name"]: row for row in json.loads(run("list", "--json"))}
+        assert "no_such_package" in rows["gone"]["lacks"]
+        assert "cannot be loaded" in run("list")
+        assert rows["chess"]["what"].startswith("Deserialize")
+    finally:
+        monkeypatch.undo()
+        registry.registered.cache_clear()
 
 
 def test_show():

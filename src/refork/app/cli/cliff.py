@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.app.cli.common import absolute, existing, print_json, spelled
+from refork.core.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refork.learn.credit.cliff.run import CliffRun
+    from refork.core.policy.base import Policy
+    from refork.learn.credit.cliff.run import CliffRecipe, CliffRun
 
 app = typer.Typer(
     help="Find the tokens at which a trace loses its success, prove them, and train on them.",
@@ -22,6 +24,12 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
+OfPolicy = Annotated[
+    str | None, typer.Option("--policy", help="The run's own, repeated where it is a file of yours.")
+]
+OfWorld = Annotated[
+    str | None, typer.Option("--world", help="The run's own, repeated where it is a file of yours.")
+]
 Budget = Annotated[
     int | None, typer.Option("--budget-rollouts", min=1, help="Continuations the whole run may use.")
 ]
@@ -29,14 +37,29 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
-def _opened(out: Path) -> Iterator[CliffRun]:
-    """The run of a folder, with its tree and policy open."""
+def _opened(out: Path, policy: str | None, world: str | None) -> Iterator[CliffRun]:
+    """The run of a folder, with its tree and policy open; what a user typed may be a file of their own."""
     from refork.core.tree import Tree
     from refork.learn.credit.cliff.run import load_recipe, open_run
 
     recipe = load_recipe(out)
     with Tree.open(existing(Path(recipe.tree))) as store:
-        yield open_run(out, recipe, store)
+        yield open_run(
+            out, recipe, store, _policy(recipe, policy), trusted=_same(recipe.world, world, "--world")
+        )
+
+
+def _policy(recipe: CliffRecipe, typed: str | None) -> Policy:
+    from refork.core.policy.open import open_policy, recorded_policy
+
+    trusted = _same(recipe.policy, typed, "--policy")
+    return open_policy(recipe.policy) if trusted else recorded_policy(recipe.policy)
+
+
+def _same(recorded: str | None, typed: str | None, option: str) -> bool:
+    if typed is not None and typed != recorded:
+        raise BadInput(f"this run is of {recorded!r}, not {typed!r}", where=option)
+    return typed is not None
 
 
 @app.command()
@@ -90,6 +113,8 @@ def scan(
 @app.command()
 def verify(
     out: Out,
+    policy: OfPolicy = None,
+    world: OfWorld = None,
     budget: Budget = None,
     effects: Annotated[
         bool, typer.Option(help="Also delete and keep what survives, beside random positions.")
@@ -103,7 +128,7 @@ def verify(
     from refork.app.cli.live import LiveProgress
     from refork.learn.credit.cliff.run import run_verify
 
-    with _opened(out) as run, LiveProgress() as live:
+    with _opened(out, policy, world) as run, LiveProgress() as live:
         told = run_verify(run, budget, effects, live)
     _print(told, as_json)
     if told["survived"]:
@@ -113,6 +138,8 @@ def verify(
 @app.command()
 def pairs(
     out: Out,
+    policy: OfPolicy = None,
+    world: OfWorld = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Likeliest tokens to try at each cliff.")] = 10,
     variant: Annotated[
         str, typer.Option("--variant", help="1:N, or hard: chosen at least as good as the point.")
@@ -127,7 +154,7 @@ def pairs(
     from refork.app.cli.live import LiveProgress
     from refork.learn.credit.cliff.run import run_pairs
 
-    with _opened(out) as run, LiveProgress() as live:
+    with _opened(out, policy, world) as run, LiveProgress() as live:
         told = run_pairs(run, k, variant, budget, live)  # type: ignore[arg-type]  # checked there
     if as_json:
         print_json(told)
@@ -141,6 +168,7 @@ def pairs(
 @app.command()
 def train(
     out: Out,
+    policy: OfPolicy = None,
     kinds: Annotated[
         str,
         typer.Option("--kinds", help="all, deterministic, uncertain, sampled-off, uncertain+sampled-off."),
@@ -160,7 +188,6 @@ def train(
     Example: refork cliff train --out runs/cliff --kinds uncertain+sampled-off
     """
     from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import open_policy
     from refork.learn.credit.cliff.dpo import CliffDpoSettings, Lora
     from refork.learn.credit.cliff.run import load_recipe, run_train
 
@@ -169,7 +196,7 @@ def train(
         eos_compat=eos_compat, seed=seed,
     )  # fmt: skip
     with LiveProgress() as live:
-        told = run_train(out, open_policy(load_recipe(out).policy), kinds, plan, live)
+        told = run_train(out, _policy(load_recipe(out), policy), kinds, plan, live)
     if as_json:
         print_json(told)
         return

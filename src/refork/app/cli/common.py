@@ -61,13 +61,15 @@ def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) ->
 
     With a simulator at hand (``simulated``), a world that is not installed here is none.
     """
-    from refork.core.world.open import open_world
+    from refork.core.world.open import open_world, recorded_world
 
     if spec == "none":
         return None
-    chosen = str(spec or walk.root.extra.get("world") or "").removeprefix("simulated:")
+    recorded = str(walk.root.extra.get("world") or "").removeprefix("simulated:")
     try:
-        return open_world(chosen) if chosen else None
+        if spec:
+            return open_world(spec.removeprefix("simulated:"))
+        return recorded_world(recorded) if recorded else None
     except MissingExtra:
         if simulated:
             return None

@@ -25,6 +25,32 @@ _MEANING = {
 }
 
 
+@app.command("list")
+def list_policies(as_json: AsJson = False) -> None:
+    """List the installed kinds of policies, names that stand for policies, and scripts.
+
+    Example: ``refork policy list``
+    """
+    from refork.core.registry import Kind, described
+
+    kinds: tuple[Kind, ...] = ("policies", "policy_names", "scripts")
+    found = [(kind, one) for kind in kinds for one in described(kind)]
+    forms = [f"scripted:{one.form}" if kind == "scripts" else one.form for kind, one in found]
+    if as_json:
+        rows = zip(forms, found, strict=True)
+        print_json(
+            [
+                {"kind": kind, "name": one.name, "spec": form, "what": one.what, "package": one.package}
+                | {"lacks": one.lacks}
+                for form, (kind, one) in rows
+            ]
+        )
+        return
+    width = max(map(len, forms))
+    for form, (_, one) in zip(forms, found, strict=True):
+        typer.echo(f"{form:<{width}}  {one.told}")
+
+
 @app.command()
 def show(spec: Spec, as_json: AsJson = False) -> None:
     """Print a policy's card: name, digests, capabilities.

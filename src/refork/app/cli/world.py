@@ -12,7 +12,7 @@ from refork.app.cli import world_record
 from refork.app.cli.common import print_json
 from refork.core.errors import BadInput, CannotDo, ReforkError, UserError
 from refork.core.world.base import Observation, Split, Task, World
-from refork.core.world.open import KNOWN, open_world, task_to_json
+from refork.core.world.open import open_world, task_to_json
 
 app = typer.Typer(help="What a policy acts on.", no_args_is_help=True)
 world_record.register(app)
@@ -26,18 +26,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_worlds(json: AsJson = False) -> None:
-    """List the worlds that can be opened.
+    """List the installed worlds; one's own may also be a module:Name or a file.py:Name.
 
     Example: refork world list
     """
+    from refork.core.registry import described
+
+    found = described("worlds")
     if json:
-        facts = ((spec, what, world_record.recordable(spec)) for spec, what in KNOWN.items())
-        print_json([{"spec": spec, "what": what, "recordable": can} for spec, what, can in facts])
+        facts = [
+            {
+                "name": one.name,
+                "spec": one.form,
+                "what": one.what,
+                "package": one.package,
+                "lacks": one.lacks,
+                "recordable": world_record.recordable(one.name),
+            }
+            for one in found
+        ]
+        print_json(facts)
         return
-    width = max(map(len, KNOWN))
-    for spec, what in KNOWN.items():
-        mark = "*" if world_record.recordable(spec) else " "
-        typer.echo(f"{spec:<{width}} {mark} {what}")
+    width = max(len(one.form) for one in found)
+    for one in found:
+        mark = "*" if world_record.recordable(one.name) else " "
+        typer.echo(f"{one.form:<{width}} {mark} {one.told}")
     typer.echo("* `refork world record` can record it for a simulator")
 
 

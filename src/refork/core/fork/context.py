@@ -14,6 +14,7 @@ from refork.core.types import Message, Origin
 from refork.core.world.base import Episode, Task, World
 from refork.core.world.environment import EnvTrajectory, Seen
 from refork.core.world.fork import check_answer, step_again
+from refork.core.world.spec import family
 from refork.core.world.walks import trajectory_of
 
 
@@ -58,16 +59,11 @@ def recorded_task(walk: Trajectory, world: World) -> Task:
             hint="fork it without a world: the draws then end with the policy's turn",
         )
     task = Task(**data)
-    if _family(task.world) != _family(world.name):
+    if family(task.world) != family(world.name):
         raise BadInput(
             f"the task belongs to world {task.world!r}, not {world.name!r}", where=f"task {walk.root.id[:12]}"
         )
     return task
-
-
-def _family(world: str) -> str:
-    """A world's name without its argument, its options, and who simulates it."""
-    return world.removeprefix("simulated:").split("?")[0].split(":")[0]
 
 
 def imported_task(walk: Trajectory) -> Task:

@@ -472,3 +472,17 @@ def _reply_law(said: str, weights: Mapping[str, float], words: Words) -> Law:
         following = words.pieces(words.encode(rest)[:1])[0] if rest else ""
         law[following] = law.get(following, 0.0) + weight / total
     return law
+
+
+def bare(name: str, argument: str) -> None:
+    """Raises BadInput where a script that takes no argument was given one."""
+    if argument:
+        raise BadInput(f"the script {name!r} takes no argument, not {argument!r}", hint=f"scripted:{name}")
+
+
+def number(name: str, argument: str, default: float) -> float:
+    """The number behind a script's name; raises BadInput for anything else."""
+    try:
+        return float(argument) if argument else default
+    except ValueError:
+        raise BadInput(f"{argument!r} is no number", hint=f"scripted:{name}@0.1") from None

@@ -21,10 +21,12 @@ from math import prod
 from typing import final
 
 from refork.core.errors import BadInput
+from refork.core.policy.scripted import ScriptedPolicy, bare
 from refork.core.world.base import Observation, Split, Task
 from refork.core.world.dice import Dice, digest, split_of
 from refork.core.world.game import need
 from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.core.world.spec import Spec
 
 LENGTH = 32
 PIVOTS = (4, 12, 20, 28)
@@ -135,3 +137,16 @@ def lock_success(right: str, begun: str = "", probabilities: Sequence[float] = P
         return 0.0
     law = dict(zip(CHOICES, probabilities, strict=True))
     return prod(law[goal[place]] for place in PIVOTS if place >= len(begun))
+
+
+def open_lock(spec: Spec) -> LockWorld:
+    """``lock``: one action of 32 characters, four of which must be right."""
+    spec.alone()
+    spec.take({})
+    return LockWorld()
+
+
+def lock_player(argument: str) -> ScriptedPolicy:
+    """``lock``: plays the lock world with the known law."""
+    bare("lock", argument)
+    return ScriptedPolicy.from_text(lock_law, name="scripted:lock")

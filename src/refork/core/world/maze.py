@@ -19,16 +19,19 @@ Branch names are drawn for each task from a pool of numbers, the target among th
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final, get_args
 
 from refork.core.errors import BadInput
+from refork.core.policy.scripted import Law, ScriptedPolicy, bare
 from refork.core.types import Json
 from refork.core.world.base import Task
 from refork.core.world.dice import Dice
 from refork.core.world.game import GameWorld, need
 from refork.core.world.path_star import Move, Node, PathStar, Place, State
+from refork.core.world.spec import Spec
 
 _WORDS = (
     "find", "the", "target", "leaf", "source", "fork", "branch", "left", "right", "exits", "out",
@@ -217,3 +220,32 @@ def golden_path(task: Task) -> tuple[str, ...]:
         else f"go edge {m.number}"
         for m in moves
     )
+
+
+def open_maze(spec: Spec) -> GameWorld[Position]:
+    """``maze:W,K,L``: path-star maze, W branches of K diamonds of L parallel edges (option cap)."""
+    parts = spec.argument.split(",") if spec.argument else ["3", "3", "3"]
+    if len(parts) != 3 or not all(part.strip().lstrip("-").isdigit() for part in parts):
+        raise BadInput(f"{spec.argument!r} is not W,K,L", where="maze", hint="for example maze:3,3,3")
+    return maze_world(*(int(part) for part in parts), **spec.take({"cap": int}))
+
+
+def walker(argument: str) -> ScriptedPolicy:
+    """``walker``: takes a random exit of a maze."""
+    bare("walker", argument)
+    words = ("go", " in", " out", " edge", " branch")
+    return ScriptedPolicy.from_text(walker_law, words, name="scripted:walker")
+
+
+def walker_law(text: str) -> Law:
+    """The next piece of ``go EXIT``, every exit of the last line that lists some being equally likely."""
+    before, _, said = text.rpartition("\n")
+    listed = before.rpartition("exits ")[2].partition("\n")[0] if "exits " in before else "out"
+    actions = [f"go {found}" for found in re.findall(r"in|out|edge \d+|branch \d+", listed)]
+    fitting = [action for action in actions if action.startswith(said)]
+    law: dict[str, float] = {}
+    for action in fitting:
+        found = re.match(r"\s?[a-z]+|\s|\d", action[len(said) :])
+        piece = found.group() if found else ""
+        law[piece] = law.get(piece, 0.0) + 1.0 / len(fitting)
+    return law or {"": 1.0}

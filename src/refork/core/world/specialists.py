@@ -30,6 +30,7 @@ from refork.core.tree.node import Trajectory
 from refork.core.world.base import Observation, Split, Task
 from refork.core.world.dice import Dice, digest, split_of
 from refork.core.world.game import need
+from refork.core.world.spec import Spec
 
 DOMAINS: Final = ("algebra", "botany", "chess", "law")
 LETTERS: Final = ("a", "b", "c", "d")
@@ -226,3 +227,14 @@ def turn_right(walk: Trajectory, turn: int) -> float | None:
     if not turn < min(len(said), len(asked)):
         return None
     return float(said[turn] == right_letter(*asked[turn]))
+
+
+def open_specialists(spec: Spec) -> SpecialistsWorld:
+    """``specialists``: three questions of four domains for workers of planted skill (option alone)."""
+    spec.alone()
+    return SpecialistsWorld(**spec.take({"alone": bool}))
+
+
+def specialist_script(argument: str) -> ScriptedPolicy:
+    """``specialist@I``: answers the specialists world's questions with worker I's planted skill, I 0 to 3."""
+    return specialist(int(argument) if argument.isdigit() else -1)

@@ -31,6 +31,7 @@ from refork.core.world.base import Observation, Split, Task
 from refork.core.world.dice import Dice, digest, split_of
 from refork.core.world.game import need
 from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.core.world.spec import Spec
 
 #: What tools find, and the two tools that can find it. Some names contain their rival's, which the published
 #: rule does not tell apart.
@@ -206,3 +207,12 @@ def _grader(task: Task) -> _Grader:
     if right not in names:
         raise BadInput(f"the right tool {right!r} is not among those listed", where=f"task {task.id}")
     return _Grader(names, right)
+
+
+def open_toolcall(spec: Spec) -> ToolCallWorld:
+    """``toolcall:TOOLS``: call the one of TOOLS (2 to 8) listed tools that serves a request."""
+    tools = spec.argument or "4"
+    if not tools.isdigit():
+        raise BadInput(f"{tools!r} is not a number of tools", where="toolcall", hint="for example toolcall:4")
+    spec.take({})
+    return ToolCallWorld(int(tools))

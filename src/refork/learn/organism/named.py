@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from refork.core.run.progress import Progress
-from refork.learn.organism.build import build
 
 
 def spelled(rest: str, progress: Progress) -> str:
-    """``hf:DIR`` of an organism, built where it is not; options behind the name stay behind it.
+    """``organism:NAME[+option=value]``: a tiny model with a recipe in this package, built where it is not.
 
     Raises:
         BadInput: there is no such organism.
     """
+    from refork.learn.organism.build import build
+
     name, plus, options = rest.partition("+")
     return f"hf:{build(name, progress=progress)}{plus}{options}"

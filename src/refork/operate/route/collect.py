@@ -27,7 +27,7 @@ from refork.core.tree.node import Point, Trajectory
 from refork.core.tree.tree import Tree
 from refork.core.types import Json
 from refork.core.world.base import World
-from refork.core.world.open import open_world
+from refork.core.world.open import recorded_world
 from refork.operate.route.pool import WorkerPool
 from refork.operate.route.runs import Failure, Labels, labels, outcomes, relay, speaker, turns_of
 from refork.operate.route.table import Outcome, OutcomeTable
@@ -277,7 +277,7 @@ class _Arms:
                 where=f"task {walk.root.id[:12]}",
                 hint="name the world",
             )
-        return worlds.setdefault(str(spec), open_world(str(spec)))
+        return worlds.setdefault(str(spec), recorded_world(str(spec)))
 
 
 @dataclass(slots=True)

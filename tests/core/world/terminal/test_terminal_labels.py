@@ -9,7 +9,7 @@ from refork.core.sandbox.shell import ShellState
 from refork.core.world.open import open_world
 from refork.core.world.spec import Spec
 from refork.core.world.terminal.labels import Trace, labelled, labelled_note, lines_of, traced
-from refork.core.world.terminal.world import TerminalWorld, terminal_world
+from refork.core.world.terminal.world import TerminalWorld, open_terminal
 
 FILES = {"box/a.txt": "red fox\nowl\nred fox\n", "b.md": "3\n1\n"}
 BEGIN = ShellState.of_files(FILES, ["new"])
@@ -130,4 +130,4 @@ def test_a_snapshot_knows_where_lines_come_from() -> None:
 
 def test_unknown_briefs_are_refused() -> None:
     with pytest.raises(BadInput, match="there is no brief 'short'"):
-        terminal_world(Spec.parse("terminal?brief=short"))
+        open_terminal(Spec.parse("terminal?brief=short"))

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, Self, final
 from urllib.parse import parse_qsl
 
+from refork.core import registry
 from refork.core.errors import BadInput, CannotDo
 from refork.core.fork.arm import Job, Used
 from refork.core.fork.backend.pool import Pool, SerialPool
@@ -30,6 +31,7 @@ from refork.core.tree.node import Draft, node_id
 from refork.core.tree.score import DrawRecord
 from refork.core.tree.tree import Tree
 from refork.core.world.base import World
+from refork.core.world.open import Named
 
 GRAMMAR: Final = """\
 serial                 one worker in this process
@@ -96,7 +98,13 @@ class Backend:
         if id(thing) in self._specs:
             return self._specs[id(thing)][0]
         if isinstance(thing, World):
-            return thing.name
+            head = thing.name.partition("?")[0].partition(":")[0]
+            if isinstance(thing, Named) or registry.known("worlds", head):
+                return absolute(thing.name)
+            raise CannotDo(
+                f"workers cannot open the world {thing.name!r}: it is made by this process",
+                hint="open it by a name (open_world, --world SPEC), or say one: backend.know(it, SPEC)",
+            )
         raise CannotDo(
             f"workers cannot open {thing.card.name!r}: it is made by this process",
             hint="name it (--policy SPEC, backend.know(it, SPEC)), or leave --backend away",
@@ -174,8 +182,11 @@ def open_backend(spec: str) -> Backend:
 
 
 def absolute(spec: str) -> str:
-    """A policy's name with the folders of this machine in it written out in full."""
+    """A policy's or world's name with the folders of this machine in it written out in full."""
     kind, colon, rest = spec.partition(":")
+    file, mark, behind = spec.partition(".py:")
+    if mark and not (registry.known("worlds", kind) or registry.known("policies", kind)):
+        return f"{Path(file).resolve()}{mark}{behind}"
     if kind not in ("hf", "openai"):
         return spec
     parts = []

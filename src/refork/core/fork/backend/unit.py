@@ -20,7 +20,7 @@ from refork.core.types import Json
 from refork.core.world.base import World
 
 #: Says that driver and workers mean the same by a unit.
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 #: Of a walk's nodes a worker reads texts and token ids only; its last snapshot goes apart.
 _UNREAD: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy", "snapshot", "cost")
@@ -101,7 +101,9 @@ def _arm(job: Job, spec_of: Callable[[Policy | World], str]) -> Json:
         raise InternalError("the branches of one arm differ in more than their draw")
     return {
         "policy": {"spec": spec_of(plan.policy), "weights": card.weights, "tokenizer": card.tokenizer},
-        "world": None if world is None else {"spec": spec_of(world), "version": world.version},
+        "world": None
+        if world is None
+        else {"spec": spec_of(world), "version": world.version, "name": world.name},
         "settings": plan.settings.to_json(),
         "walk": [[pack(step.node, _UNREAD), step.keep] for step in plan.walk],
         "snapshot": _snapshot(job.point.tree, plan.walk) if world is not None else None,

@@ -36,7 +36,7 @@ from refork.core.tree.tree import Tree
 from refork.core.types import Json
 from refork.core.visible import show_only
 from refork.core.world.base import World
-from refork.core.world.open import open_world
+from refork.core.world.open import Named, named, open_world
 
 #: What a specification of one's own begins with: ``call:package.module:function`` or ``...@argument``.
 CALL: Final = "call:"
@@ -190,7 +190,11 @@ class Worker:
             return None
         spec = wanted["spec"]
         if spec not in self._worlds:
-            self._worlds[spec] = called("worlds", spec) if spec.startswith(CALL) else open_world(spec)
+            self._worlds[spec] = (
+                called("worlds", spec)
+                if spec.startswith(CALL)
+                else _named(open_world(spec), wanted["name"])
+            )
         world = self._worlds[spec]
         if world.version != wanted["version"]:
             raise Mismatch(
@@ -198,6 +202,11 @@ class Worker:
                 hint="put the same checkout on every node",
             )
         return world
+
+
+def _named(world: World, name: str) -> World:
+    """A world of a file is opened by its place here and recorded by the name that the driver has for it."""
+    return world if world.name == name else named(world.world if isinstance(world, Named) else world, name)
 
 
 def _branches(arm: Json, draws: Sequence[tuple[int, str]]) -> list[Branch]:

@@ -208,8 +208,8 @@ def _prompt(told: Json) -> str:
     )
 
 
-def appworld_world(spec: Spec) -> AppWorldWorld:
-    """The world of a specification ``appworld:DATASET?url=...&root=...&turns=N``.
+def open_appworld(spec: Spec) -> AppWorldWorld:
+    """``appworld:DATASET``: AppWorld's tasks, where its package and data are installed (option turns).
 
     Raises:
         BadInput: an unknown dataset or option.

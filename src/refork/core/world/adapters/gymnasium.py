@@ -266,14 +266,16 @@ def _fixed(env: Any) -> bool:
     return all(len(outcomes) == 1 for row in table.values() for outcomes in row.values())
 
 
-def gymnasium_world(spec: Spec) -> GymnasiumWorld:
-    """The world of ``gymnasium:ENV-ID?options``.
+def open_gymnasium(spec: Spec) -> GymnasiumWorld:
+    """``gymnasium:ENV-ID``: any Gymnasium environment with discrete or text spaces (its settings as options).
 
     Raises:
         BadInput: an unknown environment or setting.
         CannotDo: its spaces cannot be told in words.
         MissingExtra: gymnasium is not installed.
     """
+    if ":" in spec.argument:
+        spec.typed(f"the module of {spec.argument}")
     settings = {key: value for key, value in spec.options.items() if key != "turns"}
     turns = spec.options.get("turns")
     if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or turns < 1):

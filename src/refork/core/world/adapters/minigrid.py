@@ -314,8 +314,8 @@ def _certain(env: Any) -> bool:
     return type(env).__module__.startswith("minigrid.") and "DynamicObstaclesEnv" not in kinds
 
 
-def minigrid_world(spec: Spec) -> MiniGridWorld:
-    """The world of ``minigrid:ENV-ID?options``.
+def open_minigrid(spec: Spec) -> MiniGridWorld:
+    """``minigrid:ENV-ID``: any MiniGrid or BabyAI world in words (its settings as options; turns, reward).
 
     Raises:
         BadInput: an unknown environment or setting.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words
+from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, number
 from refork.core.world.adapters.minigrid import MiniGridWorld, begin, look, make_env, started
 from refork.core.world.base import Task
 from refork.core.world.game import clean
@@ -181,3 +181,8 @@ class _Speaker:
             where="babyai-bot",
             hint="start the task first: world.start(task, 0)",
         )
+
+
+def babyai_bot_script(argument: str) -> ScriptedPolicy:
+    """``babyai-bot[@ERROR]``: BabyAI's own expert, but for a share of errors."""
+    return babyai_bot(number("babyai-bot", argument, 0.0))

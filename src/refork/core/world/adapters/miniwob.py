@@ -245,8 +245,8 @@ def _folder(given: str | None) -> Path:
     return folder
 
 
-def miniwob_world(spec: Spec) -> MiniwobWorld:
-    """The world of ``miniwob:TASK?options``.
+def open_miniwob(spec: Spec) -> MiniwobWorld:
+    """``miniwob:TASK``: MiniWoB++'s pages in headless Chromium as element lists (turns, pace, boxes, html).
 
     A missing browser is said when a page is opened.
 
@@ -255,6 +255,8 @@ def miniwob_world(spec: Spec) -> MiniwobWorld:
         MissingExtra: the pages are not installed.
     """
     given = spec.take(_OPTIONS)
+    if "chromium" in given:
+        spec.typed("a browser")
     turns, pace = int(given.get("turns", _TURNS)), int(given.get("pace", _PACE))
     if turns < 1:
         raise BadInput(f"turns is {turns}; it must be at least 1", where="miniwob")

@@ -213,8 +213,8 @@ def score_in_time(score: Callable[[], Any], seconds: float) -> tuple[float | Non
     return result[0], None
 
 
-def reasoning_gym_world(spec: Spec) -> ReasoningGymWorld:
-    """The world of ``reasoning-gym:DATASET?options``.
+def open_reasoning_gym(spec: Spec) -> ReasoningGymWorld:
+    """``reasoning-gym:DATASET``: any of its datasets (its settings as options; extract, after, compact).
 
     Raises:
         BadInput: an unknown dataset, a setting it refuses, or an option that cannot be.

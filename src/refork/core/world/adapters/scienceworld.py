@@ -226,8 +226,8 @@ def _told(task: str, simplify: str) -> _Variations:
         return _Variations(*simulator.variations())
 
 
-def scienceworld_world(spec: Spec) -> ScienceWorldWorld:
-    """The world of ``scienceworld:TASK?options``.
+def open_scienceworld(spec: Spec) -> ScienceWorldWorld:
+    """``scienceworld:TASK``: ScienceWorld's experiments, on Java (turns, simplify, part).
 
     Raises:
         BadInput: an unknown task, simplification or option.

@@ -353,8 +353,8 @@ def _players(make: Callable[[], Any], name: str) -> int:
     raise CannotDo(f"{name} cannot be played by one or two: {why}", where="textarena")
 
 
-def textarena_world(spec: Spec) -> TextArenaWorld:
-    """The world of ``textarena:GAME?options``.
+def open_textarena(spec: Spec) -> TextArenaWorld:
+    """``textarena:GAME``: games for one, or two against a scripted player (turns, opponent, seat).
 
     Raises:
         BadInput: an unknown game, setting or option.

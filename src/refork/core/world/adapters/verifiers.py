@@ -365,8 +365,8 @@ def _limit(env: Any, turns: int | None) -> int:
     return max([*inner, own or 0]) or turns or _TURNS
 
 
-def verifiers_world(spec: Spec) -> VerifiersWorld:
-    """The world of ``verifiers:ENV-ID?options``.
+def open_verifiers(spec: Spec) -> VerifiersWorld:
+    """``verifiers:ENV-ID``: environments of the verifiers library (turns, seconds; its arguments as options).
 
     Raises:
         BadInput: an unknown environment or option, or arguments that it refuses.
@@ -375,6 +375,7 @@ def verifiers_world(spec: Spec) -> VerifiersWorld:
     """
     if not spec.argument:
         raise BadInput("which environment?", where="verifiers", hint="verifiers:ENV-ID")
+    spec.typed(f"the module of {spec.argument}")
     own = Spec(spec.name, spec.argument, {k: v for k, v in spec.options.items() if k in _OWN}, spec.query)
     given = own.take(_OWN)
     turns, seconds = given.get("turns"), float(given.get("seconds", _SECONDS))

@@ -27,6 +27,7 @@ from refork.core.world.house_rules.scenario import Scenario, scenario, scenarios
 from refork.core.world.house_rules.tasks import TASKS, find_task
 from refork.core.world.house_rules.vocabulary import small_vocabulary
 from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.core.world.spec import Spec
 
 #: What the options of a specification mean, and their types.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
@@ -190,3 +191,8 @@ def house_rules_world(task: str | None, query: str = "", **settings: Any) -> Hou
         BadInput: an unknown task or setting.
     """
     return HouseRulesWorld(task, options=query, **settings)
+
+
+def open_house_rules(spec: Spec) -> HouseRulesWorld:
+    """``house-rules:TASK``: a session under one of nine rules, then a request (turns, words, channel)."""
+    return house_rules_world(spec.argument or None, spec.query, **spec.take(OPTIONS))

@@ -9,6 +9,7 @@ from refork.core.world.game import GameWorld
 from refork.core.world.household.grid import GridFamily
 from refork.core.world.household.layout import Size
 from refork.core.world.household.rooms import HouseFamily
+from refork.core.world.spec import Spec
 
 #: Houses by number; 1 is the grid.
 SIZES = {
@@ -34,3 +35,11 @@ def household_world(size: int = 2, slip: float = 0.0) -> GameWorld[Any]:
     if size not in SIZES:
         raise BadInput(f"there is no household of size {size}", hint=f"sizes: 1 to {max(SIZES)}")
     return GameWorld(HouseFamily(size, SIZES[size]), slip, options)
+
+
+def open_household(spec: Spec) -> GameWorld[Any]:
+    """``household:SIZE``: rooms, keys and objects, SIZE 1 to 6 (option slip)."""
+    size = spec.argument or "2"
+    if not size.isdigit():
+        raise BadInput(f"{size!r} is not a size", where="household", hint=f"sizes: 1 to {max(SIZES)}")
+    return household_world(int(size), **spec.take({"slip": (float, int)}))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import final
 
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words
+from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, bare
 from refork.core.world.miniapps.agents import Agent, thought_in
 from refork.core.world.miniapps.catalogue import catalogue
 from refork.core.world.miniapps.mind import THOUGHTS
@@ -94,3 +94,9 @@ def agent_policy(
         name=name,
         identity=["miniapps", 1, told, rates, since],
     )
+
+
+def miniapps_script(argument: str) -> ScriptedPolicy:
+    """``miniapps``: works in the five apps and slips at its usual rates."""
+    bare("miniapps", argument)
+    return agent_policy(Agent(), name="scripted:miniapps")

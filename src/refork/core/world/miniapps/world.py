@@ -31,6 +31,7 @@ from refork.core.world.miniapps.scenarios import SETS, Scenario, prompt_of, scen
 from refork.core.world.miniapps.service import Service, refused
 from refork.core.world.miniapps.shift import Shift
 from refork.core.world.miniapps.store import Store, load_rows
+from refork.core.world.spec import Spec
 
 MAX_TURNS = 40
 #: Calls that one tool may make in a turn.
@@ -324,3 +325,9 @@ def miniapps_world(shift: str = "", templates: str = "", options: str = "") -> M
 def scenarios_of(tasks: Iterable[Task]) -> dict[str, str]:
     """Task ids and the scenario of each."""
     return {task.id: str(task.data["scenario"]) for task in tasks}
+
+
+def open_miniapps(spec: Spec) -> MiniAppsWorld:
+    """``miniapps``: five apps and requests that need several calls in them (options shift, templates)."""
+    spec.alone()
+    return miniapps_world(**spec.take({"shift": str, "templates": str}), options=spec.query)

@@ -261,3 +261,9 @@ def find_agent(name: str, scene: str | None = None) -> Agent:
         raise BadInput(f"there is no agent {name!r}", where="motive", hint="agents: " + ", ".join(known))
     found: Agent = known[name]
     return found if scene is None else replace(found, scene=scene)
+
+
+def motive_script(argument: str) -> ScriptedPolicy:
+    """``motive-NAME[@SCENE]``: an agent with a planted motive, such as tedium or malign-twin."""
+    who, _, scene = argument.partition("@")
+    return find_agent(who, scene or None).policy()

@@ -36,6 +36,7 @@ from refork.core.world.motives.environment import (
     prompt_of,
 )
 from refork.core.world.motives.scenes import SCENES, environment
+from refork.core.world.spec import Spec
 
 #: How a run ended: work or action done, given back to a person, cut off by the turn limit.
 Ending: TypeAlias = Literal["committed", "asked", "unfinished"]
@@ -279,3 +280,8 @@ def ending_of(walk: Trajectory) -> tuple[Ending, bool] | None:
         if step.node.kind == "observation" and "ending" in extra:
             return extra["ending"], bool(extra["target"])
     return None
+
+
+def open_motive(spec: Spec) -> MotiveWorld:
+    """``motive:SCENE``: a shortcut tempts: hook, email, tampering, sandbagging, number, board (options)."""
+    return motive_world(spec.argument or "hook", spec.take(SETTINGS), spec.query)

@@ -16,7 +16,7 @@ from refork.core.tree.score import Producer
 from refork.core.tree.turn import last_said
 from refork.core.world.base import Observation, Split, Task
 from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.refusal.law import WORDS, RefusalLaw, refused
+from refork.core.world.refusal.law import WORDS, RefusalLaw, Rule, refused
 from refork.core.world.refusal.prompts import (
     LEAN,
     SPREAD,
@@ -26,6 +26,7 @@ from refork.core.world.refusal.prompts import (
     words,
 )
 from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.core.world.spec import Spec
 
 #: Different requests that are asked for at most; there are 8,192.
 _MOST = 1500
@@ -160,3 +161,20 @@ def refusal_policy(law: RefusalLaw, spread: float = SPREAD) -> ScriptedPolicy:
     return ScriptedPolicy.from_text(
         next_word, pieces, name=f"scripted:refuser-{law.rule.lower()}", version=f"{law} {spread}"
     )
+
+
+def open_refusal(spec: Spec) -> RefusalWorld:
+    """``refusal:P``: thinking, then refuse or comply: P, D, C (option early, steps, flip, commit, spread)."""
+    number = (float, int)
+    options: dict[str, type | tuple[type, ...]] = {
+        "early": number, "steps": int, "flip": number, "commit": int, "spread": number,
+    }  # fmt: skip
+    return refusal_world(spec.argument or "P", options=spec.query, **spec.take(options))
+
+
+def refuser(argument: str) -> ScriptedPolicy:
+    """``refuser-p``, ``refuser-d``, ``refuser-c``: answer the refusal worlds by the planted laws."""
+    rules: dict[str, Rule] = {"p": "P", "d": "D", "c": "C"}
+    if argument not in rules:
+        raise BadInput(f"there is no script 'refuser-{argument}'", hint="refuser-p, refuser-d or refuser-c")
+    return refusal_policy(RefusalLaw(rules[argument]))

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
 from refork.core.errors import BadInput
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words
+from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, number
 from refork.core.world.dice import Dice
 from refork.core.world.repair.edits import EditError, as_action, edited
 from refork.core.world.repair.mutation import Mutation, mutations
@@ -175,3 +175,9 @@ def without_thought(said: str) -> str:
 def _all_pass(seen: str) -> bool:
     found = re.search(r"(\d+) of (\d+) public tests pass", seen)
     return found is not None and found[1] == found[2]
+
+
+def repairer_script(argument: str) -> ScriptedPolicy:
+    """``repairer[@CHANCE]``: mends the repair world's functions with a chance, 0.4 unless told otherwise."""
+    skill = Skill(gold=number("repairer", argument, 0.0)) if argument else None
+    return repairer(skill, name=f"scripted:repairer@{argument or 0.4}")

@@ -27,6 +27,7 @@ from refork.core.world.repair.mutation import lines
 from refork.core.world.repair.projects import project_names, split_of_project
 from refork.core.world.repair.small import small_prompt, span
 from refork.core.world.repair.tasks import RepairTask, repair_tasks, task_from_json
+from refork.core.world.spec import Spec
 
 SUBMIT = "submit"
 #: Types of the options of a specification.
@@ -265,3 +266,9 @@ def _verdict(task: RepairTask, suite: str, changed: tuple[tuple[str, str], ...])
         files = {**task.files, **dict(changed)}
         _SEEN[key] = (public_tests if suite == "public" else hidden_tests)(task, files)
     return _SEEN[key]
+
+
+def open_repair(spec: Spec) -> RepairWorld:
+    """``repair``: mend one function of a small Python project by its tests (options turns, origin)."""
+    spec.alone()
+    return repair_world(**spec.take(OPTIONS), options=spec.query)

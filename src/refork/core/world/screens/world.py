@@ -198,11 +198,11 @@ def _open(spec: Spec, model: Model[Any]) -> ScreenWorld:
     return ScreenWorld(model, turns, spec.query)
 
 
-def phone_world(spec: Spec) -> ScreenWorld:
-    """The phone of a specification: ``phone``, ``phone?turns=20``."""
+def open_phone(spec: Spec) -> ScreenWorld:
+    """``phone``: a phone's screens as view hierarchies (option turns)."""
     return _open(spec, PhoneModel())
 
 
-def desktop_world(spec: Spec) -> ScreenWorld:
-    """The desktop of a specification: ``desktop``, ``desktop?turns=20``."""
+def open_desktop(spec: Spec) -> ScreenWorld:
+    """``desktop``: a desktop's windows as an accessibility tree (option turns)."""
     return _open(spec, DesktopModel())

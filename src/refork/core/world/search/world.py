@@ -340,8 +340,8 @@ def _brief(world: SearchWorld, name: str, key: str) -> Brief:
     )
 
 
-def search_world(spec: Spec) -> SearchWorld:
-    """The world of a specification: ``search`` for invented worlds, ``search:FOLDER`` for a folder of texts.
+def open_search(spec: Spec) -> SearchWorld:
+    """``search:FOLDER``: a search engine over invented facts or FOLDER's texts (kinds, snippets, turns).
 
     Raises:
         BadInput: an unknown option, kind of question or snippet policy, or a folder without text.

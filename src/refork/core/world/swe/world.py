@@ -197,8 +197,8 @@ class SweWorld:
         return ran.status == 0 and set(test_names(home.tests)) <= passed
 
 
-def swe_world(spec: Spec) -> SweWorld:
-    """The world of a specification.
+def open_swe(spec: Spec) -> SweWorld:
+    """``swe``: a git repository with a mistake, its tests, a real shell (options turns, chars).
 
     Raises:
         BadInput: options that it has not. CannotDo: git or pytest is missing.

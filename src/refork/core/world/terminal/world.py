@@ -158,8 +158,8 @@ class TerminalWorld:
         return (True, 0.0) if len(seen) >= self.turns else (False, None)
 
 
-def terminal_world(spec: Spec) -> TerminalWorld:
-    """The world of a specification; raises BadInput for options that it has not."""
+def open_terminal(spec: Spec) -> TerminalWorld:
+    """``terminal``: requests in a real shell, in a folder of its own (options turns, chars)."""
     if spec.argument:
         raise BadInput(f"terminal takes no argument, not {spec.argument!r}", where="terminal")
     options = spec.take(OPTIONS)

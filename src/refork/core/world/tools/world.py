@@ -317,11 +317,12 @@ def goal_of(task: Task) -> Goal:
         raise BadInput(f"not a task of tools: {error!r}", where=f"task {task.id}") from error
 
 
-def tools_world(spec: Spec) -> World:
-    """The world that ``tools``, ``tools:DATABASE`` or ``tools:mcp`` names."""
+def open_tools(spec: Spec) -> World:
+    """``tools:DATABASE``, ``tools:mcp``: tools over SQLite (library, shop, tickets), or any MCP server's."""
     if spec.argument == "mcp":
         from refork.core.world.tools.mcp import mcp_world
 
+        spec.typed("an MCP server")
         return mcp_world(spec)
     options = spec.take({"brief": str})
     shown = options.get("brief", "full")

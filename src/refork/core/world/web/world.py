@@ -351,13 +351,15 @@ class WebEpisode:
             in_browser(lambda _: tab.close(), self.world.chromium)
 
 
-def web_world(spec: Spec) -> WebWorld:
-    """The site of a specification: ``web``, ``web:FOLDER``, ``web:http://localhost:8000/``.
+def open_web(spec: Spec) -> WebWorld:
+    """``web:SITE``: pages in headless Chromium as accessibility trees; SITE: a folder or an address (turns).
 
     Raises:
         BadInput: an option, or a folder without pages. (A missing browser is said when a page is opened.)
     """
     given: Mapping[str, Any] = spec.take({"turns": int, "chromium": str})
+    if "chromium" in given:
+        spec.typed("a browser")
     turns = given.get("turns", TURNS)
     if turns < 1:
         raise BadInput(f"an episode has at least one turn, not {turns}", where="web")

@@ -33,7 +33,7 @@ from refork.core.tree.score import Producer, Score
 from refork.core.tree.tree import Tree
 from refork.core.types import Json
 from refork.core.world.base import World
-from refork.core.world.open import open_world
+from refork.core.world.open import open_world, recorded_world
 from refork.learn.credit.cliff.candidates import Choices, candidates
 from refork.learn.credit.cliff.curve import Curve, reuse_factor
 from refork.learn.credit.cliff.detect import Rule, screen
@@ -78,8 +78,12 @@ class CliffRun:
     judge: Judge | None
 
 
-def open_run(folder: Path, recipe: CliffRecipe, tree: Tree, policy: Policy | None = None) -> CliffRun:
+def open_run(
+    folder: Path, recipe: CliffRecipe, tree: Tree, policy: Policy | None = None, *, trusted: bool = True
+) -> CliffRun:
     """A run on an open tree; ``policy`` None opens the recipe's.
+
+    ``trusted``: the recipe's world was typed by the user; a folder's own is opened by installed names only.
 
     Raises: BadInput where neither a world nor a pattern could grade a continuation.
     """
@@ -88,7 +92,8 @@ def open_run(folder: Path, recipe: CliffRecipe, tree: Tree, policy: Policy | Non
         raise BadInput("the tree is empty", where=recipe.tree)
     judge = MatchJudge(recipe.success_regex) if recipe.success_regex else None
     spec = recipe.world or (None if judge else first.extra.get("world"))
-    world = open_world(str(spec)) if spec and spec != "none" else None
+    opener = open_world if recipe.world and trusted else recorded_world
+    world = opener(str(spec)) if spec and spec != "none" else None
     if world is None and judge is None:
         raise BadInput(
             "nobody can say whether a continuation is right",

@@ -9,7 +9,7 @@ from refork.core.types import Message
 from refork.core.world.base import Task
 from refork.core.world.dice import Dice
 from refork.core.world.search.words import REGIONS, TOWNS, YEARS
-from refork.core.world.search.world import SearchWorld, search_world
+from refork.core.world.search.world import SearchWorld, open_search
 from refork.core.world.spec import Spec
 from refork.learn.organism.recipe import Conversation, Recipe, Shape
 from refork.learn.train.sft import SftSettings
@@ -26,7 +26,7 @@ _FIXED = (
 
 def engine(snippets: str, cost: float = 0.0) -> SearchWorld:
     """The world with these snippets, where opening a page costs this much of the reward."""
-    return search_world(Spec.parse(f"{WORLD}&snippets={snippets}&cost={cost}"))
+    return open_search(Spec.parse(f"{WORLD}&snippets={snippets}&cost={cost}"))
 
 
 def words() -> tuple[str, ...]:
