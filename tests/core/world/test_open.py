@@ -200,7 +200,7 @@ def test_a_world_of_ones_own(own, place, rest, size):
         ("thing?size=3", ["unknown option 'size'"]),
         ("thing:3", ["takes no argument"]),
         ("by_options:3", ["takes no argument"]),
-        ("no_world", ["this is no world but int", "tasks", "docs/extend.md"]),
+        ("no_world", ["this is no world but int", "tasks", "docs/worlds.md"]),
         ("number", ["this is no world but int"]),
         ("broken", ["ZeroDivisionError", "own_worlds.py:46"]),
         ("By_spec", ["has no 'By_spec'", "by_spec"]),

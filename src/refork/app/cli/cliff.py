@@ -15,7 +15,6 @@ from refork.core.errors import BadInput
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refork.core.policy.base import Policy
     from refork.learn.credit.cliff.run import CliffRecipe, CliffRun
 
 app = typer.Typer(
@@ -43,17 +42,18 @@ def _opened(out: Path, policy: str | None, world: str | None) -> Iterator[CliffR
     from refork.learn.credit.cliff.run import load_recipe, open_run
 
     recipe = load_recipe(out)
+    _check_policy(recipe, policy)
     with Tree.open(existing(Path(recipe.tree))) as store:
-        yield open_run(
-            out, recipe, store, _policy(recipe, policy), trusted=_same(recipe.world, world, "--world")
-        )
+        trusted = _same(recipe.world, world, "--world")
+        yield open_run(out, recipe, store, trusted=trusted)
 
 
-def _policy(recipe: CliffRecipe, typed: str | None) -> Policy:
-    from refork.core.policy.open import open_policy, recorded_policy
+def _check_policy(recipe: CliffRecipe, typed: str | None) -> None:
+    """What the folder records runs nothing of its own, unless the user has typed the same."""
+    from refork.core.policy.open import check_recorded
 
-    trusted = _same(recipe.policy, typed, "--policy")
-    return open_policy(recipe.policy) if trusted else recorded_policy(recipe.policy)
+    if not _same(recipe.policy, typed, "--policy"):
+        check_recorded(recipe.policy)
 
 
 def _same(recorded: str | None, typed: str | None, option: str) -> bool:
@@ -188,6 +188,7 @@ def train(
     Example: refork cliff train --out runs/cliff --kinds uncertain+sampled-off
     """
     from refork.app.cli.live import LiveProgress
+    from refork.core.policy.open import open_policy
     from refork.learn.credit.cliff.dpo import CliffDpoSettings, Lora
     from refork.learn.credit.cliff.run import load_recipe, run_train
 
@@ -195,8 +196,10 @@ def train(
         learning_rate=learning_rate, epochs=epochs, beta=beta, lora=None if full else Lora(),
         eos_compat=eos_compat, seed=seed,
     )  # fmt: skip
+    recipe = load_recipe(out)
+    _check_policy(recipe, policy)
     with LiveProgress() as live:
-        told = run_train(out, _policy(load_recipe(out), policy), kinds, plan, live)
+        told = run_train(out, open_policy(recipe.policy), kinds, plan, live)
     if as_json:
         print_json(told)
         return

@@ -59,7 +59,7 @@ def open_policy(spec: str, *, on_wait: Callable[[str], None] | None = None, **op
         raise BadInput(
             f"this is no policy but {type(policy).__name__}: it lacks {parts}",
             where=f"policy {kind}",
-            hint="what a policy has to have stands in docs/extend.md",
+            hint="what a policy has to have stands in docs/policies.md",
         )
     found: Policy = policy
     return found

@@ -40,7 +40,7 @@ def _open(parsed: Spec, text: str) -> World:
         raise BadInput(
             f"this is no world but {type(world).__name__}: it lacks {parts}",
             where=f"world {parsed.name}",
-            hint="what a world has to have stands in docs/extend.md",
+            hint="what a world has to have stands in docs/worlds.md",
         )
     found: World = world
     return found if _opens(found.name, parsed.name) else named(found, text)

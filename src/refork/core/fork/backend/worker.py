@@ -191,9 +191,7 @@ class Worker:
         spec = wanted["spec"]
         if spec not in self._worlds:
             self._worlds[spec] = (
-                called("worlds", spec)
-                if spec.startswith(CALL)
-                else _named(open_world(spec), wanted["name"])
+                called("worlds", spec) if spec.startswith(CALL) else _named(open_world(spec), wanted["name"])
             )
         world = self._worlds[spec]
         if world.version != wanted["version"]:
