@@ -25,7 +25,16 @@ def site(tmp_path_factory):
     """The package as a stranger has it: from its wheel."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(PACKAGE, folder / "source")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    ]
     done = subprocess.run(
         [*pip, "--target", folder / "site", folder / "source"], capture_output=True, text=True, check=False
     )
@@ -39,21 +48,21 @@ def site(tmp_path_factory):
     registered.cache_clear()
 
 
-def refork(*typed):
+def refork(*typed, status=0):
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         patch.setattr(sys, "argv", ["refork", *map(str, typed)])
         patch.setenv("COLUMNS", "200")
         with pytest.raises(SystemExit) as stop:
             cli.main()
-    assert not stop.value.code, out.getvalue()
+    assert (stop.value.code or 0) == status, out.getvalue()
     return out.getvalue()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    grow = ("grow", "--world", "guess?top=5", "--policy", "scripted:guesser", "--draws", 40)
+    grow = ("grow", "--world", "guess?top=8", "--policy", "scripted:guesser", "--draws", 40)
     refork(*grow, "--set", "tasks.count=3", "--out", folder / "run")
     return folder / "run/tree.db"
 
@@ -71,7 +80,7 @@ def test_the_world_is_listed():
 def test_the_world_is_played_by_its_rules(run):
     with Tree.open(run, "r") as tree:
         hidden = {task.id: task.extra["task"]["data"]["hidden"] for task in tree.tasks()}
-        assert {task.extra["task"]["world"] for task in tree.tasks()} == {"guess?top=5"}
+        assert {task.extra["task"]["world"] for task in tree.tasks()} == {"guess?top=8"}
         values = {one.node: one.value for one in tree.scores(name="success")}
         won = 0
         for leaf in tree.leaves():
@@ -81,21 +90,24 @@ def test_the_world_is_played_by_its_rules(run):
             assert len(guesses) <= 3
             assert values[leaf.id] == float(right in guesses)
             won += right in guesses
-            for guess, seen in zip(guesses, [s.text for s in walk if s.node.kind == "observation"], strict=True):
+            for guess, seen in zip(
+                guesses, [s.text for s in walk if s.node.kind == "observation"], strict=True
+            ):
                 said = "right" if guess == right else "higher" if guess < right else "lower"
                 assert seen.strip() == f"{guess}: {said};"
     assert 0 < won < 120
 
 
-def test_a_fork_of_the_world_goes_on_from_what_was_said(run, tmp_path):
+def test_a_fork_of_the_world_goes_on_with_a_word_changed(run, tmp_path):
     run = shutil.copy(run, tmp_path / "tree.db")
     with Tree.open(run, "r") as tree:
-        leaf = next(leaf for leaf in tree.leaves() if len(tree.path(leaf)) > 5)
-        second = [step.node for step in tree.path(leaf) if step.node.kind == "action"][1]
-        right = tree.path(leaf).root.extra["task"]["data"]["hidden"]
-    fork = ("fork", "--tree", run, "--node", second.id, "--token", 0, "--policy", "scripted:guesser")
-    told = json.loads(refork(*fork, "--change", f"force:{right}", "--draws", 8, "--json"))
-    assert told["draws"] == 8
+        lost = next(one.node for one in tree.scores(name="success") if one.value == 0.0)
+        walk = tree.path(lost)
+        right = walk.root.extra["task"]["data"]["hidden"]
+        first = next(step.node for step in walk if step.node.kind == "action")
+    fork = ("fork", "--tree", run, "--node", first.id, "--token", 0, "--policy", "scripted:guesser")
+    told = json.loads(refork(*fork, "--change", f"force:{right}", "--draws", 16, "--json"))
+    assert told["draws"] == 16
     assert told["difference"] > 0, "who says the hidden number wins"
 
 
@@ -119,7 +131,7 @@ def test_the_credit(run):
 def test_the_command(run):
     rows = [line.split() for line in refork("method", "openings", run).splitlines()]
     assert sum(int(row[0]) for row in rows) == 120
-    assert {row[2] for row in rows} <= set("12345")
+    assert {row[2] for row in rows} <= set("12345678")
     counts = [int(row[0]) for row in rows]
     assert counts == sorted(counts, reverse=True)
     assert "openings  " in refork("method", "--help")
@@ -127,12 +139,11 @@ def test_the_command(run):
 
 def test_the_format(tmp_path):
     file = tmp_path / "chats.csv"
-    file.write_text(
-        "chat,role,content\n1,user,What is 2+2?\n1,assistant,4\n2,bot,x\n3,user,Why?\n3,assistant,Because.\n"
-    )
+    file.write_text("chat,role,content\n1,user,2+2?\n1,assistant,4\n2,user,Why?\n2,assistant,Because.\n")
     for number, more in enumerate((["--format", "chat-csv"], [])):
-        told = refork("tree", "import", tmp_path / f"{number}.db", file, *more)
-        assert "skipped" in told
+        refork("tree", "import", tmp_path / f"{number}.db", file, *more)
         with Tree.open(tmp_path / f"{number}.db", "r") as tree:
             said = [[step.text for step in tree.path(leaf)] for leaf in tree.leaves()]
-        assert sorted(walk[-1] for walk in said) == ["4", "Because."]
+        assert sorted(said) == [["2+2?", "4"], ["Why?", "Because."]]
+    file.write_text("chat,who,content\n1,user,2+2?\n")
+    refork("tree", "import", tmp_path / "none.db", file, "--format", "chat-csv", status=2)

@@ -22,7 +22,10 @@ class ChatCsv:
 
     def read(self, path):
         with path.open(newline="") as file:
-            for chat, rows in groupby(csv.DictReader(file), itemgetter("chat")):
+            table = csv.DictReader(file)
+            if table.fieldnames != ["chat", "role", "content"]:
+                raise BadInput("the columns are not chat,role,content", where=str(path))
+            for chat, rows in groupby(table, itemgetter("chat")):
                 messages = [{"role": row["role"], "content": row["content"]} for row in rows]
                 try:
                     yield from self.chats.item({"messages": messages}, chat, f"{path}, chat {chat}")
