@@ -14,6 +14,6 @@ def discounted(walks, outcomes, *, gamma: float = 0.9):
     for walk, gain in zip(walks, gains, strict=True):
         steps = [step for step in walk if step.node.kind != "verdict" and step.tokens is not None]
         turn = np.cumsum([step.node.kind == "action" for step in steps])
-        values = [np.full(len(step.tokens), gain * gamma ** (turn[-1] - at)) for step, at in zip(steps, turn)]
-        given.append(np.concatenate(values))
+        worth = gain * gamma ** (turn[-1] - turn)
+        given.append(np.repeat(worth, [len(step.tokens) for step in steps]))
     return given

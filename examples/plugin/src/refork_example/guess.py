@@ -29,7 +29,7 @@ class Guess(World):
         prompt = f"Guess a number from 1 to {self.top};"
         drawn = [Dice("guess", split, seed, n).below(self.top) + 1 for n in range(count)]
         ids = [f"guess/{split}/{seed}/{n}" for n in range(count)]
-        return [Task(i, self.name, split, prompt, {"hidden": one}) for i, one in zip(ids, drawn)]
+        return [Task(i, self.name, split, prompt, {"hidden": one}) for i, one in zip(ids, drawn, strict=True)]
 
     def start(self, task, seed):
         return Game(task.data["hidden"])
