@@ -16,12 +16,17 @@ from refork.core.grow.selector import Independent, selector_named
 from refork.core.judge import MatchJudge, load_judge
 from refork.core.policy.scripted import ScriptedPolicy
 from refork.core.registry import names
+from refork.core.registry import resolve as resolve_name
 from refork.core.run.grow import make_selector
 from refork.core.run.recipe import GrowRecipe, Selection, digest, resolve
 from refork.core.tree.formats import reader_for, readers, writer_for, writers
 from refork.core.tree.tree import Tree
+from refork.core.world.repair.critics import Verdict
+from refork.core.world.repair.tasks import task_from_json
+from refork.core.world.repair.world import repair_world
 from refork.learn.compare.recipe import Arm
 from refork.learn.credit.methods import credit_method
+from refork.operate.gate.on_repair import RepairBench
 from support.installed import forget, install
 
 CODE = '''
@@ -84,6 +89,9 @@ class Late(Lines):
     def __init__(self, limit=3, *, policy=None):
         self.limit, self.policy = limit, policy
 
+def even(task, files):
+    return len(files) % 2 == 0
+
 ready = MatchJudge("ready")
 seven = 7
 '''
@@ -96,6 +104,7 @@ def house(monkeypatch, tmp_path):
         judges_ready="ready", selectors_seven="seven", selectors_wrong="short",
         changes_repeat="Repeat", changes_twice="twice", changes_broken="broken",
         formats_lines="Lines", formats_late="Late", formats_seven="seven", formats_gone="no_such_thing",
+        critics_even="even",
     )  # fmt: skip
     yield tmp_path / "other_house.py"
     monkeypatch.undo()
@@ -323,3 +332,38 @@ def test_formats_are_called_as_they_are_registered():
         "native inspect swe-agent mini-swe-agent openai-preference art skyrl verl trl parquet otlp "
         "openai-agents langsmith llm agentworldbench atif verifiers openai-chat androidworld osworld"
     )
+
+
+@pytest.mark.parametrize("spec", ["even", "other_house:even", "FILE:even"])
+def test_a_critic(house, tmp_path, monkeypatch, spec):
+    spec = spec.replace("FILE", str(house))
+    world = repair_world(origin="generated")
+    (task,) = world.tasks("train", 1)
+    with Tree.memory() as tree:
+        bench = RepairBench(tree, world, ScriptedPolicy.from_replies(["x"]), critics=("syntax", spec))
+        assert list(bench.producers) == ["syntax", "even"]
+        code = bench.producers["even"].config["code"]
+        assert "code" not in bench.producers["syntax"].config
+        write, critics, _ = bench.open(task)(0)
+        candidate, _ = write(None, ())
+        assert critics["even"](candidate).passed is False  # what the policy says is no edit
+        monkeypatch.setattr("refork.operate.gate.on_repair.files_of", lambda *given: {"a": "", "b": ""})
+        assert critics["even"](candidate).passed is True
+        monkeypatch.setattr("refork.operate.gate.on_repair.files_of", lambda *given: {"a": ""})
+        assert critics["even"](candidate).passed is False
+        if spec.startswith("/"):
+            house.write_text(CODE + "# another version\n")
+            again = RepairBench(tree, world, None, critics=(spec,)).producers["even"].config["code"]
+            assert again != code
+
+
+def test_a_critic_says_yes_or_no(house):
+    (task,) = repair_world(origin="generated").tasks("train", 1)
+    home = task_from_json(task.data)
+    for name in ("syntax", "even"):
+        assert isinstance(resolve_name("critics", name)(home, home.files), (bool, Verdict))
+    with pytest.raises(BadInput, match="no critic 'evn'") as told:
+        RepairBench(None, repair_world(), None, critics=("evn",))
+    assert told.value.hint == "did you mean even?"
+    with pytest.raises(BadInput, match="two critics have one name"):
+        RepairBench(None, repair_world(), None, critics=("even", f"{house}:even"))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
 from refork.core.errors import BadInput
-from refork.core.registry import registered, resolve, split
+from refork.core.registry import resolve, split, version_of
 from refork.core.tree.node import Trajectory
 from refork.core.tree.score import Producer
 from refork.core.tree.turn import last_said
@@ -117,18 +114,4 @@ def load_judge(spec: str) -> Judge:
         return made
     if not callable(made):
         raise BadInput(f"{name!r} is neither a judge nor a function", where=spec)
-    called = name.rpartition(":")[2]
-    return FunctionJudge(made, called, hashlib.sha256(_source(made, name)).hexdigest()[:16])
-
-
-def _source(function: Callable[..., Any], name: str) -> bytes:
-    """The text that tells a function's version: of the file it is named in."""
-    place = name.rpartition(":")[0]
-    if not place.endswith(".py"):
-        known = registered("judges").get(name)
-        place = place or (known.target.partition(":")[0] if known else function.__module__)
-        place = getattr(sys.modules.get(place), "__file__", None) or ""
-    try:
-        return Path(place).read_bytes() if place else inspect.getsource(function).encode()
-    except (OSError, TypeError) as error:
-        raise BadInput(f"{name!r} has no source to tell its version by", where="judge") from error
+    return FunctionJudge(made, name.rpartition(":")[2], version_of("judges", name, made))

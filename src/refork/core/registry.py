@@ -265,6 +265,24 @@ def part(name: str, package: str = "refork-methods") -> Any:
     return find("parts", name)
 
 
+def version_of(kind: Kind, name: str, thing: Any) -> str:
+    """Sixteen hex digits of the file that a name's thing is from: another version of the file has others.
+
+    Raises:
+        BadInput: it has no source, as what is typed into an interpreter may have none.
+    """
+    place = name.rpartition(":")[0]
+    if not place.endswith(".py"):
+        one = registered(kind).get(name)
+        place = place or (one.target.partition(":")[0] if one else thing.__module__)
+        place = getattr(sys.modules.get(place), "__file__", None) or ""
+    try:
+        source = Path(place).read_bytes() if place else inspect.getsource(thing).encode()
+    except (OSError, TypeError) as error:
+        raise BadInput(f"{singular(kind)} {name!r} has no source to tell its version by") from error
+    return hashlib.sha256(source).hexdigest()[:16]
+
+
 def _is_module(name: str) -> bool:
     """Whether a dotted name, or a plain one that is installed, names a module; its parents are imported."""
     if not all(part.isidentifier() for part in name.split(".")):

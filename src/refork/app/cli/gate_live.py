@@ -27,6 +27,12 @@ Seed = Annotated[int, typer.Option(help="Of tasks and noise.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Sampling of the writer, e.g. temperature=0.7.")
 ]
+Critics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--critic", help="syntax, ruff, public (all by default), or FILE.py:function; once for each."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -47,6 +53,7 @@ def collect_candidates(
     split: Split = "train",
     seed: Seed = 0,
     settings: Settings = None,
+    critic: Critics = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw candidates, run every critic and the verifier on each, and record it all for refork gate fit.
@@ -61,7 +68,7 @@ def collect_candidates(
     from refork.core.tree import Tree
     from refork.core.world.open import open_world
     from refork.operate.gate.collect import collected_json
-    from refork.operate.gate.on_repair import SETTINGS, collect_repairs
+    from refork.operate.gate.on_repair import CRITICS, SETTINGS, collect_repairs
 
     law = settings_for(SETTINGS, settings or []) or SETTINGS
     cut: list[ServerError] = []
@@ -70,7 +77,7 @@ def collect_candidates(
         with Tree.open(tree) as store:  # made last: a name that is wrong leaves no empty tree
             found = collect_repairs(
                 out, store, place, acting, law, failed=cut.append, split=split, tasks=tasks, draws=draws,
-                steps=steps, seed=seed, progress=live,
+                steps=steps, seed=seed, critics=critic or CRITICS, progress=live,
             )  # fmt: skip
     told = collected_json(found) | {"cut": len(cut), "error": cut[0].what if cut else None}
     if cut:
@@ -107,6 +114,7 @@ def play_live(
     split: Split = "held-out",
     seed: Seed = 0,
     settings: Settings = None,
+    critic: Critics = None,
     as_json: AsJson = False,
 ) -> None:
     """Let a policy decide on real tasks, and put what it earned beside what was promised.
@@ -121,7 +129,7 @@ def play_live(
     from refork.core.tree import Tree
     from refork.core.world.open import open_world
     from refork.operate.gate.live_run import setting_from
-    from refork.operate.gate.on_repair import SETTINGS, live_repairs
+    from refork.operate.gate.on_repair import CRITICS, SETTINGS, live_repairs
 
     setting = setting_from(existing(policy), use, horizon=horizon, verify=verify, measured=measured)
     law = settings_for(SETTINGS, settings or []) or SETTINGS
@@ -130,7 +138,7 @@ def play_live(
         with Tree.open(tree) as store:
             told = live_repairs(
                 store, place, acting, setting, law, split=split, tasks=tasks, draws=draws, seed=seed,
-                progress=live,
+                critics=critic or CRITICS, progress=live,
             ).to_json()  # fmt: skip
     if as_json:
         print_json(told)

@@ -6,17 +6,15 @@ callable that makes a change of its argument, if there is one.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast, final
 
 from refork.core.errors import BadChange, UserError
 from refork.core.fork.change import Change, Compose, Diff, Kind, Opening, Plan
 from refork.core.policy.base import Policy
-from refork.core.registry import find, known, names, resolve, split
+from refork.core.registry import find, known, names, resolve, split, version_of
 from refork.core.types import Json
 from refork.core.world.base import World
 
@@ -87,7 +85,9 @@ def _recorded(made: Change, name: str, argument: str) -> Change:
     if _is_installed(made):
         return made
     # Its kind is an object's own, which the protocol's class variable cannot say.
-    return cast("Change", Foreign(made, name, argument, _code(name)))
+    return cast(
+        "Change", Foreign(made, name, argument, version_of("changes", name, resolve("changes", name)))
+    )
 
 
 def _is_installed(change: Change) -> bool:
@@ -100,23 +100,18 @@ def _is_installed(change: Change) -> bool:
     return isinstance(kind, type) and isinstance(change, kind)
 
 
-def _code(name: str) -> str | None:
-    file, mark, _ = name.rpartition(".py:")
-    return hashlib.sha256(Path(f"{file}.py").read_bytes()).hexdigest()[:16] if mark else None
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """A change that a name made whose records it does not carry itself: recorded under the name.
 
-    ``code``: a digest of the file that made it, so that another version is another arm.
+    ``code``: a digest of the file that it is from, so that another version is another arm.
     """
 
     change: Change
     name: str
     argument: str
-    code: str | None
+    code: str
 
     @property
     def kind(self) -> str:
@@ -134,8 +129,7 @@ class Foreign:
 
     def to_json(self) -> Json:  # noqa: D102
         own = {"argument": self.argument} if self.argument else {}
-        code = {"code": self.code} if self.code else {}
-        return own | self.change.to_json() | code | {"kind": self.name}
+        return own | self.change.to_json() | {"kind": self.name, "code": self.code}
 
 
 def change_from_json(

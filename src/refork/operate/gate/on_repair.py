@@ -6,18 +6,21 @@ public tests; the oracle is the hidden suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
 from refork.core.errors import BadInput, CannotDo, ServerError
 from refork.core.grow.plant import plant
 from refork.core.policy.base import Policy as Acting
 from refork.core.policy.base import Sampling
+from refork.core.registry import resolve, version_of
 from refork.core.run.progress import Progress, silent
 from refork.core.tree.node import Point
 from refork.core.tree.score import Producer
 from refork.core.tree.tree import Tree
+from refork.core.types import Json
 from refork.core.world.base import Split, Task, World
 from refork.core.world.repair import critics as checks
 from refork.core.world.repair.edits import EditError, edited
@@ -30,8 +33,11 @@ from refork.operate.gate.live_run import LiveRun, Setting, run_live
 from refork.operate.gate.on_tree import Candidate, TreeWriter, critic_producer
 from refork.operate.gate.records import Record
 
-#: The critics of a repair, cheapest first.
+#: The critics of a repair that are asked where none are named, cheapest first.
 CRITICS = ("syntax", "ruff", "public")
+#: What a name of ``refork.critics`` stands for: given a task and the candidate's files (path to text),
+#: whether they pass. A plain bool is timed.
+Critic: TypeAlias = Callable[[RepairTask, Mapping[str, str]], checks.Verdict | bool]
 #: A turn of a repairer may hold a whole diff.
 SETTINGS = Sampling(max_tokens=2048)
 _UNTOLD = "not right yet"
@@ -54,16 +60,26 @@ class RepairBench:
         settings: Sampling = SETTINGS,
         *,
         seed: int = 0,
-        critics: tuple[str, ...] = CRITICS,
+        critics: Sequence[str] = CRITICS,
     ) -> None:
         self._tree, self._world, self._policy, self._settings = tree, world, policy, settings
-        self._seed, self._critics = seed, critics
+        self._seed, self._specs = seed, {critic_name(spec): spec for spec in critics}
+        if len(self._specs) < len(critics):
+            raise BadInput("two critics have one name", hint=", ".join(critics))
+        self._critics: dict[str, Critic] = {
+            name: resolve("critics", spec) for name, spec in self._specs.items()
+        }
 
     @property
     def producers(self) -> dict[str, Producer]:
         """Who gives each critic's verdicts."""
-        world = [self._world.name, self._world.version]
-        return {name: critic_producer(name, {"world": world}) for name in self._critics}
+        found: dict[str, Producer] = {}
+        for name, critic in self._critics.items():
+            config: Json = {"world": [self._world.name, self._world.version]}
+            if self._specs[name] not in CRITICS:
+                config["code"] = version_of("critics", self._specs[name], critic)
+            found[name] = critic_producer(name, config)
+        return found
 
     def root(self, task: Task) -> Point:
         """Where the episodes of a task begin; it is planted once."""
@@ -73,17 +89,41 @@ class RepairBench:
         """What an episode's number, the draw, opens: writer, critics and oracle of the task."""
         root = self.root(task)
         home = task_from_json(task.data)
-        feedback = _brief if self._world.wording == "small" else _feedback
+        feedback = self._brief if self._world.wording == "small" else _feedback
 
         def draw(number: int) -> Opened[Candidate]:
             write = TreeWriter(
                 root, self._policy, self._settings, seed=self._seed, draw=number, feedback=feedback,
                 unit="seconds",
             )  # fmt: skip
-            named = {name: _check(home, name, self._tree) for name in self._critics}
-            return write, named, _check(home, "hidden", self._tree)
+            named = {name: _check(home, name, one, self._tree) for name, one in self._critics.items()}
+            return write, named, _check(home, "hidden", checks.hidden_tests, self._tree)
 
         return draw
+
+    def _brief(self, told: Sequence[Told]) -> str:
+        failed = [one.critic for one in told if one.verdict.passed is False and one.critic in self._critics]
+        return "\n".join(f"{name}: failed" for name in failed) or _UNTOLD
+
+
+def critic_name(spec: str) -> str:
+    """What a critic is called in records: a registered name, or what follows the file or module."""
+    return spec.rpartition(":")[2]
+
+
+def syntax(task: RepairTask, files: Mapping[str, str]) -> checks.Verdict:
+    """Whether every file compiles."""
+    return checks.syntax(files)
+
+
+def ruff(task: RepairTask, files: Mapping[str, str]) -> checks.Verdict:
+    """Whether ruff finds nothing in the changed files that it did not find before."""
+    return checks.ruff(files, task.files)
+
+
+def public(task: RepairTask, files: Mapping[str, str]) -> checks.Verdict:
+    """Whether the task's few public tests pass."""
+    return checks.public_tests(task, files)
 
 
 def repair_only(world: World) -> RepairWorld:
@@ -108,6 +148,7 @@ def collect_repairs(
     draws: int = 1,
     steps: int = 3,
     seed: int = 0,
+    critics: Sequence[str] = CRITICS,
     failed: Callable[[ServerError], None] | None = None,
     progress: Progress = silent,
 ) -> list[Record]:
@@ -119,12 +160,14 @@ def collect_repairs(
     the writer gave nothing at all.
     """
     place = repair_only(world)
-    bench = RepairBench(tree, place, policy, settings, seed=seed)
+    bench = RepairBench(tree, place, policy, settings, seed=seed, critics=critics)
+    others = "" if tuple(critics) == CRITICS else f" critics {' '.join(critics)}"
     opened = {task.id: bench.open(task) for task in place.tasks(split, tasks, seed)}
     card = policy.card
     return collect_file(
         path, opened, lambda one: one.digest, unit="seconds", draws=draws, steps=steps, failed=failed,
-        source=f"{place.name} {card.name} {(card.weights or '')[:12]} seed {seed} {settings.to_json()}",
+        source=f"{place.name} {card.name} {(card.weights or '')[:12]} seed {seed} {settings.to_json()}"
+        + others,
         progress=progress,
     )  # fmt: skip
 
@@ -140,6 +183,7 @@ def live_repairs(
     tasks: int = 40,
     draws: int = 1,
     seed: int = 0,
+    critics: Sequence[str] = CRITICS,
     progress: Progress = silent,
 ) -> LiveRun:
     """Live episodes on tasks of the repair world that the gate's policy was not fitted on.
@@ -155,7 +199,7 @@ def live_repairs(
         )
     found = place.tasks(split, tasks, seed)
     refuse_instances(setting.model, (task.id for task in found), "tasks")
-    bench = RepairBench(tree, place, policy, settings, seed=seed)
+    bench = RepairBench(tree, place, policy, settings, seed=seed, critics=critics)
     return run_live(tree, bench, found, setting, draws=draws, progress=progress)
 
 
@@ -176,19 +220,19 @@ def _submits(text: str) -> bool:
     return (text.strip().split("\n") or [""])[-1].strip().lower() == "submit"
 
 
-def _check(task: RepairTask, name: str, tree: Tree) -> Check[Candidate]:
+def _check(task: RepairTask, name: str, critic: Critic, tree: Tree) -> Check[Candidate]:
     def check(candidate: Candidate) -> Verdict:
         files = files_of(task, candidate, tree)
         if files is None:
             return Verdict(False, 0.0, "the turn is no edit")
-        if name == "syntax":
-            found = checks.syntax(files)
-        elif name == "ruff":
-            found = checks.ruff(files, task.files)
-        elif name == "public":
-            found = checks.public_tests(task, files)
-        else:
-            found = checks.hidden_tests(task, files)
+        started = time.perf_counter()
+        found = critic(task, files)
+        if isinstance(found, bool):
+            found = checks.Verdict(found, time.perf_counter() - started)
+        if not isinstance(found, checks.Verdict):
+            raise BadInput(
+                f"critic {name!r} said {found!r}", hint="a bool, or refork.core.world.repair.critics.Verdict"
+            )
         return Verdict(found.passed, found.seconds, found.note.split("\n", 1)[0])
 
     return check
@@ -197,8 +241,3 @@ def _check(task: RepairTask, name: str, tree: Tree) -> Check[Candidate]:
 def _feedback(told: Sequence[Told]) -> str:
     lines = [f"{one.critic}: {one.verdict.reason}" for one in told if one.verdict.passed is False]
     return "\n".join(lines or [_UNTOLD])
-
-
-def _brief(told: Sequence[Told]) -> str:
-    failed = [one.critic for one in told if one.verdict.passed is False and one.critic in CRITICS]
-    return "\n".join(f"{name}: failed" for name in failed) or _UNTOLD
