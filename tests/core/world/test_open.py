@@ -222,6 +222,16 @@ def test_shipped_worlds_keep_their_names_and_types():
         "refusal:P",
         "miniapps",
         "phone",
+        "desktop",
+        "motive:email?turns=9",
+        "house-rules",
+        "repair",
+        "search",
+        "specialists",
+        "swe",
+        "terminal",
+        "tools:shop",
+        "web",
     ):
         assert open_world(spec).name == spec
         assert not isinstance(open_world(spec), Named)

@@ -480,9 +480,9 @@ def bare(name: str, argument: str) -> None:
         raise BadInput(f"the script {name!r} takes no argument, not {argument!r}", hint=f"scripted:{name}")
 
 
-def number(name: str, argument: str, default: float) -> float:
-    """The number behind a script's name; raises BadInput for anything else."""
+def chance_of(name: str, argument: str, default: float) -> float:
+    """The chance behind a script's name; raises BadInput for what is no number."""
     try:
         return float(argument) if argument else default
     except ValueError:
-        raise BadInput(f"{argument!r} is no number", hint=f"scripted:{name}@0.1") from None
+        raise BadInput(f"{argument!r} is no chance", hint=f"scripted:{name}@0.1") from None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, number
+from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
 from refork.core.world.adapters.minigrid import MiniGridWorld, begin, look, make_env, started
 from refork.core.world.base import Task
 from refork.core.world.game import clean
@@ -185,4 +185,4 @@ class _Speaker:
 
 def babyai_bot_script(argument: str) -> ScriptedPolicy:
     """``babyai-bot[@ERROR]``: BabyAI's own expert, but for a share of errors."""
-    return babyai_bot(number("babyai-bot", argument, 0.0))
+    return babyai_bot(chance_of("babyai-bot", argument, 0.0))

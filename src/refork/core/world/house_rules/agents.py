@@ -16,7 +16,7 @@ from typing import final
 from refork.core.chat import Reply, words_in
 from refork.core.errors import BadInput
 from refork.core.policy.base import Cost
-from refork.core.policy.scripted import TURN, Law, ScriptedPolicy, Words, number
+from refork.core.policy.scripted import TURN, Law, ScriptedPolicy, Words, chance_of
 from refork.core.tree.formats.openai_chat import text_of
 from refork.core.types import Json, Message
 from refork.core.world.dice import Dice
@@ -155,4 +155,4 @@ def expected_violations(agent: RuleAgent, session: Scenario, survival: float) ->
 
 def rule_agent_script(argument: str) -> ScriptedPolicy:
     """``rule-agent[@ERROR]``: obeys the house rules that it sees word for word, but for a share of errors."""
-    return RuleAgent(error=number("rule-agent", argument, 0.0)).policy()
+    return RuleAgent(error=chance_of("rule-agent", argument, 0.0)).policy()

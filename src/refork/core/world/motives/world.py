@@ -31,6 +31,7 @@ from refork.core.world.motives.environment import (
     AUDIT,
     NOBODY,
     SAMPLE,
+    SETTINGS,
     check_environment,
     files_of,
     prompt_of,

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
 from refork.core.errors import BadInput
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, number
+from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
 from refork.core.world.dice import Dice
 from refork.core.world.repair.edits import EditError, as_action, edited
 from refork.core.world.repair.mutation import Mutation, mutations
@@ -179,5 +179,5 @@ def _all_pass(seen: str) -> bool:
 
 def repairer_script(argument: str) -> ScriptedPolicy:
     """``repairer[@CHANCE]``: mends the repair world's functions with a chance, 0.4 unless told otherwise."""
-    skill = Skill(gold=number("repairer", argument, 0.0)) if argument else None
+    skill = Skill(gold=chance_of("repairer", argument, 0.0)) if argument else None
     return repairer(skill, name=f"scripted:repairer@{argument or 0.4}")
