@@ -23,7 +23,7 @@ Every command that prints data takes `--json`; one that gives up prints why ther
 2 usage or an error that you can mend, 130 interrupted.
 
 The commands of methods stand under `refork method`; `refork NAME` does the same as `refork method NAME` for
-those that come with Refork.
+those that come with Refork. [Extend](../extend.md) shows how a package adds one.
 
 """
 

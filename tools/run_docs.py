@@ -8,6 +8,8 @@ the next); the others show output. A comment on the line above a block changes w
     <!-- exit: N -->        the block's last command ends with status N (all others with 0)
     <!-- match -->          the output shown is the output got; "..." stands for anything
 
+A block of any language with title="FILE" is not run: it is written to FILE, for the blocks after it.
+
 What Refork keeps between runs (trained organisms, drafters, recordings) is in an empty folder at the start,
 which the pages share and which is gone at the end, so that no page sees what its reader happens to have.
 ``--home FOLDER`` keeps it instead: quicker the next time.
@@ -62,6 +64,7 @@ class Block:
     skip: str | None = None
     exit: int = 0
     match: bool = False
+    file: str | None = None
 
     def commands(self) -> list[Command]:
         """The commands of a console block, in order."""
@@ -87,7 +90,7 @@ def blocks(page: str) -> list[Block]:
     lines = page.splitlines()
     index = 0
     while index < len(lines):
-        fence = re.match(r"^(\s*)(`{3,})\s*(\w*)", lines[index])
+        fence = re.match(r'^(\s*)(`{3,})\s*(\w*)(?: title="([\w./-]+)")?', lines[index])
         if not fence:
             index += 1
             continue
@@ -97,8 +100,9 @@ def blocks(page: str) -> list[Block]:
             index += 1
         body = textwrap.dedent("\n".join(lines[start + 1 : index])).splitlines()
         index += 1
-        if fence[3] in ("python", "console"):
-            found.append(Block(fence[3], tuple(body), start + 2, **_expectations(lines[:start])))
+        if fence[3] in ("python", "console") or fence[4]:
+            wanted = _expectations(lines[:start])
+            found.append(Block(fence[3], tuple(body), start + 2, file=fence[4], **wanted))
     return found
 
 
@@ -180,7 +184,9 @@ def run_blocks(page: Path) -> int:
         if block.skip:
             continue
         try:
-            if block.language == "console":
+            if block.file:
+                Path(block.file).write_text("\n".join(block.body) + "\n")
+            elif block.language == "console":
                 run_console(block)
             else:
                 run_python(block, namespace, str(page))

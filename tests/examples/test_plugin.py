@@ -72,6 +72,12 @@ def test_each_thing_is_written_in_under_thirty_lines():
         assert len([line for line in file.read_text().splitlines() if line.strip()]) < 30, file
 
 
+def test_the_page_shows_the_package_as_it_is():
+    page = (PACKAGE.parents[1] / "docs/extend.md").read_text()
+    for file in [*(PACKAGE / "src/refork_example").glob("[!_]*.py"), PACKAGE / "pyproject.toml"]:
+        assert f'title="{file.name}"\n{file.read_text().strip()}\n```' in page, file
+
+
 def test_the_world_is_listed():
     (row,) = [line for line in refork("world", "list").splitlines() if line.startswith("guess")]
     assert "a number from 1 to 9 in three guesses (refork-example)" in row

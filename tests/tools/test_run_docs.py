@@ -41,6 +41,17 @@ PAGE = textwrap.dedent(
 )
 
 
+def test_a_block_with_a_title_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```python title="mine.py"\nx = 1 / 0\n```\n\n```toml title="a.toml"\nb = 2\n```\n\n'
+        "```console\n$ cat mine.py a.toml > both\n```\n\n```toml\nno = 1\n```\n"
+    )
+    assert run_docs.run_blocks(page) == 0
+    assert (tmp_path / "both").read_text() == "x = 1 / 0\nb = 2\n"
+
+
 def test_blocks_and_what_is_expected_of_them():
     python, skipped, console = run_docs.blocks(PAGE)
     assert (python.language, python.body, python.line) == ("python", ("x = 1",), 4)

@@ -178,6 +178,13 @@ def test_a_command_of_this_process():
     assert "No such command" in refork("method", "mine", status=2).err
 
 
+def test_a_command_in_a_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def greet(name: str) -> None:\n    print(f'hello {name}')\n")
+    assert refork("method", f"{file}:greet", "you").out == "hello you\n"
+    assert "has no 'great'" in refork("method", f"{file}:great", status=2).err
+
+
 def test_options_of_a_function_are_typers(installed):
     installed(
         often="from typing import Annotated\nimport typer\n"

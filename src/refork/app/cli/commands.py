@@ -14,7 +14,7 @@ import typer
 from refork.app.cli.screen import Noun, draw_help
 from refork.app.cli.watching import watch_verbs
 from refork.core.errors import BadInput, UserError
-from refork.core.registry import find, names, own, registered
+from refork.core.registry import find, names, own, registered, resolve
 
 #: The product's own commands, in the order of the help. No other package can add to them.
 PRODUCT: Final = (
@@ -54,6 +54,12 @@ class Methods(Noun):
         taken = {name for name, one in registered("commands").items() if one.rival is not None}
         others = (name for name in names("commands") if name not in PRODUCT or name in taken)
         self.commands: Any = _Loaded(others, lambda name: _command(name, lambda: find("commands", name)))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; ``module:Name`` and ``file.py:Name`` stand for one, too."""
+        if ":" in cmd_name:
+            return _command(cmd_name, lambda: resolve("commands", cmd_name))
+        return super().get_command(ctx, cmd_name)
 
 
 class Product(Noun):
