@@ -69,6 +69,14 @@ def twice(argument):
     """Takes twice as many tokens away."""
     return Remove(2 * int(argument))
 
+class Softly(Remove):
+    """A class below one that Refork has."""
+
+    def __init__(self, argument):
+        Remove.__init__(self, int(argument))
+    def apply(self, plan):
+        return plan
+
 def broken(argument):
     return 7
 
@@ -203,6 +211,8 @@ def test_an_installed_change_is_made_again_from_its_record(house):
     assert change("repeat").argument == "1"
     # A name for a change that Refork has is recorded as what it is.
     assert change("twice:2") == Remove(4)
+    # A class below such a one may do something else.
+    assert change(f"{house}:Softly:4").to_json()["kind"] == f"{house}:Softly"
     both = parse_change(["repeat:3", "set:temperature=0"], never, never)
     assert change_from_json(both.to_json(), never, never).to_json() == both.to_json()
     with pytest.raises(BadChange, match="both change tail"):
