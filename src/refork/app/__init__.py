@@ -1,1 +1,0 @@
-"""The command line, the server and the viewer: parse, call, print. No logic lives here."""

@@ -1,1 +1,0 @@
-"""The tree and the one operation; knows nothing of the wings."""

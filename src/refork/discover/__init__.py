@@ -1,1 +1,0 @@
-"""Searches whose nodes are programs, judges or theories."""

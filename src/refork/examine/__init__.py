@@ -1,1 +1,0 @@
-"""What decided a rollout, and what inside the network did."""

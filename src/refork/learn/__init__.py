@@ -1,1 +1,0 @@
-"""Credit, training and organisms."""
