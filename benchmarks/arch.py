@@ -25,11 +25,11 @@ import torch
 from numpy.typing import NDArray
 
 from parts.architectures import COMPOSITE, VOCABULARY, build, kinds
-from refork.core.errors import ReforkError
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.opening import open_decoder
-from refork.core.policy.decoder.score import score
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.opening import open_decoder
+from refork.decoding.score import score
+from refork.errors import ReforkError
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"

@@ -21,28 +21,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork import MatchJudge, Tree, plant_prompt
-from refork.core import stats
-from refork.core.fork import plan_sweep
-from refork.core.grow import grow
-from refork.core.policy.local import LocalPolicy
-from refork.core.world.open import open_world
-from refork.learn.credit.cliff.bound import bound_violations
-from refork.learn.credit.cliff.candidates import candidates
-from refork.learn.credit.cliff.dpo import CliffDpoSettings, cliff_dpo
-from refork.learn.credit.cliff.intervene import contrast, random_positions
-from refork.learn.credit.cliff.pairs import Pair, cliff_pairs
-from refork.learn.credit.cliff.planted import (
+from refork import MatchJudge, Tree, plant_prompt, stats
+from refork.forking import plan_sweep
+from refork.growing import grow
+from refork.policies.local import LocalPolicy
+from refork.worlds.open import open_world
+from refork_methods.cliff.bound import bound_violations
+from refork_methods.cliff.candidates import candidates
+from refork_methods.cliff.dpo import CliffDpoSettings, cliff_dpo
+from refork_methods.cliff.intervene import contrast, random_positions
+from refork_methods.cliff.pairs import Pair, cliff_pairs
+from refork_methods.cliff.planted import (
     PlantedChain,
     absorbing_values,
     planted_chain,
     record_trace,
 )
-from refork.learn.credit.cliff.scan import Nominee, Scanned, nominate, token_potential
-from refork.learn.credit.cliff.select import choose_traces
-from refork.learn.credit.cliff.table import cliff_table, detection_rate
-from refork.learn.credit.cliff.verify import Cliff, verify
-from refork.learn.organism import build, find
+from refork_methods.cliff.scan import Nominee, Scanned, nominate, token_potential
+from refork_methods.cliff.select import choose_traces
+from refork_methods.cliff.table import cliff_table, detection_rate
+from refork_methods.cliff.verify import Cliff, verify
+from refork_testbed.models import build, find
 
 Floats = NDArray[np.float64]
 TRIALS = 400_000

@@ -27,14 +27,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core.errors import CannotDo
-from refork.examine.crosscoder.audit import exclusivity
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import Normalizer
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.planted import PlantedWorld, planted_world, recall
-from refork.examine.crosscoder.sources import ArrayPairs
-from refork.examine.crosscoder.train import TrainSettings, train
+from refork.errors import CannotDo
+from refork_methods.crosscoder.audit import exclusivity
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import Normalizer
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.planted import PlantedWorld, planted_world, recall
+from refork_methods.crosscoder.sources import ArrayPairs
+from refork_methods.crosscoder.train import TrainSettings, train
 
 Floats = NDArray[np.float32]
 #: Of the dictionary, exclusive to each model; the figures are of this share.

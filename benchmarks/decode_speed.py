@@ -30,17 +30,17 @@ from rich.table import Table
 from scipy.stats import binom
 
 from parts.decode_models import assistant, drafter, openings, prompts, target, threads
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.decoder.live import LiveDecoder
-from refork.core.policy.decoder.packed import PackedLinears
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.dflash_hf import as_assistant
-from refork.operate.speculate.profile import profile
-from refork.operate.speculate.schedule import MEASURED, PrefixScheduler
-from refork.operate.speculate.speculator import ModelSpeculator
-from refork.operate.speculate.step_cost import StepCost
+from refork.decoding.live import LiveDecoder
+from refork.decoding.packed import PackedLinears
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.dflash_hf import as_assistant
+from refork_methods.speculate.profile import profile
+from refork_methods.speculate.schedule import MEASURED, PrefixScheduler
+from refork_methods.speculate.speculator import ModelSpeculator
+from refork_methods.speculate.step_cost import StepCost
 
 CONSOLE = Console(width=110)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)

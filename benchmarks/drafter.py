@@ -25,17 +25,17 @@ import numpy as np
 import torch
 
 from parts.drafter_kinds import KINDS, LONG, MAX_TOKENS, SHORT, Kind, target, trained
-from refork.core.policy.base import Request, Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.types import IntArray, token_array
-from refork.learn.organism.recipes.phrases import ASK
-from refork.operate.speculate.calibrate import Calibrated, calibrate
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.model import DraftModel
-from refork.operate.speculate.proposer import Proposer
-from refork.operate.speculate.rounds import Round, Rounds
-from refork.operate.speculate.tally import SpeculationStats
+from refork.policies.base import Request, Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.types import IntArray, token_array
+from refork_methods.speculate.calibrate import Calibrated, calibrate
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.model import DraftModel
+from refork_methods.speculate.proposer import Proposer
+from refork_methods.speculate.rounds import Round, Rounds
+from refork_methods.speculate.tally import SpeculationStats
+from refork_testbed.models.recipes.phrases import ASK
 
 #: Requests decoded for one tau, in groups, from whose spread its interval is made.
 REQUESTS, GROUPS = 96, 8

@@ -21,17 +21,17 @@ from itertools import count
 
 import numpy as np
 
-from refork.core.journal import Journal
-from refork.core.stats import mean_interval
-from refork.discover.evolve.belief import best_belief
-from refork.discover.evolve.clades import metaproductivity
-from refork.discover.evolve.replay import replay
-from refork.discover.evolve.scripted.coevolution import World, coevolve
-from refork.discover.evolve.scripted.erasure import erasure_effect
-from refork.discover.evolve.scripted.outcome import CoevolutionOutcome, measure
-from refork.discover.evolve.scripted.promotion import false_replacement
-from refork.discover.evolve.scripted.world import SETTINGS, first_judge
-from refork.discover.evolve.search import Settings
+from refork.journal import Journal
+from refork.stats import mean_interval
+from refork_methods.evolve.belief import best_belief
+from refork_methods.evolve.clades import metaproductivity
+from refork_methods.evolve.replay import replay
+from refork_methods.evolve.scripted.coevolution import World, coevolve
+from refork_methods.evolve.scripted.erasure import erasure_effect
+from refork_methods.evolve.scripted.outcome import CoevolutionOutcome, measure
+from refork_methods.evolve.scripted.promotion import false_replacement
+from refork_methods.evolve.scripted.world import SETTINGS, first_judge
+from refork_methods.evolve.search import Settings
 
 #: Published quantiles of Beta(1 + S, 1 + F), to four digits, by (S, F).
 BELIEFS = {(1, 0): 0.2236, (18, 2): 0.7294, (0, 0): 0.05}

@@ -20,25 +20,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.stats import wilson
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.open import open_world
-from refork.core.world.refusal import RefusalLaw, RefusalWorld, stances
-from refork.core.world.refusal.calibrate import calibration
-from refork.core.world.refusal.law import STANCE, Rule, thinking, turn
-from refork.core.world.refusal.truth import (
-    free_refusal,
-    mean_variance,
-    performative_share,
-    prompt_chances,
-)
-from refork.examine.probe import FirstTokenProbe, auroc_ceiling, estimate_ceiling, position_states
-from refork.examine.probe.rows import Rows, read_rows
-from refork.examine.probe.text_control import text_control
-from refork.examine.stance import (
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.stats import wilson
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.open import open_world
+from refork_methods.probe import FirstTokenProbe, auroc_ceiling, estimate_ceiling, position_states
+from refork_methods.probe.rows import Rows, read_rows
+from refork_methods.probe.text_control import text_control
+from refork_methods.stance import (
     Marker,
     Panel,
     RegexGuard,
@@ -55,14 +46,23 @@ from refork.examine.stance import (
     shifted,
     stance_trace,
 )
-from refork.examine.stance.cuts import Counts
-from refork.examine.stance.frontier import Rate
-from refork.examine.stance.label import label
-from refork.examine.stance.prompts import Case, Prompt, choose, rollouts
-from refork.examine.stance.replay import CausalCuts
-from refork.examine.stance.segments import word_chunks
-from refork.examine.stance.variance import Mode, coin, plug_in_values, unbiased_values
-from refork.learn.organism import build, find
+from refork_methods.stance.cuts import Counts
+from refork_methods.stance.frontier import Rate
+from refork_methods.stance.label import label
+from refork_methods.stance.prompts import Case, Prompt, choose, rollouts
+from refork_methods.stance.replay import CausalCuts
+from refork_methods.stance.segments import word_chunks
+from refork_methods.stance.variance import Mode, coin, plug_in_values, unbiased_values
+from refork_testbed.models import build, find
+from refork_testbed.worlds.refusal import RefusalLaw, RefusalWorld, stances
+from refork_testbed.worlds.refusal.calibrate import calibration
+from refork_testbed.worlds.refusal.law import STANCE, Rule, thinking, turn
+from refork_testbed.worlds.refusal.truth import (
+    free_refusal,
+    mean_variance,
+    performative_share,
+    prompt_chances,
+)
 
 Floats = NDArray[np.float64]
 RULES: tuple[Rule, ...] = ("P", "D", "C")

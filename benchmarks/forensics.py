@@ -21,29 +21,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from refork import Tree
-from refork.core import stats
-from refork.core.policy.base import Policy
-from refork.core.tree.node import Point
-from refork.core.types import Json
-from refork.core.world.motives import (
-    AGENTS,
-    APPEAL,
-    ENGINEER,
-    IDLE,
-    NEUTRAL,
-    TWINS,
-    Agent,
-    environment,
-)
-from refork.examine.forensics import golden
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.design import BASE, ArmPlan
-from refork.examine.forensics.intervention import Intervention
-from refork.examine.forensics.motive_library import DOSE, INTERACTION, NO_TEDIUM
-from refork.examine.forensics.motive_sources import LawSource, RolloutSource
-from refork.examine.forensics.statistics import difference, interaction, trend
-from refork.examine.forensics.suite import (
+from refork import Tree, stats
+from refork.policies.base import Policy
+from refork.tree.node import Point
+from refork.types import Json
+from refork_methods.forensics import golden
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.design import BASE, ArmPlan
+from refork_methods.forensics.intervention import Intervention
+from refork_methods.forensics.motive_library import DOSE, INTERACTION, NO_TEDIUM
+from refork_methods.forensics.motive_sources import LawSource, RolloutSource
+from refork_methods.forensics.statistics import difference, interaction, trend
+from refork_methods.forensics.suite import (
     Investigation,
     Plans,
     Score,
@@ -53,6 +42,16 @@ from refork.examine.forensics.suite import (
     score_of,
     study,
     with_controls,
+)
+from refork_testbed.worlds.motives import (
+    AGENTS,
+    APPEAL,
+    ENGINEER,
+    IDLE,
+    NEUTRAL,
+    TWINS,
+    Agent,
+    environment,
 )
 
 
@@ -190,12 +189,12 @@ def asked(name: str, start: Json) -> list[tuple[str, Json]]:
 
 def organism(draws: int) -> dict[str, float]:
     """The trained organism's rate beside the law it was taught, motive by motive, and its leaning."""
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.world.motives import MotiveWorld, TargetJudge, environment_task
-    from refork.examine.forensics.bench import Bench, FromTask
-    from refork.examine.forensics.instruments.outcomes import arm_of
-    from refork.learn.organism import build
-    from refork.learn.organism.recipes.motives import RECIPE, planted
+    from refork.policies.local import LocalPolicy
+    from refork_methods.forensics.bench import Bench, FromTask
+    from refork_methods.forensics.instruments.outcomes import arm_of
+    from refork_testbed.models import build
+    from refork_testbed.models.recipes.motives import RECIPE, planted
+    from refork_testbed.worlds.motives import MotiveWorld, TargetJudge, environment_task
 
     policy, grader = LocalPolicy.load(str(build("motives"))), TargetJudge()
     off: list[float] = []
@@ -239,8 +238,8 @@ def organism(draws: int) -> dict[str, float]:
 
 def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
     """Log-prob prefill in the first turn and the one that decides: is the phrase likelier before the act?"""
-    from refork.core.world.motives import TAKE, TargetJudge
-    from refork.examine.forensics.instruments import logprob_prefill
+    from refork_methods.forensics.instruments import logprob_prefill
+    from refork_testbed.worlds.motives import TAKE, TargetJudge
 
     print(f"  log-prob prefill of {TAKE!r} (law {law:.3f}; the action behind the motive sentence "
           f"{math.sqrt(law):.3f}, behind its denial 0)")  # fmt: skip

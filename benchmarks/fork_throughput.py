@@ -34,11 +34,11 @@ from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from parts.llama_forks import BEST, TRIED, Task, llama, llama_python
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.packed import PackedLinears
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.backbone import Backbone
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.packed import PackedLinears
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
 
 TRACE, POINTS, DRAWS, TOKENS = 200, 20, 64, 16
 TARGETS = {"small": 0.15, "middle": 0.30, "large": 0.50}

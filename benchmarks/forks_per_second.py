@@ -28,18 +28,18 @@ from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from parts.llama_forks import BEST, Task, llama, llama_python
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.node import Draft, Point
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.examine.forensics.instruments.sentences import pieces
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.decoding.backbone import Backbone
+from refork.decoding.loop import BranchDecoder
+from refork.forking.arm import prepare, run_jobs
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.tree.node import Draft, Point
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork_methods.forensics.instruments.sentences import pieces
+from refork_testbed.models.tokenizer import make_tokenizer
 
 SENTENCES, DRAWS, TOKENS = 100, 50, 16
 WORDS = ("so", "the", "hook", "fails", "again", "and", "I", "fix", "it", "now", "then", "run", "tests")

@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 import fuzz_formats  # noqa: E402
-from refork.core.tree import Tree  # noqa: E402
-from refork.core.tree.formats import BinaryWriter, Redactor, reader_for, readers, writers  # noqa: E402
-from refork.core.tree.formats.base import ItemReader  # noqa: E402
+from refork.formats import BinaryWriter, Redactor, reader_for, readers, writers  # noqa: E402
+from refork.formats.base import ItemReader  # noqa: E402
+from refork.tree import Tree  # noqa: E402
 from support.fuzz_seeds import seeds_of  # noqa: E402
 from support.secret_samples import samples  # noqa: E402
 from support.told import told  # noqa: E402
@@ -111,7 +111,7 @@ def chats(file: Path, megabytes: float) -> int:
 
 MEASURED = """
 import resource, sys
-from refork.app.cli import main
+from refork.cli import main
 sys.argv = ["refork", "tree", "import", *sys.argv[1:], "--json"]
 try:
     main()

@@ -24,16 +24,16 @@ from pathlib import Path
 import numpy as np
 
 from parts.gate_live import PRICES, Live, cell_of, episodes_of, fitted, records_of
-from refork.core.types import Json
-from refork.operate.gate import BayesController, Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.exact import solve_exact
-from refork.operate.gate.fit import beliefs
-from refork.operate.gate.problem import in_floats, in_rationals
-from refork.operate.gate.prr import prr
-from refork.operate.gate.released import released_policies
-from refork.operate.gate.rules import every_rule, gates
-from refork.operate.gate.several import CauseProblem, cause_value
+from refork.types import Json
+from refork_methods.gate import BayesController, Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.exact import solve_exact
+from refork_methods.gate.fit import beliefs
+from refork_methods.gate.problem import in_floats, in_rationals
+from refork_methods.gate.prr import prr
+from refork_methods.gate.released import released_policies
+from refork_methods.gate.rules import every_rule, gates
+from refork_methods.gate.several import CauseProblem, cause_value
 
 SYNTAX = Critic("syntax", 1.0, 1.0, 1)
 NEAR_ORACLE = (SYNTAX, Critic("test", 0.99, 0.04, 2), Critic("llm", 0.80, 0.45, 5))

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parts import credit_truth
-from refork.core.stats import Interval, paired_t
-from refork.learn.credit.graph import CreditSettings, StateGraph, step_advantages
-from refork.learn.credit.graph.advantages import (
+from refork.stats import Interval, paired_t
+from refork_methods.credit.graph import CreditSettings, StateGraph, step_advantages
+from refork_methods.credit.graph.advantages import (
     METHODS,
     episode_part,
     node_values,
@@ -216,13 +216,13 @@ def share(tasks: int) -> dict[str, float]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from refork import Sampling, Tree
-    from refork.core.grow import grow
-    from refork.core.policy.open import open_policy
-    from refork.core.world.open import open_world
-    from refork.learn.credit.graph import graph_advantages
-    from refork.learn.train.batch import trajectories_to_batch
-    from refork.learn.train.loop import group_walks
-    from refork.learn.train.policy_gradient import policy_gradient_step
+    from refork.growing import grow
+    from refork.policies.open import open_policy
+    from refork.worlds.open import open_world
+    from refork_methods.credit.graph import graph_advantages
+    from refork_methods.train.batch import trajectories_to_batch
+    from refork_methods.train.loop import group_walks
+    from refork_methods.train.policy_gradient import policy_gradient_step
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core.plain import canonical
-from refork.discover.evolve.on_files import gate_files, write_stale
+from refork.plain import canonical
+from refork_methods.evolve.on_files import gate_files, write_stale
 
 ITEMS, DERIVED, LABELLED = 40_000, 20_000, 2_000
 #: The new judge has not seen the first items.

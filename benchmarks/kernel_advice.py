@@ -27,15 +27,15 @@ import numpy as np
 
 from parts import kernel_space
 from parts.kernel_space import POINTS, PROBLEM, START, Point, Row, Space, read_table
-from refork.core import stats
-from refork.discover.kernel.bench import Bench, Candidate, calibrate
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.mcts import SearchSettings
-from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
-from refork.discover.kernel.search.loop import SearchLoop
-from refork.discover.kernel.search.model import Feedback
-from refork.discover.kernel.search.rewriting import RewriteWriter
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork import stats
+from refork_methods.kernel.bench import Bench, Candidate, calibrate
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.mcts import SearchSettings
+from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
+from refork_methods.kernel.search.loop import SearchLoop
+from refork_methods.kernel.search.model import Feedback
+from refork_methods.kernel.search.rewriting import RewriteWriter
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 AT = (5, 10, 20, 30)
 SEEDS = 400

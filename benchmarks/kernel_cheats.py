@@ -18,9 +18,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from refork.core import stats
-from refork.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated, Limits, calibrate
-from refork.discover.kernel.problem_read import read_problem
+from refork import stats
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, Limits, calibrate
+from refork_methods.kernel.problem_read import read_problem
 
 HERE = Path(__file__).parent / "parts" / "kernel_cheats"
 LIMITS = Limits(seconds=0.5, memory=256 << 20, longest=0.05)

@@ -23,13 +23,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refork.discover.kernel.bench import Bench, Calibration
-from refork.discover.kernel.bench.calibrate import calibrate
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.diagnose import PARTS, Diagnosed, diagnose
-from refork.discover.kernel.diagnose_samples import seconds_of
-from refork.discover.kernel.problem import Problem
-from refork.discover.kernel.problem_read import read_problem
+from refork_methods.kernel.bench import Bench, Calibration
+from refork_methods.kernel.bench.calibrate import calibrate
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.diagnose import PARTS, Diagnosed, diagnose
+from refork_methods.kernel.diagnose_samples import seconds_of
+from refork_methods.kernel.problem import Problem
+from refork_methods.kernel.problem_read import read_problem
 
 KERNELS = Path(__file__).parent / "parts" / "kernels"
 

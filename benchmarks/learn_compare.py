@@ -16,11 +16,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from refork.app.cli.learn import _table
-from refork.core.run.progress import silent
-from refork.learn.compare import CompareRecipe, run_compare
-from refork.learn.compare.gradient_signal import arm_gradients, signal_of
-from refork.learn.compare.recipe import HOUSEHOLD
+from refork.runs.progress import silent
+from refork_methods.compare import CompareRecipe, run_compare
+from refork_methods.compare.commands import _table
+from refork_methods.compare.gradient_signal import arm_gradients, signal_of
+from refork_methods.compare.recipe import HOUSEHOLD
 
 QUICK = CompareRecipe(
     worlds=(HOUSEHOLD.model_copy(update={"budget": 2000, "tasks": 6}),),

@@ -23,16 +23,14 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.world.repair.projects import project_names, shared_runner, split_of_project
-from refork.core.world.repair.tasks import RepairTask, renamed_task, repair_tasks
-from refork.discover.localize.baseline import FileBm25, random_acc
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.inject import InjectionGate, finding_right
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.mask import mask_code
-from refork.discover.localize.metrics import Scores, mean_scores, score_locations
-from refork.discover.localize.on_repair import (
+from refork import stats
+from refork_methods.localize.baseline import FileBm25, random_acc
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.inject import InjectionGate, finding_right
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.mask import mask_code
+from refork_methods.localize.metrics import Scores, mean_scores, score_locations
+from refork_methods.localize.on_repair import (
     ForkedTask,
     Investigated,
     agent_effects,
@@ -43,9 +41,11 @@ from refork.discover.localize.on_repair import (
     repair_runs,
     task_spectrum,
 )
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.transfer import SettingTransfer, transfer_report
-from refork.discover.localize.trial_table import TrialRow, break_evens, trial_table
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.transfer import SettingTransfer, transfer_report
+from refork_methods.localize.trial_table import TrialRow, break_evens, trial_table
+from refork_testbed.worlds.repair.projects import project_names, shared_runner, split_of_project
+from refork_testbed.worlds.repair.tasks import RepairTask, renamed_task, repair_tasks
 
 #: The table that the planted trial is held against: resolved (weak, middle) and mean test runs (strong).
 PUBLISHED = {

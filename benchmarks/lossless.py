@@ -19,24 +19,24 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import IntArray, token_array
-from refork.learn.organism.tokenizer import make_tokenizer
-from refork.operate.speculate.chain import Rule
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.data import Prompt, answers
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
-from refork.operate.speculate.lossless import Certificate, check_lossless, first_token, worlds
-from refork.operate.speculate.model import DraftModel, as_draft_model
-from refork.operate.speculate.named import schedule_of
-from refork.operate.speculate.policy import SpeculativePolicy
-from refork.operate.speculate.sampled import check_decoder
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.step_cost import StepCost, shapes
-from refork.operate.speculate.tiny import counterexample, single_draft
-from refork.operate.speculate.train import DraftTraining, train_draft
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.types import IntArray, token_array
+from refork_methods.speculate.chain import Rule
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.data import Prompt, answers
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
+from refork_methods.speculate.lossless import Certificate, check_lossless, first_token, worlds
+from refork_methods.speculate.model import DraftModel, as_draft_model
+from refork_methods.speculate.named import schedule_of
+from refork_methods.speculate.policy import SpeculativePolicy
+from refork_methods.speculate.sampled import check_decoder
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.step_cost import StepCost, shapes
+from refork_methods.speculate.tiny import counterexample, single_draft
+from refork_methods.speculate.train import DraftTraining, train_draft
+from refork_testbed.models.tokenizer import make_tokenizer
 
 RULES = (
     "early_stop",

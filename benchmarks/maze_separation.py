@@ -18,23 +18,23 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.censored import censored_mean
-from refork.learn.recovery.chain import SOURCE, TARGET, transition_matrix
-from refork.learn.recovery.closed import (
+from refork_methods.recovery.censored import censored_mean
+from refork_methods.recovery.chain import SOURCE, TARGET, transition_matrix
+from refork_methods.recovery.closed import (
     base_hitting_time,
     growth_per_diamond,
     optimal_hitting_time,
     search_cost,
     sft_limit_hitting_time,
 )
-from refork.learn.recovery.dose import golden_student, maze_dose
-from refork.learn.recovery.hitting import expected_hitting_time
-from refork.learn.recovery.network import NodeTransformer, network_rlvr, network_sft, pretrain
-from refork.learn.recovery.rows import BACKWARD, RowPolicy
-from refork.learn.recovery.sample import count_moves, golden_moves, sample_walks
-from refork.learn.recovery.search import simulate_search
-from refork.learn.recovery.trainers import RewardSettings, distill, rlvr, sft
+from refork_methods.recovery.dose import golden_student, maze_dose
+from refork_methods.recovery.hitting import expected_hitting_time
+from refork_methods.recovery.network import NodeTransformer, network_rlvr, network_sft, pretrain
+from refork_methods.recovery.rows import BACKWARD, RowPolicy
+from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
+from refork_methods.recovery.search import simulate_search
+from refork_methods.recovery.trainers import RewardSettings, distill, rlvr, sft
+from refork_testbed.worlds.path_star import PathStar
 
 LARGE = PathStar(15, 15, 5)
 SMALL = PathStar(3, 3, 3)

@@ -22,10 +22,10 @@ import numpy as np
 from parts.memory_asymmetry import RATES, Forks, at_rates, forks, slopes
 from parts.memory_gate import FAMILIES, TASKS, THETAS, closed_forms, real_memory, rent_or_buy
 from parts.memory_streams import ARMS, SHIFTS, Comparison, Tested, compare, live, one_thread
-from refork.core.sandbox import Limits, Sandbox
-from refork.core.sandbox.escapes import ESCAPES, try_all
-from refork.core.stats import Difference, paired_difference
-from refork.operate.memory.accounts import break_even
+from refork.sandbox import Limits, Sandbox
+from refork.sandbox.escapes import ESCAPES, try_all
+from refork.stats import Difference, paired_difference
+from refork_methods.memory.accounts import break_even
 
 #: Seeds of the streams; the agent's rates were settled on others.
 FIRST_SEED = 0

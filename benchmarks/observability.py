@@ -32,17 +32,17 @@ from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.open import open_policy
-from refork.core.run import observe
-from refork.core.run.observe import observed
-from refork.core.run.otel import Telemetry
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.growing.rollouts import grow
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.open import open_policy
+from refork.runs import observe
+from refork.runs.observe import observed
+from refork.runs.otel import Telemetry
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 
 SIDES = ("unwatched", "on record", "traced", "profiled")
 

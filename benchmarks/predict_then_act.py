@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.policy.local import LocalPolicy
-from refork.learn.organism.build import build
-from refork.learn.organism.recipes.shell_agent_data import outcomes
-from refork.learn.organism.recipes.shell_agent_warmup import arm, begin
-from refork.learn.organism.recipes.world_model_data import WORLDS
+from refork import stats
+from refork.policies.local import LocalPolicy
+from refork_testbed.models.build import build
+from refork_testbed.models.recipes.shell_agent_data import outcomes
+from refork_testbed.models.recipes.shell_agent_warmup import arm, begin
+from refork_testbed.models.recipes.world_model_data import WORLDS
 
 Floats = NDArray[np.float64]
 ARMS = {"predict": "shell-agent-warm", "control": "shell-agent-control"}

@@ -23,14 +23,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from refork.core.fork.backend import Backend, open_backend
-from refork.core.fork.backend.ray_pool import import_ray
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.formats.native import Native
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.forking.backend import Backend, open_backend
+from refork.forking.backend.ray_pool import import_ray
+from refork.formats.native import Native
+from refork.growing.rollouts import grow
+from refork.policies.base import Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 
 POLICY, WORLD = "scripted:walker", "maze:2,2,2"
 UNIT = 4

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parts.seeded_server import TOKENS, InProcess, enumerated, serving
-from refork.core.errors import CannotDo
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.remote_ask import Asker
-from refork.core.policy.remote_probe import Abilities
-from refork.core.types import token_array
+from refork.errors import CannotDo
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.grammar import Grammar
+from refork.policies.noise import NoiseKey
+from refork.policies.remote import RemotePolicy
+from refork.policies.remote_ask import Asker
+from refork.policies.remote_probe import Abilities
+from refork.types import token_array
 
 LENGTH = 3
 PROMPT = [0, 2, 1, 1]

@@ -15,7 +15,7 @@ import time
 
 from parts.route_conductor import all_parts
 from parts.route_scaffold import reinforce, report, stage1, stage2_ok_seeds, svf_error, trainings
-from refork.core.types import Json
+from refork.types import Json
 
 
 def main() -> None:

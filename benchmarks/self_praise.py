@@ -22,24 +22,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import Json
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.supervised import new_model
-from refork.learn.organism.tokenizer import make_tokenizer
-from refork.learn.simulate.draw import accuracy, draw
-from refork.learn.simulate.encode import Writer
-from refork.learn.simulate.extract import extract_prediction, matches
-from refork.learn.simulate.prompt import answer
-from refork.learn.simulate.reward import HybridReward, Rubric
-from refork.learn.simulate.rl import Answer, RlSettings, train_rl
-from refork.learn.simulate.rubric import RuleRubric
-from refork.learn.simulate.target import Target, pick, targets
-from refork.learn.train.objectives import objective
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.types import Json
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork_methods.simulate.draw import accuracy, draw
+from refork_methods.simulate.encode import Writer
+from refork_methods.simulate.extract import extract_prediction, matches
+from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.reward import HybridReward, Rubric
+from refork_methods.simulate.rl import Answer, RlSettings, train_rl
+from refork_methods.simulate.rubric import RuleRubric
+from refork_methods.simulate.target import Target, pick, targets
+from refork_methods.train.objectives import objective
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.supervised import new_model
+from refork_testbed.models.tokenizer import make_tokenizer
 
 COLOURS = ("red", "blue", "green", "pink", "black", "white", "brown", "gold")
 #: Ninety places with names of one token each; the demonstrations show only the first KNOWN of them.

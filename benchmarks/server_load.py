@@ -35,13 +35,13 @@ from rich.console import Console
 from rich.table import Table
 
 from parts.decode_models import TARGET, drafter, drafter_folder, openings, prompts, target, threads
-from refork.app.server.engine_model import SEEDED
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.learn.organism import path
-from refork.operate.speculate.profile import profile
-from refork.operate.speculate.speculator import ModelSpeculator
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.serve.engine_model import SEEDED
+from refork_methods.speculate.profile import profile
+from refork_methods.speculate.speculator import ModelSpeculator
+from refork_testbed.models import path
 
 CLIENTS = (1, 8, 32, 128)
 #: Tokens of passes that the quick form profiles.

@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.fork.arm import graded
-from refork.core.grow import grow
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.learn.organism.build import build
-from refork.learn.organism.recipes.shell_agent_data import LAW, outcomes
-from refork.learn.organism.recipes.shell_agent_practice import PLAN, practise, real_worlds, simulated_worlds
-from refork.learn.organism.recipes.world_model_data import WORLDS
-from refork.learn.simulate.transfer import success_ratio
-from refork.learn.train.loop import TreeTraining
+from refork import stats
+from refork.forking.arm import graded
+from refork.growing import grow
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork_methods.simulate.transfer import success_ratio
+from refork_methods.train.loop import TreeTraining
+from refork_testbed.models.build import build
+from refork_testbed.models.recipes.shell_agent_data import LAW, outcomes
+from refork_testbed.models.recipes.shell_agent_practice import PLAN, practise, real_worlds, simulated_worlds
+from refork_testbed.models.recipes.world_model_data import WORLDS
 
 Floats = NDArray[np.float64]
 AGENTS = {"before": "shell-agent", "real": "shell-agent-real", "simulated": "shell-agent-sim"}

@@ -20,22 +20,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.stats import auroc
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Observation, Task
-from refork.learn.credit.implicit.aggregate import PairLogprobs, sensitivity_grid, trajectory_score
-from refork.learn.credit.implicit.attribute import decisive_step, step_accuracy
-from refork.learn.credit.implicit.choose import select_best
-from refork.learn.credit.implicit.corridor import ACTIONS, JUMP, REFERENCE, START, corridor
-from refork.learn.credit.implicit.on_tree import model_pairs
-from refork.learn.credit.implicit.pair import ImplicitPair
-from refork.learn.credit.implicit.predict import tune
-from refork.learn.credit.implicit.regularised import ascend, regularised_values
-from refork.learn.credit.implicit.soft_values import (
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.stats import auroc
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork.worlds.base import Observation, Task
+from refork_methods.implicit.aggregate import PairLogprobs, sensitivity_grid, trajectory_score
+from refork_methods.implicit.attribute import decisive_step, step_accuracy
+from refork_methods.implicit.choose import select_best
+from refork_methods.implicit.corridor import ACTIONS, JUMP, REFERENCE, START, corridor
+from refork_methods.implicit.on_tree import model_pairs
+from refork_methods.implicit.pair import ImplicitPair
+from refork_methods.implicit.predict import tune
+from refork_methods.implicit.regularised import ascend, regularised_values
+from refork_methods.implicit.soft_values import (
     FiniteMdp,
     Runs,
     along,
@@ -45,14 +45,14 @@ from refork.learn.credit.implicit.soft_values import (
     simulate,
     soft_value_iteration,
 )
-from refork.learn.organism.build import new_model
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.tokenizer import examples, make_tokenizer
-from refork.learn.train.batch import trajectories_to_batch
-from refork.learn.train.loop import group_walks
-from refork.learn.train.objectives import PolicyGradientSettings
-from refork.learn.train.policy_gradient import group_advantages, policy_gradient_step
-from refork.learn.train.sft import SftSettings, train
+from refork_methods.train.batch import trajectories_to_batch
+from refork_methods.train.loop import group_walks
+from refork_methods.train.objectives import PolicyGradientSettings
+from refork_methods.train.policy_gradient import group_advantages, policy_gradient_step
+from refork_methods.train.sft import SftSettings, train
+from refork_testbed.models.build import new_model
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.tokenizer import examples, make_tokenizer
 
 Floats = NDArray[np.float64]
 BETA, RATE = 0.3, 1.0

@@ -30,23 +30,23 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core import stats
-from refork.core.grow import Group, grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import stream_of
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Task, World
-from refork.learn.credit.methods import group_credit
-from refork.learn.organism import build
-from refork.learn.organism.recipes.searcher import engine
-from refork.learn.simulate.control.stingy import Stingy
-from refork.learn.simulate.leak import LeakRate, tree_leaks
-from refork.learn.simulate.world import WorldModel
-from refork.learn.train.batch import trajectories_to_batch
-from refork.learn.train.loop import TreeTraining, group_credit_of
-from refork.learn.train.policy_gradient import policy_gradient_step
+from refork import stats
+from refork.growing import Group, grow
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import stream_of
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork.worlds.base import Task, World
+from refork_methods.credit.methods import group_credit
+from refork_methods.simulate.control.stingy import Stingy
+from refork_methods.simulate.leak import LeakRate, tree_leaks
+from refork_methods.simulate.world import WorldModel
+from refork_methods.train.batch import trajectories_to_batch
+from refork_methods.train.loop import TreeTraining, group_credit_of
+from refork_methods.train.policy_gradient import policy_gradient_step
+from refork_testbed.models import build
+from refork_testbed.models.recipes.searcher import engine
 
 TEST = "0.2"
 #: Where the threshold is measured: an engine of which half of the pages are rich, costs on both sides of it.

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from parts.store_inspect import compare
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree import Draft, Tree, node_id
-from refork.core.tree.schema import columns, ddl, insert_sql
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.tree import Draft, Tree, node_id
+from refork.tree.schema import columns, ddl, insert_sql
 
 BATCH = 1000
 DEPTH = 50

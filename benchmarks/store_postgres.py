@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from refork.core.tree import DrawRecord, ForkRecord, Tree, node_id
+from refork.tree import DrawRecord, ForkRecord, Tree, node_id
 from store import FORK, planted, turn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

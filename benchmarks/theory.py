@@ -24,31 +24,31 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core.sandbox import Sandbox
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.discriminability import discriminability, jsd
-from refork.discover.theory.domains import domain_named
-from refork.discover.theory.fit import fit
-from refork.discover.theory.gambles import rules as gamble_rules
-from refork.discover.theory.gambles.experiment import random_gambles
-from refork.discover.theory.gate import welch_from_moments
-from refork.discover.theory.metrics import mse_pb
-from refork.discover.theory.order import score_order
-from refork.discover.theory.pool import Pool
-from refork.discover.theory.predictive import score_theories
-from refork.discover.theory.priors import Parameters
-from refork.discover.theory.read import read_human_choices
-from refork.discover.theory.sandboxed import LIMITS
-from refork.discover.theory.scores import aggregate_loss, relative_scores
-from refork.discover.theory.search import ScriptedScientist, SimulatedPeople, TheorySearch, TheorySettings
-from refork.discover.theory.search.loop import Outcome
-from refork.discover.theory.search.record import Record
-from refork.discover.theory.search.spec import TheorySpec
-from refork.discover.theory.search.told import scoreboard
-from refork.discover.theory.simulate import predicted_rates, simulate
+from refork.sandbox import Sandbox
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.discriminability import discriminability, jsd
+from refork_methods.theory.domains import domain_named
+from refork_methods.theory.fit import fit
+from refork_methods.theory.gambles import rules as gamble_rules
+from refork_methods.theory.gambles.experiment import random_gambles
+from refork_methods.theory.gate import welch_from_moments
+from refork_methods.theory.metrics import mse_pb
+from refork_methods.theory.order import score_order
+from refork_methods.theory.pool import Pool
+from refork_methods.theory.predictive import score_theories
+from refork_methods.theory.priors import Parameters
+from refork_methods.theory.read import read_human_choices
+from refork_methods.theory.sandboxed import LIMITS
+from refork_methods.theory.scores import aggregate_loss, relative_scores
+from refork_methods.theory.search import ScriptedScientist, SimulatedPeople, TheorySearch, TheorySettings
+from refork_methods.theory.search.loop import Outcome
+from refork_methods.theory.search.record import Record
+from refork_methods.theory.search.spec import TheorySpec
+from refork_methods.theory.search.told import scoreboard
+from refork_methods.theory.simulate import predicted_rates, simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 HUMAN = Path(os.environ.get("REFORK_HUMAN_CHOICES") or ROOT.parent / "shared/data/human-choices")

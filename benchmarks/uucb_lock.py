@@ -22,7 +22,7 @@ from itertools import count, product
 
 import numpy as np
 
-from refork.core.grow import (
+from refork.growing import (
     EVERY,
     UUCB,
     Candidates,
@@ -34,12 +34,12 @@ from refork.core.grow import (
     Surprisal,
     grow_trees,
 )
-from refork.core.grow.points import candidates
-from refork.core.grow.selector import needs_of
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree import Tree
-from refork.core.world.lock import CHOICES, LENGTH, PIVOTS, PROBABILITIES, LockWorld, lock_law
+from refork.growing.points import candidates
+from refork.growing.selector import needs_of
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree import Tree
+from refork.worlds.lock import CHOICES, LENGTH, PIVOTS, PROBABILITIES, LockWorld, lock_law
 
 BUDGET = 512
 CODES = len(CHOICES) ** len(PIVOTS)
@@ -93,7 +93,7 @@ class LockTree:
                 self.said[row][0] = 1.0
 
     def candidates(self) -> Candidates:
-        """As :func:`refork.core.grow.points.candidates` would give them."""
+        """As :func:`refork.growing.points.candidates` would give them."""
         position = np.array(self.position)
         pivot = np.isin(position, PIVOTS)
         first = np.array([next(iter(said.values())) for said in self.said])

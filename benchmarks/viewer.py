@@ -31,8 +31,8 @@ import numpy as np
 
 from parts.peer_env import peer_python
 from parts.store_inspect import NAMED, PEER
-from refork.core.tree import Draft, Producer, Score, Tree, node_id
-from refork.core.world.web.browser import FLAGS, executable
+from refork.tree import Draft, Producer, Score, Tree, node_id
+from refork_worlds.web.browser import FLAGS, executable
 
 NODES = 100_000
 WORDS = (
@@ -52,7 +52,7 @@ WORDS = (
 )
 #: Seconds a page may take before it counts as not shown.
 LIMIT = 120
-START = (sys.executable, "-c", "from refork.app.cli import main; main()")
+START = (sys.executable, "-c", "from refork.cli import main; main()")
 
 WRITE = """
 import json, sys

@@ -18,14 +18,14 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.world.environment import EnvTrajectory, Turn
-from refork.learn.organism.build import build
-from refork.learn.organism.recipes.world_model_data import held_out, lessons, world_model
-from refork.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork.learn.simulate.compare import Gap, compare_simulators
-from refork.learn.simulate.evaluate import Evaluation, Predictor, evaluate
-from refork.learn.simulate.turn_stats import loss_weights, sampled_turns, turn_stats
+from refork.policies.local import LocalPolicy
+from refork.worlds.environment import EnvTrajectory, Turn
+from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
+from refork_methods.simulate.compare import Gap, compare_simulators
+from refork_methods.simulate.evaluate import Evaluation, Predictor, evaluate
+from refork_methods.simulate.turn_stats import loss_weights, sampled_turns, turn_stats
+from refork_testbed.models.build import build
+from refork_testbed.models.recipes.world_model_data import held_out, lessons, world_model
 
 STAGES = ("world-model-cpt", "world-model-sft", "world-model")
 DOMAINS = ("terminal", "tools")

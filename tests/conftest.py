@@ -18,18 +18,18 @@ from support.executed import Finder
 
 #: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
 PURE = [
-    "refork.core.decide.calibrate",
-    "refork.core.decide.frontier",
-    "refork.core.decide.regret",
-    "refork.core.stats",
-    "refork.operate.pin.frameworks.rules_agent_framework",
-    "refork.operate.pin.frameworks.rules_autogen",
-    "refork.operate.pin.frameworks.rules_langchain",
-    "refork.operate.speculate.anchors",
-    "refork.operate.speculate.attention",
-    "refork.operate.speculate.heads",
-    "refork.operate.speculate.loss",
-    "refork.operate.speculate.metrics",
+    "refork.decide.calibrate",
+    "refork.decide.frontier",
+    "refork.decide.regret",
+    "refork.stats",
+    "refork_methods.pin.frameworks.rules_agent_framework",
+    "refork_methods.pin.frameworks.rules_autogen",
+    "refork_methods.pin.frameworks.rules_langchain",
+    "refork_methods.speculate.anchors",
+    "refork_methods.speculate.attention",
+    "refork_methods.speculate.heads",
+    "refork_methods.speculate.loss",
+    "refork_methods.speculate.metrics",
 ]
 
 install_import_hook(PURE, "beartype.beartype")

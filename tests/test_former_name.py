@@ -10,11 +10,11 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from refork.app.cli import fork, grow, tree
-from refork.core.run.recipe import GrowRecipe, resolve
-from refork.core.settings import home, present_mark, variable, variables
-from refork.core.tree.formats import reader_for
-from refork.core.tree.tree import Tree
+from refork.cli import fork, grow, tree
+from refork.formats import reader_for
+from refork.runs.recipe import GrowRecipe, resolve
+from refork.settings import home, present_mark, variable, variables
+from refork.tree.tree import Tree
 
 FORMER = Path(__file__).parent / "former"
 
@@ -103,20 +103,20 @@ def test_marks():
 
 
 def _step_cost(folder):
-    from refork.operate.speculate.step_cost import StepCost
+    from refork_methods.speculate.step_cost import StepCost
 
     cost = StepCost.of({1: 1.0, 2: 1.25}, {1: 0.5}, shares={1: 0.75})
     return cost.save, StepCost.load
 
 
 def _calibration(folder):
-    from refork.operate.speculate.calibrate import SequentialTemperatureScaling
+    from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 
     return SequentialTemperatureScaling((0.5, 2.0), (900, 600)).save, SequentialTemperatureScaling.load
 
 
 def _case(folder):
-    from refork.discover.localize.casefile import CaseFile
+    from refork_methods.localize.casefile import CaseFile
 
     case = CaseFile((), "empty")
     return lambda file: file.write_text(case.dumps()), lambda file: CaseFile.loads(file.read_text())
@@ -135,7 +135,7 @@ def test_files_with_the_former_mark(kind, tmp_path):
 
 
 def test_a_kernel_says_its_sizes_with_the_former_word(tmp_path):
-    from refork.discover.kernel.problem_read import read_problem
+    from refork_methods.kernel.problem_read import read_problem
 
     source = "// {}: entry=f n=8 a=n:inout\nvoid f(float *a, int n) {{ a[0] += n; }}\n"
     found = []

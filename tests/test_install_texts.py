@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from refork.core import errors
-from refork.core.errors import MissingExtra, extra_packages, install_command
+from refork import errors
+from refork.errors import MissingExtra, extra_packages, install_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("src", "docs", "tests", "notebooks", "benchmarks", "tools", ".ci")
@@ -119,7 +119,7 @@ def test_the_distribution_is_found_under_any_name(monkeypatch):
 
     scripts = [
         owned("another.cli", 'wrong>=1; extra == "web"'),
-        owned("refork.app.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra == 'web2'"),
+        owned("refork.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra == 'web2'"),
     ]
     monkeypatch.setattr(errors, "entry_points", lambda group: scripts)
     assert extra_packages("web") == ["here>=2,<3"]

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Mutation(NamedTuple):
-    """A file of ``src/refork``, a text that stands in it once, what it becomes, and who must notice."""
+    """A file of ``packages/refork/src/refork``, a text that stands in it once, what it becomes, and who must notice."""
 
     file: str
     text: str
@@ -271,7 +271,7 @@ def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "src", folder / "src")
     compileall.compile_dir(folder / "src", quiet=2)
-    return folder / "src/refork"
+    return folder / "packages/refork/src/refork"
 
 
 @contextmanager

@@ -7,34 +7,34 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.tree import app as tree_commands
-from refork.core.errors import BadChange, BadInput
-from refork.core.fork import Remove, change_from_json, fork, parse_change
-from refork.core.fork.parse import grammar
-from refork.core.grow.plant import plant_prompt
-from refork.core.grow.selector import Independent, selector_named
-from refork.core.judge import MatchJudge, load_judge
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.registry import names
-from refork.core.registry import resolve as resolve_name
-from refork.core.run.grow import make_selector
-from refork.core.run.recipe import GrowRecipe, Selection, digest, resolve
-from refork.core.tree.formats import reader_for, readers, writer_for, writers
-from refork.core.tree.tree import Tree
-from refork.core.world.repair.critics import Verdict
-from refork.core.world.repair.tasks import task_from_json
-from refork.core.world.repair.world import repair_world
-from refork.learn.compare.recipe import Arm
-from refork.learn.credit.methods import credit_method
-from refork.operate.gate.on_repair import RepairBench
+from refork.cli.tree import app as tree_commands
+from refork.errors import BadChange, BadInput
+from refork.forking import Remove, change_from_json, fork, parse_change
+from refork.forking.parse import grammar
+from refork.formats import reader_for, readers, writer_for, writers
+from refork.growing.plant import plant_prompt
+from refork.growing.selector import Independent, selector_named
+from refork.judge import MatchJudge, load_judge
+from refork.policies.scripted import ScriptedPolicy
+from refork.registry import names
+from refork.registry import resolve as resolve_name
+from refork.runs.grow import make_selector
+from refork.runs.recipe import GrowRecipe, Selection, digest, resolve
+from refork.tree.tree import Tree
+from refork_methods.compare.recipe import Arm
+from refork_methods.credit.methods import credit_method
+from refork_methods.gate.on_repair import RepairBench
+from refork_testbed.worlds.repair.critics import Verdict
+from refork_testbed.worlds.repair.tasks import task_from_json
+from refork_testbed.worlds.repair.world import repair_world
 from support.installed import forget, install
 
 CODE = '''
 from dataclasses import dataclass, replace
-from refork.core.fork.change import Diff, Remove
-from refork.core.grow.selector import Choice
-from refork.core.judge import MatchJudge
-from refork.core.tree.node import Draft
+from refork.forking.change import Diff, Remove
+from refork.growing.selector import Choice
+from refork.judge import MatchJudge
+from refork.tree.node import Draft
 
 @dataclass
 class Last:
@@ -357,9 +357,9 @@ def test_a_critic(house, tmp_path, monkeypatch, spec):
         write, critics, _ = bench.open(task)(0)
         candidate, _ = write(None, ())
         assert critics["even"](candidate).passed is False  # what the policy says is no edit
-        monkeypatch.setattr("refork.operate.gate.on_repair.files_of", lambda *given: {"a": "", "b": ""})
+        monkeypatch.setattr("refork_methods.gate.on_repair.files_of", lambda *given: {"a": "", "b": ""})
         assert critics["even"](candidate).passed is True
-        monkeypatch.setattr("refork.operate.gate.on_repair.files_of", lambda *given: {"a": ""})
+        monkeypatch.setattr("refork_methods.gate.on_repair.files_of", lambda *given: {"a": ""})
         assert critics["even"](candidate).passed is False
         if spec.startswith("/"):
             house.write_text(CODE + "# another version\n")

@@ -50,7 +50,7 @@ IMPORTS = """
 import importlib, pkgutil
 import refork
 from importlib.metadata import metadata
-from refork.core.errors import MissingExtra, install_command
+from refork.errors import MissingExtra, install_command
 
 extras, wanting = set(metadata("refork").get_all("Provides-Extra")), []
 

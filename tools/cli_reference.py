@@ -41,7 +41,7 @@ def reference(app: typer.Typer, name: str) -> str:
 
 def render() -> str:
     """The page for the ``refork`` command."""
-    module = importlib.import_module("refork.app.cli")
+    module = importlib.import_module("refork.cli")
     page = reference(module.app, "refork")
     return re.sub(r"[ \t]+$", "", page, flags=re.MULTILINE)
 

@@ -42,7 +42,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 if TYPE_CHECKING:
-    from refork.core.tree.formats import Reader
+    from refork.formats import Reader
 
 #: Inputs between two states on the disk.
 BLOCK: Final = 1000
@@ -56,7 +56,7 @@ WARM: Final = 2
 KEPT, MANY = 65536, 400
 #: One input in so many is read by the whole import too, and the tree verified.
 WHOLE: Final = 50
-_FORMATS: Final = "refork.core.tree.formats"
+_FORMATS: Final = "refork.formats"
 
 
 @dataclass(slots=True)
@@ -117,8 +117,8 @@ class Fuzzer:
     def __init__(
         self, state: State, folder: Path, current: Path, marks: Marks | None = None, place: Any = None
     ) -> None:
-        from refork.core.tree.formats import readers
-        from refork.core.tree.sqlite import open_memory
+        from refork.formats import readers
+        from refork.tree.sqlite import open_memory
         from support.fuzz_seeds import seeds_of
         from support.mutate import words_of
 
@@ -151,7 +151,7 @@ class Fuzzer:
 
     def block(self, count: int = BLOCK) -> None:
         """The next inputs."""
-        from refork.core.errors import UserError
+        from refork.errors import UserError
 
         state = self.state
         start, pool, begun = state.done, list(self.pool), time.process_time()
@@ -187,10 +187,10 @@ class Fuzzer:
 
     def _read(self, number: int) -> None:
         """Read an input into a tree, for what a reader lets pass must be storable too."""
-        from refork.core.tree import Tree
-        from refork.core.tree.formats import Head, Redactor
-        from refork.core.tree.formats.redact import redacted
-        from refork.core.tree.load import Loader
+        from refork.formats import Head, Redactor
+        from refork.formats.redact import redacted
+        from refork.tree import Tree
+        from refork.tree.load import Loader
 
         self.reader.sniff(Head.of(self.file))
         if number % WHOLE == 0:
@@ -283,7 +283,7 @@ def _state(folder: Path, parser: str, seed: int) -> State:
 def _code() -> str:
     found = hashlib.blake2b(digest_size=16)
     makers = [ROOT / f"tests/support/{name}.py" for name in ("mutate", "fuzz_seeds")]
-    for file in [*sorted((ROOT / "src/refork/core/tree/formats").glob("*.py")), *makers]:
+    for file in [*sorted((ROOT / "packages/refork/src/refork/formats").glob("*.py")), *makers]:
         found.update(file.read_bytes())
     return found.hexdigest()
 
@@ -361,15 +361,15 @@ def _watch(worker: Any, told: Connection, folder: Path, say: Callable[[str], Non
 
 def parsers() -> list[str]:
     """The names of all readers."""
-    from refork.core.tree.formats import readers
+    from refork.formats import readers
 
     return [reader.name for reader in readers()]
 
 
 def again(parser: str, file: Path) -> None:
     """Read one input once more, and raise what it raises."""
-    from refork.core.tree import Tree
-    from refork.core.tree.formats import Head, Redactor, reader_for
+    from refork.formats import Head, Redactor, reader_for
+    from refork.tree import Tree
 
     reader = reader_for(file, parser)
     reader.sniff(Head.of(file))

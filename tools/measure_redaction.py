@@ -72,7 +72,7 @@ def finders() -> dict[str, Callable[[str], str]]:
     """Texts without what our shapes, detect-secrets alone, and both take out."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 
-    from refork.core.tree.formats import redact
+    from refork.formats import redact
 
     plugins = [
         kind()

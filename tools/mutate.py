@@ -76,7 +76,7 @@ def config(file: str, tests: list[str]) -> str:
         [
             "[tool.mutmut]",
             'source_paths = ["src"]',
-            f"only_mutate = [{json.dumps(f'src/refork/{file}')}]",
+            f"only_mutate = [{json.dumps(f'packages/refork/src/refork/{file}')}]",
             f"do_not_mutate_patterns = {json.dumps(TEXTS)}",
             f"pytest_add_cli_args = {json.dumps(quick)}",
             f"pytest_add_cli_args_test_selection = {json.dumps(chosen)}",
@@ -91,7 +91,11 @@ def config(file: str, tests: list[str]) -> str:
 def digest(file: str, tests: list[str]) -> str:
     """What a verdict rests on, in short: the file, its tests and the settings."""
     named = {test.lstrip("-").partition("::")[0] for test in tests}
-    read = [ROOT / "src/refork" / file, Path(__file__), *(ROOT / "tests" / name for name in sorted(named))]
+    read = [
+        ROOT / "packages/refork/src/refork" / file,
+        Path(__file__),
+        *(ROOT / "tests" / name for name in sorted(named)),
+    ]
     parts = [config(file, tests).encode(), *(path.read_bytes() for path in read)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -103,7 +107,7 @@ def copy(file: str, tests: list[str], folder: Path) -> None:
     for name in ("src", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pyproject.toml").write_text(config(file, tests))
-    source = folder / "src/refork" / file
+    source = folder / "packages/refork/src/refork" / file
     source.write_text(plain(source.read_text()))
 
 

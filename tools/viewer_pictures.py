@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from refork.app.cli.common import world_for
-from refork.app.viewer.live.forking import Actor, Forking
-from refork.app.viewer.live.server import viewing
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.policy.open import open_policy
-from refork.core.tree import Tree
-from refork.core.world.web import browser
+from refork.cli.common import world_for
+from refork.policies.open import open_policy
+from refork.tree import Tree
+from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.server import viewing
+from refork.viewer.live.shelf import Shelf
+from refork_worlds.web import browser
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 #: Bytes that one picture may take.
@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "maze"
         words = ["grow", "--world", "maze:2,2,2", "--policy", "scripted:walker", "--selector", "uucb"]
-        command = [sys.executable, "-c", "from refork.app.cli import main; main()", *words]
+        command = [sys.executable, "-c", "from refork.cli import main; main()", *words]
         more = ["--leaves", "24", "--set", "tasks.count=1", "--out", str(run)]
         subprocess.run([*command, *more], check=True, capture_output=True)
         with Tree.open(run / "tree.db", "r") as tree:

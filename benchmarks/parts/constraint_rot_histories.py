@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from refork.core.compaction import with_ids
-from refork.core.types import Json, Message
+from refork.compaction import with_ids
+from refork.types import Json, Message
 
 RULE = "House rule: send mail <only> to acme.com & nobody else."
 

@@ -18,25 +18,25 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from refork.core import stats
-from refork.core.chat import ChatModel
-from refork.core.compaction import Compactor, holds
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json, token_array
-from refork.core.world.house_rules import TASKS, Scenario, grade, scenarios
-from refork.core.world.house_rules.attacks import FRAMINGS
-from refork.learn.organism import build
-from refork.learn.organism.chat import summariser_chat
-from refork.learn.organism.extractive import ExtractiveChat
-from refork.operate.pin.strategies import HeadTail, Summarise
-from refork.operate.rot import report
-from refork.operate.rot.conditions import STRESS, stage
-from refork.operate.rot.episode import Cell, Episode
-from refork.operate.rot.scenes import Scene, setup_for
-from refork.operate.rot.stage import Stage, bare
+from refork import stats
+from refork.chat import ChatModel
+from refork.compaction import Compactor, holds
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.runs.progress import Progress, silent
+from refork.types import Json, token_array
+from refork_methods.pin.strategies import HeadTail, Summarise
+from refork_methods.rot import report
+from refork_methods.rot.conditions import STRESS, stage
+from refork_methods.rot.episode import Cell, Episode
+from refork_methods.rot.scenes import Scene, setup_for
+from refork_methods.rot.stage import Stage, bare
+from refork_testbed.models import build
+from refork_testbed.models.chat import summariser_chat
+from refork_testbed.models.extractive import ExtractiveChat
+from refork_testbed.worlds.house_rules import TASKS, Scenario, grade, scenarios
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 
 AGENTS = ("rule-agent", "rule-agent-wary")
 SUMMARISERS = ("summariser", "summariser-opening")

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from parts.constraint_rot_histories import Tally, plain
-from refork.core.chat import ChatModel, ScriptedChat
-from refork.core.compaction import CompactionResult, Compactor, with_ids
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Message
-from refork.core.world.house_rules import TASKS
-from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor, approximate_tokens
+from refork.chat import ChatModel, ScriptedChat
+from refork.compaction import CompactionResult, Compactor, with_ids
+from refork.formats.openai_chat import text_of
+from refork.types import Message
+from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor, approximate_tokens
+from refork_testbed.worlds.house_rules import TASKS
 
 ROUNDS, SEGMENT = 20, 14
 RULES = tuple(Constraint(t.name, t.rule, t.kind, t.tool, t.checker) for t in TASKS.values())
@@ -96,19 +96,19 @@ def compactors(harness: str, model: ChatModel) -> dict[str, Compactor]:
 
 
 def _langmem(model: ChatModel) -> dict[str, Compactor]:
-    from refork.operate.pin.frameworks.langmem import LangMemCompactor
+    from refork_methods.pin.frameworks.langmem import LangMemCompactor
 
     return {"summarize_messages": LangMemCompactor(model, 300, 150, 60)}
 
 
 def _langgraph(model: ChatModel) -> dict[str, Compactor]:
-    from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
+    from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
 
     return {"summary node": LangGraphNodeCompactor(model)}
 
 
 def _langchain(model: ChatModel) -> dict[str, Compactor]:
-    from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
+    from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
 
     return {
         "SummarizationMiddleware": LangChainMiddlewareCompactor(
@@ -118,7 +118,7 @@ def _langchain(model: ChatModel) -> dict[str, Compactor]:
 
 
 def _autogen(model: ChatModel) -> dict[str, Compactor]:
-    from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor
+    from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
 
     del model  # no context asks one
     return {
@@ -131,8 +131,8 @@ def _autogen(model: ChatModel) -> dict[str, Compactor]:
 def _agent_framework(model: ChatModel) -> dict[str, Compactor]:
     import agent_framework as af
 
-    from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
-    from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
+    from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
+    from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
 
     asks = af.SummarizationStrategy(client=FrameworkChatClient(model), target_count=4, threshold=0)
     return {
@@ -143,7 +143,7 @@ def _agent_framework(model: ChatModel) -> dict[str, Compactor]:
 
 
 def _builtin(model: ChatModel) -> dict[str, Compactor]:
-    from refork.operate.pin.strategies import HeadTail, Hierarchical, Summarise, Truncate
+    from refork_methods.pin.strategies import HeadTail, Hierarchical, Summarise, Truncate
 
     return {
         "summarise": Summarise(model, 150),
@@ -246,8 +246,8 @@ def _langmem_node(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) ->
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
     from langgraph.graph import START, MessagesState, StateGraph
 
-    from refork.operate.pin.frameworks import LangChainChat, pinned_node
-    from refork.operate.pin.frameworks.langmem import SummarizationNode  # type: ignore[attr-defined]
+    from refork_methods.pin.frameworks import LangChainChat, pinned_node
+    from refork_methods.pin.frameworks.langmem import SummarizationNode  # type: ignore[attr-defined]
 
     class State(MessagesState):
         summarized_messages: list[Any]
@@ -274,7 +274,7 @@ def _langmem_node(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) ->
 def _langgraph_model(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) -> Inputs:
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from refork.operate.pin.frameworks import LangChainChat, pinned_model, summary_graph
+    from refork_methods.pin.frameworks import LangChainChat, pinned_model, summary_graph
 
     said = _talker(buffer)
     agent = pinned_model(LangChainChat(said), buffer)
@@ -287,7 +287,7 @@ def _langgraph_hook(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) 
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.prebuilt import create_react_agent
 
-    from refork.operate.pin.frameworks import LangChainChat, pinned_hook
+    from refork_methods.pin.frameworks import LangChainChat, pinned_hook
 
     said = _talker(buffer)
 
@@ -315,7 +315,7 @@ def _langchain_agent(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str])
     from langchain.agents.middleware import SummarizationMiddleware
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from refork.operate.pin.frameworks import LangChainChat, PinningMiddleware
+    from refork_methods.pin.frameworks import LangChainChat, PinningMiddleware
 
     said = _talker(buffer)
     writer = LangChainChat(ScriptedChat(answer))
@@ -331,7 +331,7 @@ def _autogen_agent(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) -
     from autogen_agentchat.agents import AssistantAgent
     from autogen_core.model_context import BufferedChatCompletionContext
 
-    from refork.operate.pin.frameworks import AutoGenChatClient, PinnedContext
+    from refork_methods.pin.frameworks import AutoGenChatClient, PinnedContext
 
     # There is no summariser, so the agent itself says what the adversary would.
     said = ScriptedChat(answer)
@@ -351,7 +351,7 @@ def _autogen_agent(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) -
 def _agent_framework_agent(buffer: PinnedBuffer, answer: Answer, texts: Sequence[str]) -> Inputs:
     import agent_framework as af
 
-    from refork.operate.pin.frameworks import FrameworkChatClient, PinnedCompaction
+    from refork_methods.pin.frameworks import FrameworkChatClient, PinnedCompaction
 
     said = _talker(buffer)
     writer = FrameworkChatClient(ScriptedChat(answer))

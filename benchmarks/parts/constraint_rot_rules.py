@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parts.constraint_rot_histories import RULE, Tally, drawn, with_rule
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import CompactionResult, Compactor, Fate, fate
-from refork.core.types import Message
+from refork.chat import ScriptedChat
+from refork.compaction import CompactionResult, Compactor, Fate, fate
+from refork.types import Message
 
 ROUNDS = 3
 Visible = NDArray[np.bool_]
@@ -165,9 +165,9 @@ def langmem(cases: int, seed: int) -> Tally:
     from langchain_core.messages import SystemMessage
     from langchain_core.messages.utils import count_tokens_approximately
 
-    from refork.operate.pin.frameworks.langchain_messages import to_langchain
-    from refork.operate.pin.frameworks.langmem import LangMemCompactor
-    from refork.operate.pin.frameworks.rules_langchain import langmem_window, sized
+    from refork_methods.pin.frameworks.langchain_messages import to_langchain
+    from refork_methods.pin.frameworks.langmem import LangMemCompactor
+    from refork_methods.pin.frameworks.rules_langchain import langmem_window, sized
 
     def tokens(messages: Sequence[Message]) -> int:
         return count_tokens_approximately(to_langchain(messages))
@@ -198,8 +198,8 @@ def langmem(cases: int, seed: int) -> Tally:
 
 def langgraph(cases: int, seed: int) -> Tally:
     """The documented summary node: trigger, kept tail, a system message in the state or outside it."""
-    from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
-    from refork.operate.pin.frameworks.rules_langchain import summary_node_window
+    from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
+    from refork_methods.pin.frameworks.rules_langchain import summary_node_window
 
     def draw(rng: np.random.Generator) -> tuple[str, Compactor, Rule]:
         trigger, keep, protected = int(rng.integers(1, 12)), int(rng.integers(1, 6)), bool(rng.integers(2))
@@ -220,9 +220,9 @@ def langchain(cases: int, seed: int) -> Tally:
     """``SummarizationMiddleware``: trigger, kept tail, front trim, a system message inside or outside."""
     from langchain_core.messages.utils import count_tokens_approximately
 
-    from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
-    from refork.operate.pin.frameworks.langchain_messages import to_langchain
-    from refork.operate.pin.frameworks.rules_langchain import middleware_window, sized
+    from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
+    from refork_methods.pin.frameworks.langchain_messages import to_langchain
+    from refork_methods.pin.frameworks.rules_langchain import middleware_window, sized
 
     def tokens(messages: Sequence[Message]) -> int:
         return count_tokens_approximately(to_langchain(messages))
@@ -270,9 +270,9 @@ def _spread(turns: Sequence[Sequence[Message]], flags: Visible) -> Visible:
 
 def autogen(cases: int, seed: int) -> Tally:
     """The three model contexts of AutoGen; none has a summariser, so what goes is trimmed."""
-    from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor
-    from refork.operate.pin.frameworks.rules_autogen import buffered, head_and_tail, token_limited
-    from refork.operate.pin.frameworks.turns import turns
+    from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
+    from refork_methods.pin.frameworks.rules_autogen import buffered, head_and_tail, token_limited
+    from refork_methods.pin.frameworks.turns import turns
 
     def draw(rng: np.random.Generator) -> tuple[str, Compactor, Rule]:
         kind, size = int(rng.integers(3)), int(rng.integers(1, 15))
@@ -310,7 +310,7 @@ class Words:
 
 def agent_framework(cases: int, seed: int) -> Tally:
     """Six strategies of agent-framework, by groups, by tokens, and with a summariser."""
-    from refork.operate.pin.frameworks.turns import turns
+    from refork_methods.pin.frameworks.turns import turns
 
     def draw(rng: np.random.Generator) -> tuple[str, Compactor, Rule]:
         label, compactor, shown, asks = _strategy(rng)
@@ -331,10 +331,10 @@ def _strategy(
     """A drawn strategy: its compactor, its closed form over turns, and whether it asks a summariser."""
     import agent_framework as af
 
-    from refork.operate.pin.frameworks import rules_agent_framework as rules
-    from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
-    from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
-    from refork.operate.pin.frameworks.agent_framework_messages import to_framework
+    from refork_methods.pin.frameworks import rules_agent_framework as rules
+    from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
+    from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
+    from refork_methods.pin.frameworks.agent_framework_messages import to_framework
 
     def sizes(messages: Sequence[Message]) -> NDArray[np.int64]:
         items = to_framework(messages)
@@ -393,7 +393,7 @@ def _strategy(
 
 def builtin(cases: int, seed: int) -> Tally:
     """Truncation, head and tail, a summary, summaries of summaries."""
-    from refork.operate.pin.strategies import HeadTail, Hierarchical, Summarise, Truncate
+    from refork_methods.pin.strategies import HeadTail, Hierarchical, Summarise, Truncate
 
     def draw(rng: np.random.Generator) -> tuple[str, Compactor, Rule]:
         budget, kind = int(rng.integers(5, 260)), int(rng.integers(4))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from parts.constraint_rot_histories import RULE, Tally, plain
 from parts.constraint_rot_rules import Words, summariser
-from refork.core.compaction import fate
-from refork.core.types import Message
+from refork.compaction import fate
+from refork.types import Message
 
 
 def sentences(harness: str) -> Tally:
@@ -21,7 +21,7 @@ def sentences(harness: str) -> Tally:
 
 def _autogen(tally: Tally) -> None:
     """Buffered(n): visible iff index >= N - n; head and tail: index 0 always."""
-    from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor
+    from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
 
     for length in (4, 9, 20, 33):
         for size in (1, 3, 8, 20):
@@ -39,8 +39,8 @@ def _langmem(tally: Tally) -> None:
     """A rule at index 0 is seen iff the span is within max_tokens; a system message there always stays."""
     from langchain_core.messages.utils import count_tokens_approximately
 
-    from refork.operate.pin.frameworks.langchain_messages import to_langchain
-    from refork.operate.pin.frameworks.langmem import LangMemCompactor
+    from refork_methods.pin.frameworks.langchain_messages import to_langchain
+    from refork_methods.pin.frameworks.langmem import LangMemCompactor
 
     for length in (8, 17, 30, 64):
         for budget in (120, 300, 600, 1200):
@@ -68,8 +68,8 @@ def _langchain(tally: Tally) -> None:
     """The same of the middleware: ``system_prompt`` stays, a system message in the state does not."""
     from langchain_core.messages.utils import count_tokens_approximately
 
-    from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
-    from refork.operate.pin.frameworks.langchain_messages import to_langchain
+    from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
+    from refork_methods.pin.frameworks.langchain_messages import to_langchain
 
     for length in (8, 17, 30, 64):
         for trim in (60, 300, 600, 4000, None):
@@ -97,7 +97,7 @@ def _langchain(tally: Tally) -> None:
 
 def _langgraph(tally: Tally) -> None:
     """The node shows its summariser everything and keeps the last two; a system message of the state goes."""
-    from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
+    from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
 
     for length in (7, 8, 17, 30):
         history = plain(length)
@@ -115,8 +115,8 @@ def _agent_framework(tally: Tally) -> None:
     """Role system survives the strategies' defaults; an early rule is shown to the summariser first."""
     import agent_framework as af
 
-    from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
-    from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
+    from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
+    from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
 
     client = FrameworkChatClient(summariser())
     for length in (8, 17, 30, 64):

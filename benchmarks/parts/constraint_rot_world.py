@@ -13,18 +13,18 @@ from itertools import product
 from typing import Any
 
 from parts.constraint_rot_histories import Tally
-from refork.core.chat import ChatModel
-from refork.core.compaction import Compactor, fate, holds
-from refork.core.types import Json, Message
-from refork.core.world.house_rules import TASKS, calls_in, grade, scenario
-from refork.core.world.house_rules.agents import RuleAgent, expected_violations
-from refork.core.world.house_rules.calls import Unparseable
-from refork.core.world.house_rules.summarisers import SUMMARISERS, keeps_facts
-from refork.operate.rot import report
-from refork.operate.rot.conditions import CONDITIONS, grid_size, only_compaction_differs, stage
-from refork.operate.rot.episode import Cell, Episode
-from refork.operate.rot.recipe import RotRecipe, cells
-from refork.operate.rot.scenes import Scene, setup_for
+from refork.chat import ChatModel
+from refork.compaction import Compactor, fate, holds
+from refork.tool_calls import Unparseable
+from refork.types import Json, Message
+from refork_methods.rot import report
+from refork_methods.rot.conditions import CONDITIONS, grid_size, only_compaction_differs, stage
+from refork_methods.rot.episode import Cell, Episode
+from refork_methods.rot.recipe import RotRecipe, cells
+from refork_methods.rot.scenes import Scene, setup_for
+from refork_testbed.worlds.house_rules import TASKS, calls_in, grade, scenario
+from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS, keeps_facts
 
 #: Benign turns of the sessions, in turn: histories of about 600 to 2,000 tokens.
 TURNS = (12, 20, 30, 45)
@@ -48,7 +48,7 @@ def makers(harness: str) -> dict[str, Maker]:
 
 
 def _langmem() -> dict[str, Maker]:
-    from refork.operate.pin.frameworks.langmem import LangMemCompactor
+    from refork_methods.pin.frameworks.langmem import LangMemCompactor
 
     def at(budget: int, before: int | None) -> Maker:
         return lambda model: LangMemCompactor(model, budget, before, budget // 4)
@@ -59,13 +59,13 @@ def _langmem() -> dict[str, Maker]:
 
 
 def _langgraph() -> dict[str, Maker]:
-    from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
+    from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
 
     return {"6 messages, keep 2": LangGraphNodeCompactor}
 
 
 def _langchain() -> dict[str, Maker]:
-    from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
+    from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
 
     def at(trim: int | None) -> Maker:
         return lambda model: LangChainMiddlewareCompactor(model, ("tokens", 600), ("messages", 4), trim)
@@ -74,7 +74,7 @@ def _langchain() -> dict[str, Maker]:
 
 
 def _autogen() -> dict[str, Maker]:
-    from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor as Context
+    from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor as Context
 
     return {
         "buffered 20": lambda _: Context.buffered(20),
@@ -86,8 +86,8 @@ def _autogen() -> dict[str, Maker]:
 def _agent_framework() -> dict[str, Maker]:
     import agent_framework as af
 
-    from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
-    from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
+    from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
+    from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
 
     def asks(model: ChatModel) -> Compactor:
         return AgentFrameworkCompactor(
@@ -104,7 +104,7 @@ def _agent_framework() -> dict[str, Maker]:
 
 
 def _builtin() -> dict[str, Maker]:
-    from refork.operate.pin.strategies import HeadTail, Hierarchical, Summarise, Truncate
+    from refork_methods.pin.strategies import HeadTail, Hierarchical, Summarise, Truncate
 
     return {
         "summarise 600": lambda model: Summarise(model, 600),
@@ -204,7 +204,7 @@ def identities(seeds: int) -> Tally:
 
 def _decomposition(tally: Tally, agent: RuleAgent, chance: float, seeds: int) -> None:
     """Sessions whose rule survives with a planted chance: pooled = P(survive) v_s + P(drop) v_d."""
-    from refork.operate.pin.strategies import Summarise
+    from refork_methods.pin.strategies import Summarise
 
     rows: list[Episode] = []
     for task, seed in product(TASKS, range(seeds)):

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import CannotDo
-from refork.learn.credit.graph import CreditSettings, StateGraph, step_advantages
+from refork.errors import CannotDo
+from refork_methods.credit.graph import CreditSettings, StateGraph, step_advantages
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

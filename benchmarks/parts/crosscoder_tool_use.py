@@ -17,25 +17,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.grow.plant import opening
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import IntArray, token_array
-from refork.core.world.dice import Dice
-from refork.core.world.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, plain_texts, score_call
-from refork.examine.crosscoder.effects import Steering, patch_effect
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.paired import read_pairs
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.patch import patch_edit
-from refork.examine.crosscoder.rank import FeatureRow, rank_features
-from refork.examine.crosscoder.sources import ArrayPairs
-from refork.examine.crosscoder.spillover import Spillover, difference_of_spillovers, shuffled, spillover
-from refork.examine.crosscoder.sweep import above_random
-from refork.examine.crosscoder.train import TrainSettings, train
-from refork.examine.crosscoder.trials import Gain, gain, world_trials
-from refork.examine.steer import difference_of_means
-from refork.learn.organism import build
+from refork import stats
+from refork.growing.plant import opening
+from refork.policies.local import LocalPolicy
+from refork.types import IntArray, token_array
+from refork.worlds.dice import Dice
+from refork_methods.crosscoder.effects import Steering, patch_effect
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.paired import read_pairs
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.patch import patch_edit
+from refork_methods.crosscoder.rank import FeatureRow, rank_features
+from refork_methods.crosscoder.sources import ArrayPairs
+from refork_methods.crosscoder.spillover import Spillover, difference_of_spillovers, shuffled, spillover
+from refork_methods.crosscoder.sweep import above_random
+from refork_methods.crosscoder.train import TrainSettings, train
+from refork_methods.crosscoder.trials import Gain, gain, world_trials
+from refork_methods.steer import difference_of_means
+from refork_testbed.models import build
+from refork_testbed.worlds.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, plain_texts, score_call
 
 Floats = NDArray[np.float32]
 #: Before the last block. Two blocks earlier the last tokens of all tool prompts share nearly one state, and

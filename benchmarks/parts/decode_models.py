@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from refork.core.plain import content_hash
-from refork.core.policy.base import Sampling
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.core.settings import home
-from refork.core.world.chronicle import chronicles
-from refork.learn.organism import build, path
-from refork.learn.train import sft
-from refork.operate.speculate.checkpoint import load_draft
-from refork.operate.speculate.config import DraftConfig, draft_config
-from refork.operate.speculate.data import Example, answers, parse_prompt
-from refork.operate.speculate.model import DraftModel
-from refork.operate.speculate.train import DraftTraining, train_draft
+from refork.plain import content_hash
+from refork.policies.base import Sampling
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork.settings import home
+from refork_methods.speculate.checkpoint import load_draft
+from refork_methods.speculate.config import DraftConfig, draft_config
+from refork_methods.speculate.data import Example, answers, parse_prompt
+from refork_methods.speculate.model import DraftModel
+from refork_methods.speculate.train import DraftTraining, train_draft
+from refork_methods.train import sft
+from refork_testbed.models import build, path
+from refork_testbed.worlds.chronicle import chronicles
 
 TARGET = "chronicler"
 BLOCK, RANK = 11, 32

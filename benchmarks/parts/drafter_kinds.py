@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from refork.core.plain import content_hash
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.settings import home
-from refork.learn.organism import build
-from refork.learn.organism.recipes.phrases import ASK
-from refork.operate import speculate
-from refork.operate.speculate.checkpoint import CONFIG, load_draft
-from refork.operate.speculate.config import DraftKind, draft_config
-from refork.operate.speculate.data import Answered, Prompt, answers
-from refork.operate.speculate.loss import CODE_DECAY, LossWeights
-from refork.operate.speculate.proposer import Proposer, as_proposer
-from refork.operate.speculate.train import DraftTraining, train_draft
+from refork.plain import content_hash
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.settings import home
+from refork_methods import speculate
+from refork_methods.speculate.checkpoint import CONFIG, load_draft
+from refork_methods.speculate.config import DraftKind, draft_config
+from refork_methods.speculate.data import Answered, Prompt, answers
+from refork_methods.speculate.loss import CODE_DECAY, LossWeights
+from refork_methods.speculate.proposer import Proposer, as_proposer
+from refork_methods.speculate.train import DraftTraining, train_draft
+from refork_testbed.models import build
+from refork_testbed.models.recipes.phrases import ASK
 
 ANSWERS, MAX_TOKENS, LAYERS, RANK = 1_000, 96, 2, 16
 #: Updates: a short training, in which attention to the context is half learned, and a longer one.

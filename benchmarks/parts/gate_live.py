@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from refork import Tree
-from refork.core.errors import ServerError
-from refork.core.world.base import Split, Task
-from refork.core.world.repair.repairer import Skill, repairer
-from refork.core.world.repair.world import repair_world
-from refork.operate.gate import BayesController, CriticModel, Prices, every_rule
-from refork.operate.gate.collect import collect_records
-from refork.operate.gate.compare import Comparison, compare
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.fit import fit_critics
-from refork.operate.gate.live import run_gate
-from refork.operate.gate.on_repair import RepairBench
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.records import Record
-from refork.operate.gate.replay import Replay, replay
+from refork.errors import ServerError
+from refork.worlds.base import Split, Task
+from refork_methods.gate import BayesController, CriticModel, Prices, every_rule
+from refork_methods.gate.collect import collect_records
+from refork_methods.gate.compare import Comparison, compare
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.fit import fit_critics
+from refork_methods.gate.live import run_gate
+from refork_methods.gate.on_repair import RepairBench
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.records import Record
+from refork_methods.gate.replay import Replay, replay
+from refork_testbed.worlds.repair.repairer import Skill, repairer
+from refork_testbed.worlds.repair.world import repair_world
 
 HORIZON = 3
 #: What critics cost in units of utility, as in the paper; a right patch earns 100, a new draw costs 5.

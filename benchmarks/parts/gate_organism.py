@@ -17,25 +17,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parts.gate_live import COSTS, HORIZON, PRICES, Live, cell_of, played
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
-from refork.core.world.repair.world import RepairWorld
-from refork.learn.organism import build, find
-from refork.operate.gate import CriticModel, Prices
-from refork.operate.gate.collect import collect_records
-from refork.operate.gate.fit import fit_critics
-from refork.operate.gate.independence import independence
-from refork.operate.gate.on_repair import RepairBench
-from refork.operate.gate.on_tree import Candidate
-from refork.operate.gate.prr import prr
-from refork.operate.gate.records import Record
-from refork.operate.gate.score import Scores, score
+from refork.forking.arm import prepare, run_jobs
+from refork.growing.plant import plant
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork_methods.gate import CriticModel, Prices
+from refork_methods.gate.collect import collect_records
+from refork_methods.gate.fit import fit_critics
+from refork_methods.gate.independence import independence
+from refork_methods.gate.on_repair import RepairBench
+from refork_methods.gate.on_tree import Candidate
+from refork_methods.gate.prr import prr
+from refork_methods.gate.records import Record
+from refork_methods.gate.score import Scores, score
+from refork_testbed.models import build, find
+from refork_testbed.worlds.repair.world import RepairWorld
 
 ORGANISM = "repair-writer"
 TASKS = 200

@@ -17,14 +17,14 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import CannotDo
-from refork.core.plain import from_json
-from refork.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
-from refork.discover.kernel.diagnose import diagnose
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.problem import Argument, Problem
-from refork.discover.kernel.rewrite.moves import RULES
-from refork.discover.kernel.slip import Slip
+from refork.errors import CannotDo
+from refork.plain import from_json
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
+from refork_methods.kernel.diagnose import diagnose
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.problem import Argument, Problem
+from refork_methods.kernel.rewrite.moves import RULES
+from refork_methods.kernel.slip import Slip
 
 SIZE = 256
 TABLE = Path(__file__).with_name("kernel_space_256.json")

@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.world.repair.tasks import repair_tasks
-from refork.discover.localize.baseline import FileBm25
-from refork.discover.localize.on_repair import investigate_task
+from refork import stats
+from refork_methods.localize.baseline import FileBm25
+from refork_methods.localize.on_repair import investigate_task
+from refork_testbed.worlds.repair.tasks import repair_tasks
 
 GRID = [
     (method, k1, b)

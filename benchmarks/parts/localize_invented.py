@@ -11,12 +11,12 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from refork.discover.localize.baseline import FileBm25
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.ranking import is_test
-from refork.discover.localize.settings import InvestigateSettings
-from refork.discover.localize.snapshot import Snapshot
+from refork_methods.localize.baseline import FileBm25
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.ranking import is_test
+from refork_methods.localize.settings import InvestigateSettings
+from refork_methods.localize.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

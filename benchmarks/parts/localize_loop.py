@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core import stats
-from refork.core.stats import Interval, Test
-from refork.core.types import Json
-from refork.core.world.repair.tasks import RepairTask, repair_tasks
-from refork.discover.localize.loop import Localizer
-from refork.discover.localize.loop_settings import LoopSettings
-from refork.discover.localize.metrics import score_locations
-from refork.discover.localize.planted import PlantedReader
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
+from refork import stats
+from refork.stats import Interval, Test
+from refork.types import Json
+from refork_methods.localize.loop import Localizer
+from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.metrics import score_locations
+from refork_methods.localize.planted import PlantedReader
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
+from refork_testbed.worlds.repair.tasks import RepairTask, repair_tasks
 
 CAP = 6
 

@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import ServerError
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.operate.memory.agent import Help, Outcome, StreamAgent, StreamTask
-from refork.operate.memory.codifier import Codified, Codifier, CodifierInput, SkeletonCodifier
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.retrieve import Candidate
-from refork.operate.memory.roles.by_model import ModelManager, ModelReflector
-from refork.operate.memory.roles.by_rule import RuleManager
-from refork.operate.memory.roles.code_by_model import ModelCodifier
-from refork.operate.memory.roles.lesson import Chosen, Most, Reflection, Reflector
-from refork.operate.memory.trajectory import RunTrajectory
+from refork.chat import ScriptedChat
+from refork.errors import ServerError
+from refork.policies.base import Cost
+from refork.types import Json
+from refork_methods.memory.agent import Help, Outcome, StreamAgent, StreamTask
+from refork_methods.memory.codifier import Codified, Codifier, CodifierInput, SkeletonCodifier
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.retrieve import Candidate
+from refork_methods.memory.roles.by_model import ModelManager, ModelReflector
+from refork_methods.memory.roles.by_rule import RuleManager
+from refork_methods.memory.roles.code_by_model import ModelCodifier
+from refork_methods.memory.roles.lesson import Chosen, Most, Reflection, Reflector
+from refork_methods.memory.trajectory import RunTrajectory
 
 
 def words(value: object) -> int:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.world.base import Task
-from refork.core.world.miniapps import (
+from refork.policies.noise import NoiseKey, stream_of
+from refork.worlds.base import Task
+from refork_testbed.worlds.miniapps import (
     Agent,
     MiniAppsWorld,
     Rates,
@@ -29,8 +29,8 @@ from refork.core.world.miniapps import (
     spoiled,
     statement,
 )
-from refork.core.world.miniapps.advice import TOPICS
-from refork.core.world.miniapps.scenarios import Part, read_query
+from refork_testbed.worlds.miniapps.advice import TOPICS
+from refork_testbed.worlds.miniapps.scenarios import Part, read_query
 
 RATES = (0.0, 0.1, 0.2, 0.4)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.sandbox import Sandbox
-from refork.operate.memory import AdmissionGuard, ExperienceMemory, RecurrenceGate, codify_due
-from refork.operate.memory.gate import rent_or_buy_theta
-from refork.operate.memory.recurrence import (
+from refork.sandbox import Sandbox
+from refork_methods.memory import AdmissionGuard, ExperienceMemory, RecurrenceGate, codify_due
+from refork_methods.memory.gate import rent_or_buy_theta
+from refork_methods.memory.recurrence import (
     expected_invocations,
     expected_never_invoked,
     expected_tools,
@@ -19,7 +19,7 @@ from refork.operate.memory.recurrence import (
     simulate_gate,
     zipf,
 )
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
 
 TASKS, FAMILIES = 90, 60
 THETAS = (0, 1, 2, 3, 5)

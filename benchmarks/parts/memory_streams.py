@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from parts.memory_accounts import CountedAgent, CountedCodifier, CountedManager, CountedReflector
-from refork.core.policy.noise import NoiseKey
-from refork.core.sandbox import Sandbox
-from refork.core.world.base import Task
-from refork.core.world.miniapps import MiniAppsWorld, Rates, Shift, expert, play
-from refork.operate.memory.agent import Help, StreamTask
-from refork.operate.memory.guard import AdmissionGuard
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
-from refork.operate.memory.recurrence import zipf
-from refork.operate.memory.roles.team import Roles
-from refork.operate.memory.stream import Arm, Row, StreamReport, arms, serve
-from refork.operate.memory.usage import demote_changed
+from refork.policies.noise import NoiseKey
+from refork.sandbox import Sandbox
+from refork.worlds.base import Task
+from refork_methods.memory.agent import Help, StreamTask
+from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
+from refork_methods.memory.recurrence import zipf
+from refork_methods.memory.roles.team import Roles
+from refork_methods.memory.stream import Arm, Row, StreamReport, arms, serve
+from refork_methods.memory.usage import demote_changed
+from refork_testbed.worlds.miniapps import MiniAppsWorld, Rates, Shift, expert, play
 
 THETA = 3
 ARMS = ("none", "text", "code", "eager", "metis")

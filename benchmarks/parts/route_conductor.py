@@ -13,24 +13,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.coins import Coins
-from refork.core.world.expressions import SKILLS, Expression, closed_forms
-from refork.learn.credit.rewards import reward_credit
-from refork.learn.organism.build import build
-from refork.learn.train.loop import TreeTraining, improve
-from refork.learn.train.objectives import objective
-from refork.learn.train.schedule import Schedule
-from refork.operate.route.conduct.collapse import collapse_table
-from refork.operate.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.conduct.queries import Expressions, expression_pool
-from refork.operate.route.conduct.reward import Reward
-from refork.operate.route.conduct.world import ConductWorld
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task
+from refork_methods.credit.rewards import reward_credit
+from refork_methods.route.conduct.collapse import collapse_table
+from refork_methods.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.conduct.queries import Expressions, expression_pool
+from refork_methods.route.conduct.reward import Reward
+from refork_methods.route.conduct.world import ConductWorld
+from refork_methods.train.loop import TreeTraining, improve
+from refork_methods.train.objectives import objective
+from refork_methods.train.schedule import Schedule
+from refork_testbed.models.build import build
+from refork_testbed.worlds.coins import Coins
+from refork_testbed.worlds.expressions import SKILLS, Expression, closed_forms
 
 LAW = Sampling(max_tokens=24)
 GREEDY = Sampling(max_tokens=24, temperature=0.0)

@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.policy.base import Sampling
+from refork.policies.base import Sampling
 
 Floats = NDArray[np.float64]
 TOKENS = 3

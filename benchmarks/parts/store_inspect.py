@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from parts.peer_env import Worker, peer_python
-from refork.core.tree import Tree
-from refork.core.tree.formats.inspect_ai import InspectAI
+from refork.formats.inspect_ai import InspectAI
+from refork.tree import Tree
 
 PEER = ("inspect_ai==0.3.285",)
 NAMED = "REFORK_INSPECT"

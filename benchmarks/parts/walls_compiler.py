@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from refork.core.sandbox.jailed import WAYS, Way, only
-from refork.discover.kernel.bench.disguised import Planted, try_all, try_bomb, try_walls
-from refork.discover.kernel.bench.disguises import BOMBS, DISGUISES
+from refork.sandbox.jailed import WAYS, Way, only
+from refork_methods.kernel.bench.disguised import Planted, try_all, try_bomb, try_walls
+from refork_methods.kernel.bench.disguises import BOMBS, DISGUISES
 
 
 def compiler(quick: bool, ways: tuple[Way, ...] = WAYS) -> dict[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from refork.core.world.web import browser
+from refork_worlds.web import browser
 
 
 def pages(quick: bool) -> dict[str, int] | None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from refork.core.sandbox import Limits, Sandbox
-from refork.core.sandbox.arena import Arena
-from refork.core.sandbox.escapes import ESCAPES, try_all
-from refork.core.sandbox.poisons import FIRST, POISONS, Poison, after, found, told_to
-from refork.core.sandbox.result import SandboxResult
-from refork.core.sandbox.shell import Shell, ShellLimits
+from refork.sandbox import Limits, Sandbox
+from refork.sandbox.arena import Arena
+from refork.sandbox.escapes import ESCAPES, try_all
+from refork.sandbox.poisons import FIRST, POISONS, Poison, after, found, told_to
+from refork.sandbox.result import SandboxResult
+from refork.sandbox.shell import Shell, ShellLimits
 
 #: Few processes: run by root, all sandboxes share a user.
 LIMITS = ShellLimits(seconds=30.0, output=40_000, disk=1 << 20, files=128, processes=24)

@@ -17,8 +17,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tests"))
 
-from refork.core.errors import ReforkError
-from refork.core.tree import Draft, Tree
+from refork.errors import ReforkError
+from refork.tree import Draft, Tree
 from support.flips import flippable, flips
 from support.hostile_trees import Hostile, hostile, raw, small
 

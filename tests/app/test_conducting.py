@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from refork.app.conducting import (
+from refork.errors import Mismatch
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork.worlds.dice import Dice
+from refork_methods.route.conduct.evaluate import Written, evaluate
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.conduct.queries import Query
+from refork_methods.route.conducting import (
     ConductRecipe,
     pool_named,
     queries_named,
     run_conduct,
     world_of,
 )
-from refork.core.errors import Mismatch
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.coins import SeededCoins
-from refork.core.world.dice import Dice
-from refork.core.world.expressions import SKILLS, expressions
-from refork.learn.organism.recipes import conductor
-from refork.learn.organism.supervised import supervise
-from refork.learn.train.sft import SftSettings
-from refork.operate.route.conduct.evaluate import Written, evaluate
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.conduct.queries import Query
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipes import conductor
+from refork_testbed.models.supervised import supervise
+from refork_testbed.worlds.coins import SeededCoins
+from refork_testbed.worlds.expressions import SKILLS, expressions
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.theory import app
-from refork.core.errors import BadInput
-from refork.core.sandbox import Sandbox, UnconfinedWarning
-from refork.core.sandbox.inside import landlock, seccomp
-from refork.core.sandbox.shell import Shell, ShellState
+from refork.errors import BadInput
+from refork.sandbox import Sandbox, UnconfinedWarning
+from refork.sandbox.inside import landlock, seccomp
+from refork.sandbox.shell import Shell, ShellState
+from refork_methods.theory.commands import app
 from support.foreign_code import ENTRIES, TOOL, tried
 
 pytestmark = pytest.mark.skipif(

@@ -2,9 +2,9 @@
 
 import json
 
-from refork.core.calls import call_text, message_calls
-from refork.core.fork.context import called
-from refork.core.world.tools.call import call_line
+from refork.calls import call_text, message_calls
+from refork.forking.context import called
+from refork_worlds.tools.call import call_line
 
 
 def test_the_name_comes_first_and_arguments_keep_their_order():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.chat import ChatModel, PolicyChat, ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Continuation, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.types import token_array
+from refork.chat import ChatModel, PolicyChat, ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Continuation, Sampling
+from refork.policies.open import open_policy
+from refork.types import token_array
 
 HELLO = [{"role": "user", "content": "Once upon a"}]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.compaction import SummaryCall, account, checked_ids, fate, untouched, with_ids
-from refork.core.errors import BadInput
+from refork.compaction import SummaryCall, account, checked_ids, fate, untouched, with_ids
+from refork.errors import BadInput
 
 BEFORE = [{"role": "user", "content": f"text {i}.", "id": f"m{i}"} for i in range(4)]
 SUMMARY = {"role": "system", "content": "short", "id": "new"}

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, BadPoint, MissingExtra, UserError
-from refork.core.policy.base import Continuation, Cost, Sampling, in_order
-from refork.core.tree.node import Node, Point, Step, Trajectory, node_id
-from refork.core.tree.score import Producer
-from refork.core.types import token_array
+from refork.errors import BadInput, BadPoint, MissingExtra, UserError
+from refork.policies.base import Continuation, Cost, Sampling, in_order
+from refork.tree.node import Node, Point, Step, Trajectory, node_id
+from refork.tree.score import Producer
+from refork.types import token_array
 
 EMPTY = dict.fromkeys(Node.__dataclass_fields__)
 

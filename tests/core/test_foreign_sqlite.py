@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.formats.llm_logs import LLMLogs
-from refork.core.tree.importing import Checkpoint
-from refork.core.world.search import words
-from refork.core.world.search.fiction import Fiction
+from refork.errors import BadInput
+from refork.formats.llm_logs import LLMLogs
+from refork.tree import Tree
+from refork.tree.importing import Checkpoint
+from refork_testbed.worlds.search import words
+from refork_testbed.worlds.search.fiction import Fiction
 from support.hostile_trees import hot_journal, raw
 
 _ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
@@ -54,7 +54,7 @@ def test_a_long_read_of_a_log_hears_ctrl_c(tmp_path, monkeypatch):
     def endless(db):
         db.execute(f"{_ENDLESS} count(*) FROM n").fetchone()
 
-    monkeypatch.setattr("refork.core.tree.formats.llm_logs._tables", endless)
+    monkeypatch.setattr("refork.formats.llm_logs._tables", endless)
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import Mismatch, TreeBusy
-from refork.core.journal import Journal
+from refork.errors import Mismatch, TreeBusy
+from refork.journal import Journal
 
 
 def test_entries_are_chained_and_read_back(tmp_path):

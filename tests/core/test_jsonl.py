@@ -1,7 +1,7 @@
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects, read_utf8
+from refork.errors import BadInput
+from refork.jsonl import json_objects, read_utf8
 
 
 def test_objects_come_with_their_places():

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from refork.core import registry
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.registry import find, known, names, part, register, registered, resolve, split, unregister
+from refork import registry
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.registry import find, known, names, part, register, registered, resolve, split, unregister
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_an_installed_name_is_loaded_when_it_is_asked_for(installed):
 
 def test_a_missing_extra_says_what_to_install(installed, tmp_path, monkeypatch):
     (tmp_path / "needs_more.py").write_text(
-        "from refork.core.errors import MissingExtra\nraise MissingExtra('chess', 'worlds')\n"
+        "from refork.errors import MissingExtra\nraise MissingExtra('chess', 'worlds')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     installed(("refork.worlds", "chess", "needs_more:open"))

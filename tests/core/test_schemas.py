@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("jsonschema")
 
-from refork.core import schemas
-from refork.core.errors import MissingExtra
-from refork.core.schemas import Checker, mismatch
+from refork import schemas
+from refork.errors import MissingExtra
+from refork.schemas import Checker, mismatch
 
 NAMES = {"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}}
 #: Each reference is made twice: 2 ** 40 places to look at, and none to find.

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refork.core.visible import ACTS, DrawnStream, VisibleStream, drawn, json_text, show_only, visible
+from refork.visible import ACTS, DrawnStream, VisibleStream, drawn, json_text, show_only, visible
 
-SCRIPT = Path(__file__).resolve().parents[2] / "src/refork/app/viewer/live/web/text.js"
+SCRIPT = Path(__file__).resolve().parents[2] / "packages/refork/src/refork/viewer/live/web/text.js"
 
 
 def test_controls_and_directions_become_signs_and_scripts_stay():

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.refusal.law import NOISE, RefusalLaw, stances
-from refork.core.world.refusal.truth import level_weights, performative_share, prompt_chances
-from refork.examine.probe.ceiling import auroc_ceiling, beta_ceiling
-from refork.examine.stance.segments import oscillations
+from refork.errors import BadInput
+from refork_methods.probe.ceiling import auroc_ceiling, beta_ceiling
+from refork_methods.stance.segments import oscillations
+from refork_testbed.worlds.refusal.law import NOISE, RefusalLaw, stances
+from refork_testbed.worlds.refusal.truth import level_weights, performative_share, prompt_chances
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork import Tree, credit_method
-from refork.app import cli
-from refork.core.registry import registered
+from refork import Tree, cli, credit_method
+from refork.registry import registered
 
 PACKAGE = Path(__file__).parents[2] / "examples/plugin"
 

@@ -1,6 +1,6 @@
 """A two-step agent of known success: 0.55 from the start, 0.9 after thinking, 0.2 after guessing."""
 
-from refork.core.policy.base import Sampling
+from refork.policies.base import Sampling
 
 TABLE = {
     "": {" think": 0.5, " guess": 0.5},

@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from langchain_core.messages.utils import count_tokens_approximately
 
-from refork.core.compaction import with_ids
-from refork.operate.pin.frameworks.langchain_messages import to_langchain
+from refork.compaction import with_ids
+from refork_methods.pin.frameworks.langchain_messages import to_langchain
 
 RULE = "House rule: send mail <only> to acme.com & nobody else."
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from refork.core.policy.local import LocalPolicy
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import fit_normalizer
-from refork.examine.crosscoder.paired import Pairs, read_pairs
-from refork.examine.crosscoder.partition import Partition
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.supervised import new_model
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.policies.local import LocalPolicy
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import fit_normalizer
+from refork_methods.crosscoder.paired import Pairs, read_pairs
+from refork_methods.crosscoder.partition import Partition
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.supervised import new_model
+from refork_testbed.models.tokenizer import make_tokenizer
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 LAYER = 1

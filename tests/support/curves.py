@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from refork.learn.credit.cliff.curve import Curve
+from refork_methods.cliff.curve import Curve
 
 
 def curve(wins, draws, chance, outcome=0.0, pairs=None):

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.model import build_draft
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.model import build_draft
 from support.models import make_tokenizer
 
 

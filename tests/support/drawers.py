@@ -2,11 +2,11 @@
 
 import torch
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.supervised import new_model
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.policies.local import LocalPolicy
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.supervised import new_model
+from refork_testbed.models.tokenizer import make_tokenizer
 
 COLOURS = ("red", "blue", "green", "pink")
 WORDS = (*COLOURS, "look", "drawer", "a", "b", "prediction", "think", "initial", "state", "</", "><", "></")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 
-from refork.core.tree.formats.native import Native
-from refork.core.tree.tree import Tree
+from refork.formats.native import Native
+from refork.tree.tree import Tree
 
 
 def exported(tree: Tree) -> bytes:

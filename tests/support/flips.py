@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core.errors import ReforkError
-from refork.core.tree import Score, Tree
-from refork.core.tree.formats.native import Native
+from refork.errors import ReforkError
+from refork.formats.native import Native
+from refork.tree import Score, Tree
 from support.hostile_trees import raw, small
 
 #: Pages as small as SQLite has them: more structure in fewer bytes, and texts that go over several pages.

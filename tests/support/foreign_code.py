@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox import Sandbox
-from refork.core.sandbox.jailed import jailed
-from refork.core.sandbox.jailed import shown as shows
-from refork.core.sandbox.lacking import Part, lack
-from refork.core.sandbox.shell import Shell, ShellState
-from refork.core.world.open import open_world
-from refork.core.world.repair.runner import TestRunner
-from refork.operate.memory.admission import admit
-from refork.operate.memory.export.mcp_server import main as serve_tools
-from refork.operate.memory.guard import AdmissionGuard
-from refork.operate.memory.registry import ToolRegistry, invoke
-from refork.operate.memory.tool import Tool
+from refork.errors import CannotDo
+from refork.sandbox import Sandbox
+from refork.sandbox.jailed import jailed
+from refork.sandbox.jailed import shown as shows
+from refork.sandbox.lacking import Part, lack
+from refork.sandbox.shell import Shell, ShellState
+from refork.worlds.open import open_world
+from refork_methods.memory.admission import admit
+from refork_methods.memory.export.mcp_server import main as serve_tools
+from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.registry import ToolRegistry, invoke
+from refork_methods.memory.tool import Tool
+from refork_testbed.worlds.repair.runner import TestRunner
 
 _SOURCE: Final = (
     'def shout(apis, tools, *, text: str) -> object:\n    """In capitals."""\n    return text.upper()\n'
@@ -69,7 +69,7 @@ def _theory(_: Path) -> object:
     """A verb of the command line; all of them open the sandbox alike."""
     from typer.testing import CliRunner
 
-    from refork.app.cli.theory import app
+    from refork_methods.theory.commands import app
 
     words = ["power", "seed:wadd", "tallying", "--designs", "1", "--people", "4"]
     done = CliRunner().invoke(app, words)
@@ -94,7 +94,7 @@ def _shell(_: Path) -> object:
 def _world(spec: str, action: str) -> Callable[[Path], object]:
     def run(_: Path) -> object:
         # What an earlier test has run is remembered; here it must be run.
-        for name in [one for one in sys.modules if one.startswith(f"refork.core.world.{spec}")]:
+        for name in [one for one in sys.modules if one.startswith(f"refork.worlds.{spec}")]:
             for kept in list(vars(sys.modules[name]).values()):
                 if clear := getattr(kept, "cache_clear", None):
                     clear()
@@ -109,7 +109,7 @@ def _evolved(what: str) -> Callable[[Path], object]:
     """A program as the agent, the judge or the editor of a directory; the others are models, not asked."""
 
     def run(folder: Path) -> object:
-        from refork.discover.evolve.directory import open_world as open_directory
+        from refork_methods.evolve.directory import open_world as open_directory
 
         (folder / "start").mkdir()
         for part in ("agent.sh", "judge.sh"):
@@ -135,8 +135,8 @@ def _compiled(folder: Path) -> object:
 
 
 def _kernel(folder: Path) -> object:
-    from refork.discover.kernel.bench import Bench, Calibration, Candidate, Limits
-    from refork.discover.kernel.problem_read import read_problem
+    from refork_methods.kernel.bench import Bench, Calibration, Candidate, Limits
+    from refork_methods.kernel.problem_read import read_problem
 
     (folder / "kernel.c").write_text(KERNEL)
     problem = read_problem(folder / "kernel.c", n=300)

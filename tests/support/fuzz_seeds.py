@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.formats import Native
+from refork.formats import Native
+from refork.tree import Draft, Producer, Score, Tree
 from support.mutate import entries
 
 FIXTURES = Path(__file__).parents[1] / "core" / "tree" / "formats" / "fixtures"

@@ -17,17 +17,17 @@ from urllib.parse import urlsplit
 import httpx
 
 from refork import MatchJudge, Tree
-from refork.app.server import serving
-from refork.app.server.local import running
-from refork.app.server.people_serve import people_server
-from refork.app.server.settings import ServerSettings
-from refork.app.viewer.live.forking import Actor, Forking
-from refork.app.viewer.live.server import viewer_server
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.chat import ScriptedChat
-from refork.core.world.web import browser
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.people import Conduct, Study
+from refork.chat import ScriptedChat
+from refork.serve import serving
+from refork.serve.local import running
+from refork.serve.settings import ServerSettings
+from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.server import viewer_server
+from refork.viewer.live.shelf import Shelf
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.people import Conduct, Study
+from refork_methods.theory.serve.people_serve import people_server
+from refork_worlds.web import browser
 from support.viewer_tree import grow, policy
 
 #: A name that a stranger owns, and that leads to this machine.

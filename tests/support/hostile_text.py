@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from refork import MatchJudge, Remove, ScriptedPolicy, fork, plant_prompt
-from refork.app import cli
-from refork.core.policy.base import Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.run.logs import stop_log
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.schema import FIELDS, TABLES
-from refork.core.tree.score import DrawRecord, ForkRecord
+from refork import MatchJudge, Remove, ScriptedPolicy, cli, fork, plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
+from refork.runs.logs import stop_log
+from refork.tree import Draft, Producer, Score, Tree
+from refork.tree.schema import FIELDS, TABLES
+from refork.tree.score import DrawRecord, ForkRecord
 
 #: Title, link, question that the terminal answers into the input, clipboard, screen cleared, styles that
 #: hide, 8-bit controls, line gone over again, direction turned, letters that are not seen; rich's markup.

@@ -1,7 +1,7 @@
 """Tree files that a stranger may send: each does something of its own when it is opened or written to.
 
 ``effect`` says what SQLite does with the file where nothing is checked. The test of hostile trees sees that
-it is so, and that :class:`refork.core.tree.Tree` refuses the file, says why, and changes nothing.
+it is so, and that :class:`refork.tree.Tree` refuses the file, says why, and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from refork.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
-from refork.core.tree.schema import VERSION
-from refork.core.tree.seal import SEALED
+from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.tree.schema import VERSION
+from refork.tree.seal import SEALED
 
 _PAGE: Final = 4096
 _JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")

@@ -2,7 +2,7 @@
 
 from importlib.metadata import EntryPoint
 
-from refork.core import registry
+from refork import registry
 
 
 def install(monkeypatch, folder, text, **names):

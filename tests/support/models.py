@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from refork.core.policy.local import LocalPolicy
+from refork.policies.local import LocalPolicy
 
 CONTEXT = 160
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from refork.core.errors import BadInput, NotATree, TreeError
-from refork.core.tree import Draft, Producer, Tree
+from refork.errors import BadInput, NotATree, TreeError
+from refork.tree import Draft, Producer, Tree
 
 
 def check_modes(place, missing):

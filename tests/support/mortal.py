@@ -6,8 +6,8 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 
-from refork.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
-from refork.core.policy.scripted import ScriptedPolicy
+from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from refork.policies.scripted import ScriptedPolicy
 from support.chain import TABLE
 
 

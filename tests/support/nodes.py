@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import numpy as np
 
-from refork.core.policy.base import Cost
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.types import token_array
+from refork.policies.base import Cost
+from refork.tree.node import Node, Step, Trajectory
+from refork.types import token_array
 
 
 def make_node(name, kind="action", tokens=(), parent=None, **rest):

@@ -11,8 +11,8 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from refork.core.policy.chat import Codec
-from refork.core.types import token_array
+from refork.policies.chat import Codec
+from refork.types import token_array
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.policy.decoder.live import Said
-from refork.core.policy.local import LocalPolicy
+from refork.decoding.live import Said
+from refork.policies.local import LocalPolicy
 from support.models import make_tokenizer
 
 TEMPLATE = (

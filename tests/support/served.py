@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import pytest
 
-from refork.core.errors import ServerError
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Continuation, Request, Sampling
-from refork.core.policy.remote import RemotePolicy
-from refork.core.tree import Tree
-from refork.core.world.open import open_world
+from refork.errors import ServerError
+from refork.growing.rollouts import grow
+from refork.policies.base import Continuation, Request, Sampling
+from refork.policies.remote import RemotePolicy
+from refork.tree import Tree
+from refork.worlds.open import open_world
 from support.exported import exported, unordered
 
 

@@ -4,11 +4,11 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from refork.core.errors import CannotDo
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.world.base import Observation, Task
-from refork.core.world.environment import Brief
-from refork.learn.simulate.world import WorldModel
+from refork.errors import CannotDo
+from refork.policies.scripted import ScriptedPolicy
+from refork.worlds.base import Observation, Task
+from refork.worlds.environment import Brief
+from refork_methods.simulate.world import WorldModel
 
 WORDS = ("<prediction>", "</prediction>")
 RIGHT, WRONG = "right , you are done", "wrong , you are done"

@@ -10,18 +10,18 @@ from typing import Final
 
 from typer.testing import CliRunner
 
-from refork.app.cli.tree import app
-from refork.app.viewer.live import answers
-from refork.core.errors import ReforkError
-from refork.core.fork.arm import fork
-from refork.core.fork.change import EditMessage, Insert
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree import Tree
-from refork.core.tree.browse import Filter
-from refork.core.tree.formats import writers
-from refork.core.tree.view import TreeView
+from refork.cli.tree import app
+from refork.errors import ReforkError
+from refork.forking.arm import fork
+from refork.forking.change import EditMessage, Insert
+from refork.formats import writers
+from refork.growing.plant import plant
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree import Tree
+from refork.tree.browse import Filter
+from refork.tree.view import TreeView
+from refork.viewer.live import answers
 from support.worlds import TwoTurns
 
 #: What a JSON or text column is made into.

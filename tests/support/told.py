@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from refork.core.tree import Tree
+from refork.tree import Tree
 
 #: Where in the tree a node lies, which its id says already.
 _PLACES = ("at",)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from refork.core.policy.chat import Codec
-from refork.core.policy.local import LocalPolicy
+from refork.policies.chat import Codec
+from refork.policies.local import LocalPolicy
 from support.models import make_model, make_tokenizer
 
 TOOL = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
+from refork.forking.arm import prepare, run_jobs
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Policy, Sampling
+from refork.policies.open import open_policy
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
 
 
 def policy_of(folder: str | None) -> Policy:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from refork import MatchJudge, Remove, Sampling, ScriptedPolicy, Tree, fork, plant_prompt
-from refork.core.tree import Draft, Producer, Score
+from refork.tree import Draft, Producer, Score
 
 CHAIN = {
     "": {" think": 0.5, " guess": 0.5},

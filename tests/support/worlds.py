@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from refork.core.policy.noise import NoiseKey, uniforms
-from refork.core.world.base import Observation, Task
+from refork.policies.noise import NoiseKey, uniforms
+from refork.worlds.base import Observation, Task
 
 
 @dataclass(frozen=True)

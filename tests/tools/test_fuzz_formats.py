@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 TOOL = Path(__file__).parents[2] / "tools" / "fuzz_formats.py"
 

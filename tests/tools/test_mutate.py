@@ -8,9 +8,9 @@ from support.toolbox import load
 
 mutate = load("mutate")
 SHOWN = """\
-# refork.core.stats.power.x_half__mutmut_3: survived
---- src/refork/core/stats/power.py
-+++ src/refork/core/stats/power.py
+# refork.stats.power.x_half__mutmut_3: survived
+--- packages/refork/src/refork/stats/power.py
++++ packages/refork/src/refork/stats/power.py
 @@ -1,3 +1,3 @@
  def half(x):
 -    return x / 2
@@ -19,7 +19,7 @@ SHOWN = """\
 
 
 def test_a_survivor_is_what_it_changes_not_its_number():
-    one = mutate.survivor("core/stats/power.py", "refork.core.stats.power.x_half__mutmut_3", SHOWN)
+    one = mutate.survivor("core/stats/power.py", "refork.stats.power.x_half__mutmut_3", SHOWN)
     assert one == mutate.Survivor("core/stats/power.py", "half", "return x / 2", "return x * 2")
     method = mutate.survivor("a.py", "refork.a.xǁCurveǁdrop__mutmut_12", SHOWN)
     assert method.function == "Curve.drop"
@@ -42,7 +42,7 @@ def test_new_survivors_dead_ones_and_missing_reasons_are_told(monkeypatch, tmp_p
 
 
 def test_the_list_names_lines_that_stand_there_and_reasons():
-    package = mutate.ROOT / "src/refork"
+    package = mutate.ROOT / "packages/refork/src/refork"
     files = dict(mutate.targets([]))
     for file, tests in files.items():
         assert (package / file).is_file(), file
@@ -95,7 +95,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
         return mutate.Found(3, [mutate.Survivor(file, "f", "return 1", "return 2")])
 
     for name in ("a.py", "b.py", "test_a.py"):
-        path = tmp_path / ("tests" if name.startswith("test") else "src/refork") / name
+        path = tmp_path / ("tests" if name.startswith("test") else "packages/refork/src/refork") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     listing = tmp_path / "list.toml"
@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
     assert ran == ["a.py", "b.py", "b.py"], "a.py is remembered"
     told = capsys.readouterr().out
     assert told.count("3 mutants, 1 survive, 1 not listed") == 2
-    (tmp_path / "src/refork/a.py").write_text("x = 1\n")
+    (tmp_path / "packages/refork/src/refork/a/py").write_text("x = 1\n")
     mutate.main(kept)
     assert ran[3:] == ["a.py"], "what changed is run again"
     ran.clear()
@@ -121,11 +121,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
 
 @pytest.mark.skipif(find_spec("mutmut") is None, reason="mutmut is not installed; `make mutate` installs it")
 def test_a_run_tells_what_no_test_notices(tmp_path, monkeypatch):
-    (tmp_path / "src/refork").mkdir(parents=True)
+    (tmp_path / "packages/refork/src/refork").mkdir(parents=True)
     (tmp_path / "tests").mkdir()
-    (tmp_path / "src/refork/__init__.py").write_text("")
+    (tmp_path / "packages/refork/src/refork/__init__.py").write_text("")
     two = "class Two:\n    @property\n    def size(self):\n        return 2\n"
-    (tmp_path / "src/refork/half.py").write_text(f"def half(x):\n    return x / 2\n\n\n{two}")
+    (tmp_path / "packages/refork/src/refork/half/py").write_text(f"def half(x):\n    return x / 2\n\n\n{two}")
     test = "from refork.half import Two, half\n\n\ndef test_half():\n    assert half(0) == 0\n"
     test += "    assert Two().size\n"
     slow = "\n\ndef test_slow():\n    assert half(2) == 1\n"

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import app
-from refork.core.errors import BadInput
-from refork.core.tree.tree import Tree
+from refork.cli import app
+from refork.errors import BadInput
+from refork.tree.tree import Tree
 from support.exported import exported, unordered
 
 

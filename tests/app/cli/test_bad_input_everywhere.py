@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from refork.app import cli
-from refork.app.cli.failing import mendable
-from refork.core.run.logs import stop_log
+from refork import cli
+from refork.cli.failing import mendable
+from refork.runs.logs import stop_log
 
 #: They need nothing: alone they serve, show or grow what there is.
 ALONE = {("view",), ("demo",), ("run", "status")}

@@ -3,11 +3,11 @@ import io
 import pytest
 from rich.console import Console
 
-from refork.app.cli.cards import effect_card, interval_line, summary_panel, trace_strip
-from refork.app.cli.live import LiveProgress
-from refork.app.cli.screen_console import SafeConsole
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, waits
+from refork.cli.cards import effect_card, interval_line, summary_panel, trace_strip
+from refork.cli.live import LiveProgress
+from refork.cli.screen_console import SafeConsole
+from refork.errors import BadInput
+from refork.runs.progress import Progress, waits
 
 EFFECT = {
     "what": "remove 1 token",

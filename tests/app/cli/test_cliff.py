@@ -5,15 +5,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.cliff import app
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.learn.credit.cliff import run as run_module
-from refork.learn.credit.cliff.planted import flat_chain
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.cliff import run as run_module
+from refork_methods.cliff.commands import app
+from refork_methods.cliff.planted import flat_chain
 
 CHAIN = flat_chain(8, 0.7, 0.1, at=[3], chance=0.85, low=0.3)
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import app
-from refork.core.errors import BadInput
+from refork.cli import app
+from refork.errors import BadInput
 
 RUN = CliRunner()
 

@@ -13,10 +13,9 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from refork.app import cli
-from refork.app.cli.commands import PRODUCT
-from refork.core import registry
-from refork.core.registry import own, register, registered, unregister
+from refork import cli, registry
+from refork.cli.commands import PRODUCT
+from refork.registry import own, register, registered, unregister
 
 #: What stood at the top before there was ``refork method``.
 BEFORE = [
@@ -100,10 +99,10 @@ def test_an_old_name_prints_the_same(tmp_path):
 
 def test_only_the_module_of_the_command_is_read():
     code = (
-        "import sys, refork.app.cli as cli; sys.argv = ['refork', 'pin', '--help']\n"
+        "import sys, refork.cli as cli; sys.argv = ['refork', 'pin', '--help']\n"
         "try: cli.main()\n"
         "except SystemExit: "
-        "print(*[n for n in sys.modules if n.startswith('refork.app.cli.')], 'torch' in sys.modules)"
+        "print(*[n for n in sys.modules if n.startswith('refork.cli.')], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()[:-1]}
@@ -139,7 +138,7 @@ def test_a_function_and_a_typer_of_another_package(installed):
         ("command = 3\n", "is a int, not a typer.Typer or a function"),
         ("def command(what: 'NoSuchType') -> None: ...\n", "is no command line"),
         (
-            "from refork.core.errors import MissingExtra\nraise MissingExtra('chess', 'worlds')\n",
+            "from refork.errors import MissingExtra\nraise MissingExtra('chess', 'worlds')\n",
             "next: pip install",
         ),
     ],

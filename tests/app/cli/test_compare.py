@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from refork import Force, MatchJudge, ScriptedPolicy, Tree, compare, fork, plant_prompt
-from refork.app.cli import fork as commands
-from refork.core.errors import BadInput
+from refork.cli import fork as commands
+from refork.errors import BadInput
 from support.chain import PLAIN, TABLE
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.credit import app
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.tree import Tree
-from refork.core.world.open import open_world
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.credit.commands.credit import app
 
 LINES = [
     {"group_id": "g", "traj_id": "won", "reward": 1, "steps": [

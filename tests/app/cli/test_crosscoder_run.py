@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.crosscoder_run import app
-from refork.app.viewer.steering_picture import steering_picture
+from refork_methods.crosscoder.commands import app
+from refork_methods.crosscoder.steering_picture import steering_picture
 
 RUN = CliRunner()
 
@@ -23,15 +23,15 @@ def place(tmp_path_factory):
     """Two policies and a crosscoder on disk, over a world whose prompts they can read."""
     from tests.support.crosscoder_pair import tiny_policy
 
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.world.open import open_world
-    from refork.examine.crosscoder.exchange import save
-    from refork.examine.crosscoder.model import CrossCoder
-    from refork.examine.crosscoder.normalizer import fit_normalizer
-    from refork.examine.crosscoder.paired import read_pairs
-    from refork.examine.crosscoder.partition import Partition
-    from refork.examine.crosscoder.trials import world_trials
-    from refork.learn.train.run import save_policy
+    from refork.policies.local import LocalPolicy
+    from refork.worlds.open import open_world
+    from refork_methods.crosscoder.exchange import save
+    from refork_methods.crosscoder.model import CrossCoder
+    from refork_methods.crosscoder.normalizer import fit_normalizer
+    from refork_methods.crosscoder.paired import read_pairs
+    from refork_methods.crosscoder.partition import Partition
+    from refork_methods.crosscoder.trials import world_trials
+    from refork_methods.train.run import save_policy
 
     folder = tmp_path_factory.mktemp("crosscoder")
     world = open_world("lock")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.evolve import app as evolve
-from refork.app.cli.judge import app as judge
+from refork_methods.evolve.commands.evolve import app as evolve
+from refork_methods.evolve.commands.judge import app as judge
 
 TRUTH = [int(i % 4 < 2) for i in range(60)]
 

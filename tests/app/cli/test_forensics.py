@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from examine.forensics.case_parts import ENVIRONMENT, counted, full, incident, planned
-from refork.app.cli.forensics import app
-from refork.core.errors import BadInput
-from refork.examine.forensics import Case, Design, EvidenceItem, Hypothesis, Intervention, Prediction, trend
+from refork.errors import BadInput
+from refork_methods.forensics import Case, Design, EvidenceItem, Hypothesis, Intervention, Prediction, trend
+from refork_methods.forensics.commands.case import app
 
 PLAN = {
     "name": "hook",
@@ -58,7 +58,7 @@ def test_table_prints_and_tells_a_malign_motive_by_its_status(tmp_path):
     probe = Design.counterfactual(Intervention.edit("settings.source", "watched"))
     case.add_design(probe)
     case.predict("spite", Prediction(probe.id, "difference", -1.0, -0.1))
-    from refork.examine.forensics import difference
+    from refork_methods.forensics import difference
 
     shift = difference(counted("base", 60, 100), counted("watched", 10, 100))
     case.add_evidence(EvidenceItem("watched", probe.id, "rollouts", shift))

@@ -5,10 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.forensics_run import app
-from refork.core.errors import BadInput
-from refork.core.world.motives import TargetJudge, find_agent, motive_world
-from refork.examine.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
+from refork.errors import BadInput
+from refork_methods.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
+from refork_methods.forensics.commands import app
+from refork_testbed.worlds.motives import TargetJudge, find_agent, motive_world
 
 POLICY = ("--policy", "scripted:motive-tedium")
 

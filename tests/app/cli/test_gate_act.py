@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from operate.gate.gate_problems import IMPERFECT, model
-from refork.app.cli.gate import app
-from refork.core.errors import BadInput
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.model import Prices, write_policy
+from refork.errors import BadInput
+from refork_methods.gate.commands import app
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.model import Prices, write_policy
 
 NUMBERS = ["--prior", "0.6", "--fix", "0.25", "--breaks", "0.1"]
 for critic in IMPERFECT:

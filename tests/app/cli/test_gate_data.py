@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.gate import app
-from refork.core.errors import BadInput
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices, read_policy
-from refork.operate.gate.planted import planted_records
-from refork.operate.gate.readers import read_jsonl, write_jsonl
+from refork.errors import BadInput
+from refork_methods.gate.commands import app
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, read_policy
+from refork_methods.gate.planted import planted_records
+from refork_methods.gate.readers import read_jsonl, write_jsonl
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
 

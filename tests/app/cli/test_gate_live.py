@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.gate import app
-from refork.core.errors import BadInput, CannotDo
+from refork.errors import BadInput, CannotDo
+from refork_methods.gate.commands import app
 
 WORLD = ("--world", "repair?origin=generated", "--writer", "scripted:repairer")
 

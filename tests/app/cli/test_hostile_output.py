@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from refork.app import cli
-from refork.app.cli import screen
-from refork.app.cli.live import LiveProgress
-from refork.core.visible import show_only
+from refork import cli
+from refork.cli import screen
+from refork.cli.live import LiveProgress
+from refork.visible import show_only
 from support.hostile_text import (
     EVIL,
     READ,
@@ -134,7 +134,7 @@ def test_a_traceback_of_ours_shows_what_it_quotes(root, here, monkeypatch):
     def broken(*given, **named):
         raise ZeroDivisionError(EVIL)
 
-    monkeypatch.setattr("refork.core.tree.Tree.open", broken)
+    monkeypatch.setattr("refork.tree.Tree.open", broken)
     _, out, err = told(root, "tree", "stats", here[1]["db"])
     assert "Traceback" in err
     assert "owned" in err
@@ -192,7 +192,7 @@ def test_ours_is_in_colour_on_a_terminal_and_the_help_too(root, here):
 
 
 def test_binary_data_does_not_go_to_a_terminal(monkeypatch):
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     with pytest.raises(BadInput, match="binary"):
@@ -206,7 +206,7 @@ def test_binary_data_does_not_go_to_a_terminal(monkeypatch):
 
 def test_the_installed_command_shows_too(here):
     script = str(Path(sys.executable).with_name("python"))
-    call = "from refork.app.cli import main; main()"
+    call = "from refork.cli import main; main()"
     done = subprocess.run(
         [script, "-c", call, "tree", "path", here[1]["db"], here[2]],
         capture_output=True, check=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "ascii"},
@@ -239,8 +239,8 @@ def test_no_command_writes_to_the_terminal_another_way():
 @pytest.mark.parametrize(
     "program",
     [
-        "import refork.core.fork.backend.worker as w\nw.serve = lambda *a: say()\nw.main(1)",
-        "import refork.learn.compare.crew as c\n"
+        "import refork.forking.backend.worker as w\nw.serve = lambda *a: say()\nw.main(1)",
+        "import refork_methods.compare.crew as c\n"
         "class Pipe:\n    send = print\n    def recv(self):\n        say()\n        raise EOFError\n"
         "c._main(Pipe(), None)",
     ],
@@ -281,7 +281,7 @@ def test_a_protocol_on_standard_output_is_no_screen(here):
     who = {"name": EVIL, "version": "1"}
     given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": who}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}
-    call = "from refork.app.cli import main; main()"
+    call = "from refork.cli import main; main()"
     verb = ["simulate", "serve", "scripted:greeter", "--world", "tools:shop", "--stdio"]
     done = subprocess.run(
         [sys.executable, "-c", call, *verb],

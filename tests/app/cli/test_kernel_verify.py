@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.kernel import app
-from refork.core.errors import BadInput
-from refork.core.sandbox.inside import seccomp
-from refork.discover.kernel.bench import calibrate, load_calibration
+from refork.errors import BadInput
+from refork.sandbox.inside import seccomp
+from refork_methods.kernel.bench import calibrate, load_calibration
+from refork_methods.kernel.commands import app
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 pytestmark = pytest.mark.skipif(

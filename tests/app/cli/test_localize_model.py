@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from refork import Tree
-from refork.app.cli.localize import app
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork_methods.localize.commands import app
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import localize
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork_methods.localize import commands as localize
 
 RUNNER = CliRunner()
 DIFF = "--- a/shop.py\n+++ b/shop.py\n@@ -2,1 +2,1 @@\n-    return total > 100\n+    return total >= 100\n"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import localize
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.inject import GOLD, GateRun, InjectionGate, measure_agent
+from refork.errors import BadInput, CannotDo
+from refork_methods.localize import commands as localize
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.inject import GOLD, GateRun, InjectionGate, measure_agent
 
 RUNNER = CliRunner()
 

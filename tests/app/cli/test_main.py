@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from refork import __version__
-from refork.app import cli
-from refork.core.errors import CannotDo, UserError
-from refork.core.tree.tree import Tree
+from refork import __version__, cli
+from refork.errors import CannotDo, UserError
+from refork.tree.tree import Tree
 
 REFORK = [str(Path(sys.executable).with_name("refork"))]
 
@@ -182,7 +181,7 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
 
 def failing_with(error, monkeypatch, *, answered=False):
     """What a command with --json prints that fails with an error, having answered or not."""
-    from refork.app.cli.common import print_json
+    from refork.cli.common import print_json
 
     app = typer.Typer()
 

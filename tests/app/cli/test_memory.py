@@ -5,10 +5,10 @@ import json
 from typer.testing import CliRunner
 
 from operate.memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run
-from refork.app.cli.memory_run import app
-from refork.core.errors import UserError
-from refork.operate.memory.events import FILE
-from refork.operate.memory.sources.read import write_runs
+from refork.errors import UserError
+from refork_methods.memory.commands import app
+from refork_methods.memory.events import FILE
+from refork_methods.memory.sources.read import write_runs
 
 
 def memory(*arguments, status=0):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import organism
+from refork_testbed.models import commands as organism
 
 RATE = {"rate": 0.485, "low": 0.417, "high": 0.554}
 
@@ -28,7 +28,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         row("forecaster", {"told": "a sentence"}),
         row("seedling", None),
     ]
-    monkeypatch.setattr("refork.learn.organism.describe", lambda: rows)
+    monkeypatch.setattr("refork_testbed.models.describe", lambda: rows)
     return CliRunner()
 
 

@@ -7,17 +7,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import app
-from refork.core.errors import BadInput
-from refork.core.policy.open import open_policy
-from refork.core.tree import Tree
+from refork.cli import app
+from refork.errors import BadInput
+from refork.policies.open import open_policy
+from refork.tree import Tree
 from support.exported import exported
 
 OWN = """
 from pathlib import Path
-from refork.core.policy.open import open_policy
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
+from refork.policies.open import open_policy
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
 
 Path("ran").touch()
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.pin import app
-from refork.core.errors import BadInput
-from refork.operate.pin import PinnedBuffer, read_policy
+from refork.errors import BadInput
+from refork_methods.pin import PinnedBuffer, read_policy
+from refork_methods.pin.commands import app
 
 RUN = CliRunner()
 

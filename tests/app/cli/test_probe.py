@@ -5,15 +5,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.probe import app
-from refork.app.viewer.probe_page import curve_words, write_page
-from refork.app.viewer.probe_picture import areas_picture, curve_picture, sweep_picture
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.grow import grow
-from refork.core.policy import open as open_module
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.core.world.refusal import RefusalJudge, refusal_world
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.growing import grow
+from refork.policies import open as open_module
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.probe.commands.probe import app
+from refork_methods.probe.page import curve_words, write_page
+from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
+from refork_testbed.worlds.refusal import RefusalJudge, refusal_world
 from support.models import tiny_policy
 
 

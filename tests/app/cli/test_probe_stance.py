@@ -5,13 +5,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.probe_stance import app
-from refork.core.errors import BadInput, Mismatch
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.core.world.refusal import refusal_world
-from refork.examine.stance.prompts import draw_rollouts, recorded_cases
+from refork.errors import BadInput, Mismatch
+from refork.growing.plant import plant
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.probe.commands import app
+from refork_methods.stance.prompts import draw_rollouts, recorded_cases
+from refork_testbed.worlds.refusal import refusal_world
 
 GUARD = ["--guard", r"regex:\brefuse\b", "--open", "<<", "--close", " >>"]
 LEAN = ["--annotator", r"regex:\b(for|grant)\b//\b(against|deny)\b", "--words"]

@@ -14,8 +14,8 @@ import torch
 from tests.app.cli.test_main import refork
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.app.viewer.live import server
-from refork.core.tree.tree import Tree
+from refork.tree.tree import Tree
+from refork.viewer.live import server
 from support.openai_server import CODEC
 
 README = Path(__file__).parents[3] / "README.md"
@@ -145,7 +145,7 @@ class _Terminal:
     ("answers", "pattern"), [((1, "42"), "42"), ((3, "grader.py:short"), None), ((0,), "nobody")]
 )
 def test_somebody_at_a_terminal_is_asked_who_grades(monkeypatch, tmp_path, answers, pattern):
-    from refork.app.cli import common
+    from refork.cli import common
 
     (tmp_path / "grader.py").write_text("def short(walk):\n    return 1.0\n")
     monkeypatch.chdir(tmp_path)

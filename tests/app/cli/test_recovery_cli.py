@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import maze, recovery
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork_methods.recovery.commands import maze, recovery
 
 KEY = ("--key", "regex:^[^;]+")
 

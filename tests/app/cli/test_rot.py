@@ -7,12 +7,12 @@ import yaml
 from typer.testing import CliRunner
 
 from operate.rot.rot_parts import RULE, recorded
-from refork.app.cli.rot import app
-from refork.app.viewer.rot_page import marked
-from refork.core.errors import BadInput
-from refork.core.world.house_rules.summarisers import SUMMARISERS
-from refork.operate.pin.strategies import HeadTail, Summarise
-from refork.operate.rot.readers import write_session
+from refork.errors import BadInput
+from refork_methods.pin.strategies import HeadTail, Summarise
+from refork_methods.rot.commands import app
+from refork_methods.rot.page import marked
+from refork_methods.rot.readers import write_session
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 
 def rot(*arguments, status=0):
@@ -104,7 +104,7 @@ def test_an_organism_summarises_by_its_name(tmp_path, monkeypatch):
         asked.append(name)
         return SUMMARISERS["keeps-facts"]()
 
-    monkeypatch.setattr("refork.learn.organism.chat.summariser_chat", summariser)
+    monkeypatch.setattr("refork_testbed.models.chat.summariser_chat", summariser)
     text = rot(
         "run", "--out", tmp_path / "run", "--policy", "scripted:rule-agent", "--tasks", "spend",
         "--summariser", "organism:summariser", "--compactor", "summarise", "--reps", "1",

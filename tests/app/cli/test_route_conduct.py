@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refork.app.cli import route_conduct
-from refork.core.errors import UserError
-from refork.core.tree.tree import Tree
+from refork.errors import UserError
+from refork.tree.tree import Tree
+from refork_methods.route.commands import conduct as route_conduct
 
 app = typer.Typer()
 app.callback()(lambda: None)
@@ -53,11 +53,11 @@ def test_a_given_plan_runs_and_is_recorded(plan: Path, tmp_path: Path) -> None:
 
 
 def test_a_conductor_writes_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refork.core.policy.scripted import ScriptedPolicy
+    from refork.policies.scripted import ScriptedPolicy
 
     def scripted(plan: str) -> None:
         policy = ScriptedPolicy.from_replies([plan])
-        monkeypatch.setattr("refork.core.policy.open.open_policy", lambda spec: policy)
+        monkeypatch.setattr("refork.policies.open.open_policy", lambda spec: policy)
 
     scripted("[A,B][3+4,_*2][[],[1]]")
     told = json.loads(conduct("3+4*2", "--conductor", "scripted:planner", "--json"))
@@ -85,7 +85,7 @@ def test_training_tells_before_and_after(monkeypatch: pytest.MonkeyPatch, tmp_pa
         asked.append((recipe, folder))
         return summary
 
-    monkeypatch.setattr("refork.app.conducting.run_conduct", run)
+    monkeypatch.setattr("refork_methods.route.conducting.run_conduct", run)
     options = ("--train", "--out", tmp_path / "run", "--set", "updates=3", "--set", "sub_pools=[3]")
     said = conduct(*options)
     assert "before: 0.310 right [0.280, 0.340], expected 0.306; 98.0% of plans run; 1.90 calls each" in said

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.route import app
-from refork.core.errors import UserError
-from refork.core.tree import Tree
-from refork.core.world.specialists import SpecialistsWorld
-from refork.operate.route.card import HeadCard, query_digest, save_head
-from refork.operate.route.decision import DecisionLog, decide
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.table import OutcomeTable
-from refork.operate.route.table_io import read_table, write_table
+from refork.errors import UserError
+from refork.tree import Tree
+from refork_methods.route.card import HeadCard, query_digest, save_head
+from refork_methods.route.commands import app
+from refork_methods.route.decision import DecisionLog, decide
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.table import OutcomeTable
+from refork_methods.route.table_io import read_table, write_table
+from refork_testbed.worlds.specialists import SpecialistsWorld
 
 POOL = "\n".join(
     f'[[worker]]\nname = "w{i}"\npolicy = "scripted:specialist@{i}"\n'

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.route import app
-from refork.core.errors import BadInput, Mismatch
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.card import load_head
-from refork.operate.route.scaffold import Scaffold
-from refork.operate.route.table_io import read_table, write_table
-from refork.operate.route.training import fit_head
+from refork.errors import BadInput, Mismatch
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.card import load_head
+from refork_methods.route.commands import app
+from refork_methods.route.scaffold import Scaffold
+from refork_methods.route.table_io import read_table, write_table
+from refork_methods.route.training import fit_head
 from support.models import make_model, make_tokenizer, tiny_policy
 
 

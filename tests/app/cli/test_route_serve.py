@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from refork.app.cli.route_serve import serve_command
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork_methods.route.commands.serve import serve_command
 
 POOL = """
 [[worker]]
@@ -25,7 +25,7 @@ def served(tmp_path, monkeypatch):
     def serve(models, settings, *, ready):
         found.update(models, settings=settings)
 
-    monkeypatch.setattr("refork.app.server.serve", serve)
+    monkeypatch.setattr("refork.serve.serve", serve)
     (tmp_path / "pool.toml").write_text(POOL)
     plain = {
         "head": None, "backbone": None, "worker": None, "name": "refork", "host": "127.0.0.1", "port": 8000,
@@ -48,7 +48,7 @@ def test_one_name_answers_and_every_decision_is_kept(served, tmp_path):
 
 
 def test_a_conductor_is_served_in_place_of_a_head(served):
-    from refork.operate.route.conduct.conductor import Conductor
+    from refork_methods.route.conduct.conductor import Conductor
 
     model = served(conductor="scripted:specialist@0", log=None)["refork"]
     assert isinstance(model, Conductor)

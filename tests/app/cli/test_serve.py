@@ -4,10 +4,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refork.app.cli.serve import serve_command
-from refork.core.chat import PolicyChat
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.route.routed import RoutedChat
+from refork.chat import PolicyChat
+from refork.cli.serve import serve_command
+from refork.errors import BadInput, CannotDo
+from refork_methods.route.routed import RoutedChat
 
 POOL = """
 [[worker]]
@@ -31,7 +31,7 @@ def run(tmp_path, monkeypatch):
         found.update(models=models, settings=settings)
         ready("http://127.0.0.1:8000/v1")
 
-    monkeypatch.setattr("refork.app.server.serve", serve)
+    monkeypatch.setattr("refork.serve.serve", serve)
     app = typer.Typer()
     app.callback()(lambda: None)
     app.command("serve")(serve_command)

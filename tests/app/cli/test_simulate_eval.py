@@ -6,17 +6,17 @@ import signal
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.simulate import app
-from refork.app.simulating import open_environment, simulated_worlds
-from refork.app.viewer.fidelity_picture import fidelity_picture
-from refork.core.errors import BadInput
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.recorder import record, trajectories, write_trajectories
-from refork.learn.simulate.asked import Prediction
-from refork.learn.simulate.baselines import CopyLast, NearestTurn
-from refork.learn.simulate.evaluate import evaluate
-from refork.learn.simulate.world import WorldModel
+from refork.errors import BadInput
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork.worlds.recorder import record, trajectories, write_trajectories
+from refork_methods.simulate.asked import Prediction
+from refork_methods.simulate.baselines import CopyLast, NearestTurn
+from refork_methods.simulate.commands import app
+from refork_methods.simulate.evaluate import evaluate
+from refork_methods.simulate.fidelity_picture import fidelity_picture
+from refork_methods.simulate.simulating import open_environment, simulated_worlds
+from refork_methods.simulate.world import WorldModel
 
 RUN = CliRunner()
 

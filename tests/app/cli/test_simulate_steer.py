@@ -4,16 +4,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refork.app.cli import fork, simulate
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.learn.simulate.control.perturb import Perturb
-from refork.learn.simulate.episode import NO_ANSWER
-from refork.learn.simulate.steering import compare_control
+from refork.cli import fork
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.simulate import commands as simulate
+from refork_methods.simulate.control.perturb import Perturb
+from refork_methods.simulate.episode import NO_ANSWER
+from refork_methods.simulate.steering import compare_control
 from support.shelf import Shelf, model
 
 app = typer.Typer()

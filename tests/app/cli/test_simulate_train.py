@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.simulate import app
-from refork.app.simulating import open_simulator
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.learn.simulate.refusals import refuse_trained_on, trained_on
-from refork.learn.simulate.target import pick
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork_methods.simulate.commands import app
+from refork_methods.simulate.refusals import refuse_trained_on, trained_on
+from refork_methods.simulate.simulating import open_simulator
+from refork_methods.simulate.target import pick
 from support.drawers import tiny, trajectory
 
 

@@ -3,11 +3,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.speculate import app
-from refork.core.errors import BadInput
-from refork.core.policy.load import quiet
-from refork.operate.speculate.checkpoint import save_draft
-from refork.operate.speculate.rounds import RoundLog
+from refork.errors import BadInput
+from refork.policies.load import quiet
+from refork_methods.speculate.checkpoint import save_draft
+from refork_methods.speculate.commands import app
+from refork_methods.speculate.rounds import RoundLog
 from support.drafters import gqa, knowing
 
 

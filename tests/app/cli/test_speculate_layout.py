@@ -5,13 +5,13 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from refork.app.cli.speculate import app
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.checkpoint import load_draft, save_draft
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.model import build_draft
+from refork.errors import BadInput, CannotDo
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.checkpoint import load_draft, save_draft
+from refork_methods.speculate.commands import app
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.model import build_draft
 from support.models import make_model, make_tokenizer
 
 

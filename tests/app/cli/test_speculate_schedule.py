@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.speculate import app
-from refork.core.errors import UserError
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.checkpoint import save_draft
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.model import build_draft
-from refork.operate.speculate.rounds import RoundLog
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.step_cost import StepCost, shapes
-from refork.operate.speculate.traffic import log, serve, traffic
+from refork.errors import UserError
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.checkpoint import save_draft
+from refork_methods.speculate.commands import app
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.model import build_draft
+from refork_methods.speculate.rounds import RoundLog
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.step_cost import StepCost, shapes
+from refork_methods.speculate.traffic import log, serve, traffic
 from support.models import tiny_policy
 
 COST = StepCost.of({b: max(1.0, b / 16) for b in shapes(128)})
@@ -85,7 +85,7 @@ def test_check_lossless_of_rules():
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """A tiny target on disk, and a drafter that was never trained."""
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
     place = tmp_path_factory.mktemp("models")
     policy = tiny_policy()
@@ -132,7 +132,7 @@ def test_check_lossless_of_a_decoder(models):
 
 
 def test_what_cannot_be_asked(models):
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     for arguments, words in (
         (["check-lossless", "--model", models / "target"], "needs its drafter"),

@@ -3,11 +3,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.speculate import app
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.checkpoint import load_draft
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.checkpoint import load_draft
+from refork_methods.speculate.commands import app
 from support.models import make_model, make_tokenizer
 
 SMALL = ("--layers", 1, "--rank", 4, "--block", 3, "--steps", 4, "--batch", 4, "--max-tokens", 12)

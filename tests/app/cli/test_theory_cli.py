@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.theory import app
-from refork.core.errors import BadInput
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.simulate import simulate
+from refork.errors import BadInput
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.commands import app
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.simulate import simulate
 
 
 def invoke(*arguments: str) -> tuple[int, str]:

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from refork.app.cli.theory import app
-from refork.core.errors import BadInput, Mismatch
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.people import Conduct, Study, read_results
+from refork.errors import BadInput, Mismatch
+from refork_methods.theory.commands import app
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.people import Conduct, Study, read_results
 
 CUES = CueExperiment.of([0.9, 0.6], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
 

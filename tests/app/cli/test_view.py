@@ -14,8 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 from refork import Draft, Tree
-from refork.app.cli.view import view_command
-from refork.core.errors import BadInput
+from refork.cli.view import view_command
+from refork.errors import BadInput
 
 app = typer.Typer()
 app.command("view")(view_command)
@@ -66,7 +66,7 @@ def test_it_serves_until_it_is_stopped(tree):
     command = [
         sys.executable,
         "-c",
-        "from refork.app.cli import main; main()",
+        "from refork.cli import main; main()",
         "view",
         str(tree),
         "--port",

@@ -17,13 +17,13 @@ import pytest
 import typer
 from rich.console import Console
 
-from refork.app import cli
-from refork.app.cli import watching
-from refork.app.cli.run_tables import status_picture
-from refork.core.registry import own
-from refork.core.run.logs import stop_log
-from refork.core.run.record import new_record, records, write_record
-from refork.core.run.workers import together
+from refork import cli
+from refork.cli import watching
+from refork.cli.run_tables import status_picture
+from refork.registry import own
+from refork.runs.logs import stop_log
+from refork.runs.record import new_record, records, write_record
+from refork.runs.workers import together
 
 FOLDER = Path(cli.__file__).parent
 WALK = [
@@ -187,7 +187,7 @@ def test_an_error_is_told_to_the_log(screen):
 
 
 def test_a_crash_is_told_to_the_log(monkeypatch):
-    monkeypatch.setattr("refork.core.run.grow.run_grow", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("refork.runs.grow.run_grow", lambda *a, **k: 1 / 0)
     done = refork(*WALK, "--out", "a", "--log", "json", status=1)
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["kind"]) == ("error", "ZeroDivisionError")
@@ -353,7 +353,7 @@ def test_following_shows_every_change_of_a_worker(monkeypatch):
             run.workers[0] |= step
         write_record(run)
 
-    monkeypatch.setattr("refork.app.cli.run.time.sleep", sleep)
+    monkeypatch.setattr("refork.cli.run.time.sleep", sleep)
     lines = refork("run", "status", run.id, "--follow", "--json").stdout.splitlines()
     first = [json.loads(line)["workers"][0] for line in lines]
     assert [(one["state"], one["done"]) for one in first] == [

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli import world as verbs
-from refork.core.errors import BadInput, CannotDo, InternalError
-from refork.core.world.base import Observation, Task
+from refork.cli import world as verbs
+from refork.errors import BadInput, CannotDo, InternalError
+from refork.worlds.base import Observation, Task
 
 REFORK = str(Path(sys.executable).with_name("refork"))
 mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="the extra mcp is not installed")

@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.world import app
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.shell import Shell
-from refork.core.world.environment import DOMAINS
-from refork.core.world.recorder import read_trajectories
+from refork.cli.world import app
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.shell import Shell
+from refork.worlds.environment import DOMAINS
+from refork.worlds.recorder import read_trajectories
 
 
 def world(*arguments):

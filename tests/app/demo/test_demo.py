@@ -8,14 +8,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refork.app.cli import fork
-from refork.app.demo import DemoRecipe, run_demo
-from refork.core.errors import Mismatch
-from refork.core.grow import grow
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.learn.organism import build, find
+from refork.cli import fork
+from refork.errors import Mismatch
+from refork.growing import grow
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_testbed.demo import DemoRecipe, run_demo
+from refork_testbed.models import build, find
 
 SMALL = {
     "organism": "household-novice",

@@ -13,9 +13,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from refork.app.server import create_app
-from refork.app.server.settings import ServerSettings
-from refork.core.chat import ScriptedChat
+from refork.chat import ScriptedChat
+from refork.serve import create_app
+from refork.serve.settings import ServerSettings
 from support.planted_live import chat_policy
 
 EXAMPLES = 12  # of each operation and mode

@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 
-from refork.app.server import create_app, serving
-from refork.app.server.engine_model import EngineModel
-from refork.app.server.settings import ServerSettings
+from refork.serve import create_app, serving
+from refork.serve.engine_model import EngineModel
+from refork.serve.settings import ServerSettings
 from support.planted_live import PlantedLive, chat_policy, paces, saying
 
 TALK = [{"role": "user", "content": "x"}]

@@ -18,11 +18,11 @@ import httpx
 import openai
 import pytest
 
-from refork.app.server import create_app, serving
-from refork.app.server.engine_model import EngineModel
-from refork.app.server.settings import ServerSettings
-from refork.core.fork.arm import fork
-from refork.core.tree.tree import Tree
+from refork.forking.arm import fork
+from refork.serve import create_app, serving
+from refork.serve.engine_model import EngineModel
+from refork.serve.settings import ServerSettings
+from refork.tree.tree import Tree
 from support.planted_live import PlantedLive, chat_policy, paces
 
 TALK = [{"role": "user", "content": "x"}]
@@ -265,7 +265,7 @@ def test_what_was_served_is_on_the_tree_as_it_was_drawn(policy, tmp_path):
 def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
     """kill -9 while six clients ask: what they hold whole is on the tree, which opens and holds."""
     tree, log = tmp_path / "served.db", (tmp_path / "log").open("w+")
-    command = "from refork.app.cli import main; main()"
+    command = "from refork.cli import main; main()"
     # A process group of its own, so that nothing of it is left.
     server = subprocess.Popen(
         [sys.executable, "-c", command, "serve", "--model", "m=organism:test-tiny", "--record", str(tree),

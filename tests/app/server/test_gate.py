@@ -15,22 +15,22 @@ pytest.importorskip("mcp")
 from starlette.testclient import TestClient
 
 import refork
-from refork.app.server.build import create_app
-from refork.app.server.gate import Gate
-from refork.app.server.people import create_people_app
-from refork.app.server.refusal import Refused
-from refork.app.server.settings import ServerSettings
-from refork.app.viewer.live.api import create_viewer_app
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.policy.open import open_policy
-from refork.core.world.open import open_world
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.people import Conduct, Study
-from refork.discover.theory.people.codes import new_key
-from refork.learn.simulate.world import WorldModel
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.policies.open import open_policy
+from refork.serve.build import create_app
+from refork.serve.gate import Gate
+from refork.serve.refusal import Refused
+from refork.serve.settings import ServerSettings
+from refork.viewer.live.api import create_viewer_app
+from refork.viewer.live.shelf import Shelf
+from refork.worlds.open import open_world
+from refork_methods.simulate.world import WorldModel
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.people import Conduct, Study
+from refork_methods.theory.people.codes import new_key
+from refork_methods.theory.serve.people import create_people_app
 
 SOURCE = Path(refork.__file__).parent
 TEXTS = {file.relative_to(SOURCE).as_posix(): file.read_text("utf-8") for file in SOURCE.rglob("*.py")}

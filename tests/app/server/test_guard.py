@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from refork.app.server.gate import Gate
-from refork.app.server.guard import LEFT, Guard
-from refork.app.server.settings import ServerSettings
+from refork.serve.gate import Gate
+from refork.serve.guard import LEFT, Guard
+from refork.serve.settings import ServerSettings
 
 #: What every request here carries.
 HERE = ((b"host", b"localhost"), (b"content-type", b"application/json"))
@@ -152,7 +152,7 @@ def test_a_stream_out_of_time_ends_with_an_error_event():
 
 
 def test_a_reader_who_reads_nothing_does_not_hold_the_server(monkeypatch):
-    monkeypatch.setattr("refork.app.server.guard._PARTING_S", 0.01)
+    monkeypatch.setattr("refork.serve.guard._PARTING_S", 0.01)
     app = Sleeper(b"text/event-stream")
     ask(app, quick(), stuck=True)
     assert app.ended == "cancelled"

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from refork.app.server.keys import ENVIRONMENT, EVERYBODY, Keys, is_loopback, read_keys
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.keys import ENVIRONMENT, EVERYBODY, Keys, is_loopback, read_keys
 
 
 def test_keys_of_a_file_and_of_the_environment_add_up(tmp_path):
@@ -87,7 +87,7 @@ def test_every_key_is_compared_whichever_was_sent(monkeypatch):
     counts = []
     real = hmac.compare_digest
     monkeypatch.setattr(
-        "refork.app.server.keys.hmac.compare_digest", lambda a, b: counts.append(len(a)) or real(a, b)
+        "refork.serve.keys.hmac.compare_digest", lambda a, b: counts.append(len(a)) or real(a, b)
     )
     keys = Keys(["a", "bb", "ccc"])
     for sent in ("a", "bb", "ccc", "unknown", "x" * 1000):

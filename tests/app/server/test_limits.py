@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from refork.app.server.limits import Admission, Shares, token_limit
-from refork.app.server.refusal import Refused
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.limits import Admission, Shares, token_limit
+from refork.serve.refusal import Refused
 
 
 class Clock:

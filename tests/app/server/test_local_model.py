@@ -8,13 +8,13 @@ import numpy as np
 import openai
 import pytest
 
-from refork.app.server import serving
-from refork.app.server.engine_model import SEEDED, EngineModel
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.remote import RemotePolicy
-from refork.core.types import token_array
-from refork.operate.speculate.speculator import ModelSpeculator
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.remote import RemotePolicy
+from refork.serve import serving
+from refork.serve.engine_model import SEEDED, EngineModel
+from refork.types import token_array
+from refork_methods.speculate.speculator import ModelSpeculator
 from support.drafters import gqa, knowing
 from support.planted_live import chat_policy
 

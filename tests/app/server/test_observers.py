@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from refork.app.server.exchange import Choice, Exchange, Timeline
-from refork.app.server.metrics import Metrics
-from refork.app.server.observe import Observers
-from refork.app.server.tracing import Tracing, tracing
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.types import token_array
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.serve.exchange import Choice, Exchange, Timeline
+from refork.serve.metrics import Metrics
+from refork.serve.observe import Observers
+from refork.serve.tracing import Tracing, tracing
+from refork.types import token_array
 
 
 def exchange(**change):

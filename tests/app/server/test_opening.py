@@ -4,11 +4,11 @@ import httpx
 import openai
 import pytest
 
-from refork.app.server import serving
-from refork.app.server.opening import Drafting, named, open_drafter, open_model
-from refork.core.errors import BadInput, Mismatch
-from refork.core.policy.load import quiet
-from refork.operate.speculate.checkpoint import save_draft
+from refork.errors import BadInput, Mismatch
+from refork.policies.load import quiet
+from refork.serve import serving
+from refork.serve.opening import Drafting, named, open_drafter, open_model
+from refork_methods.speculate.checkpoint import save_draft
 from support.drafters import gqa, knowing
 
 

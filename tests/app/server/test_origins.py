@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from refork.app.server.local import http_server, running
-from refork.core.world.web import browser
+from refork.serve.local import http_server, running
+from refork_worlds.web import browser
 from support.hostile_pages import ATTACKS, STRANGER, attacked
 
 WHY = browser.missing()

@@ -8,12 +8,12 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from refork.app.server.people import LONGEST, create_people_app
-from refork.core.errors import CannotDo
-from refork.core.journal import Journal
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.people import Completion, Conduct, Study
-from refork.discover.theory.people.codes import new_key
+from refork.errors import CannotDo
+from refork.journal import Journal
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.people import Completion, Conduct, Study
+from refork_methods.theory.people.codes import new_key
+from refork_methods.theory.serve.people import LONGEST, create_people_app
 
 PAIRS = CueExperiment.of([0.9, 0.8], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
 JSON = {"content-type": "application/json"}
@@ -118,7 +118,7 @@ def test_long_and_broken_bodies(study):
 def test_an_address_that_is_taken_is_said(tmp_path):
     import socket
 
-    from refork.app.server.people_serve import serve_people
+    from refork_methods.theory.serve.people_serve import serve_people
 
     conduct = Conduct(Study.of(PAIRS, trials=4), Journal(), new_key())
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CannotDo, match="cannot listen"):

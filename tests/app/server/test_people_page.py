@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from refork.core.world.web import browser
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.gambles.experiment import GambleExperiment
-from refork.discover.theory.people import Completion, Study, read_results
-from refork.discover.theory.people.page_files import export
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.gambles.experiment import GambleExperiment
+from refork_methods.theory.people import Completion, Study, read_results
+from refork_methods.theory.people.page_files import export
+from refork_worlds.web import browser
 
 WHY = browser.missing()
 pytestmark = pytest.mark.skipif(WHY is not None, reason=WHY or "")
@@ -92,7 +92,7 @@ class Server:
         log = self.folder / "log"
         with log.open("w") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "from refork.app.cli import main; main()", "theory", "serve",
+                [sys.executable, "-c", "from refork.cli import main; main()", "theory", "serve",
                  str(self.folder / "pairs.json"), "--out", str(self.folder / "r.jsonl"), "--trials", "6",
                  "--completion-code", "ALL1", "--port", str(self.port)],
                 stderr=stream, start_new_session=True,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from refork.app.server.pinned import Pins
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork_methods.pin.serving import Pins
 
 POLICY = """
 rules:

@@ -7,17 +7,17 @@ import threading
 import numpy as np
 import pytest
 
-from refork.app.server.exchange import Choice, Exchange
-from refork.app.server.exchange_nodes import Conversations, nodes_of
-from refork.app.server.metrics import Metrics
-from refork.app.server.record import Recorder
-from refork.app.server.refusal import Refused
-from refork.core.errors import DiskFull
-from refork.core.fork.context import conversation
-from refork.core.policy.base import PolicyCard, Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
+from refork.errors import DiskFull
+from refork.forking.context import conversation
+from refork.policies.base import PolicyCard, Sampling
+from refork.policies.noise import NoiseKey
+from refork.serve.exchange import Choice, Exchange
+from refork.serve.exchange_nodes import Conversations, nodes_of
+from refork.serve.metrics import Metrics
+from refork.serve.record import Recorder
+from refork.serve.refusal import Refused
+from refork.tree.tree import Tree
+from refork.types import token_array
 
 CARD = PolicyCard("tiny", "local", "w" * 64, "t" * 64, 32, frozenset({"tokens", "paired"}))
 
@@ -172,7 +172,7 @@ class Failing:
 
 
 def test_a_full_disk_is_counted_and_the_answer_goes_on(monkeypatch, caplog):
-    monkeypatch.setattr("refork.app.server.record.Tree", Failing)
+    monkeypatch.setattr("refork.serve.record.Tree", Failing)
     metrics = Metrics()
     recorder = Recorder(Failing(DiskFull("no room")), metrics=metrics)
     with caplog.at_level(logging.ERROR, "refork.server"):
@@ -184,7 +184,7 @@ def test_a_full_disk_is_counted_and_the_answer_goes_on(monkeypatch, caplog):
 
 
 def test_or_the_answer_is_refused(monkeypatch):
-    monkeypatch.setattr("refork.app.server.record.Tree", Failing)
+    monkeypatch.setattr("refork.serve.record.Tree", Failing)
     recorder = Recorder(Failing(DiskFull("no room")), strict=True)
     with pytest.raises(Refused) as caught:
         asyncio.run(recorder.exchange(exchange()))
@@ -193,7 +193,7 @@ def test_or_the_answer_is_refused(monkeypatch):
 
 
 def test_a_tree_that_hangs_holds_nobody_for_ever(monkeypatch):
-    monkeypatch.setattr("refork.app.server.record.Tree", Failing)
+    monkeypatch.setattr("refork.serve.record.Tree", Failing)
     tree = Failing()
     recorder = Recorder(tree, wait_s=0.02, waiting=1)
     asyncio.run(put(recorder, *(exchange(str(number)) for number in range(4))))

@@ -11,16 +11,16 @@ import numpy as np
 import openai
 import pytest
 
-from refork.app.server import serving
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, CannotDo, DiskFull
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.conduct.conductor import Conductor
-from refork.operate.route.decision import DecisionLog
-from refork.operate.route.pool import Worker, WorkerPool
-from refork.operate.route.routed import RoutedChat, head_chooser
-from refork.operate.route.table import OutcomeTable
-from refork.operate.route.training import fit_head
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, CannotDo, DiskFull
+from refork.serve import serving
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.conduct.conductor import Conductor
+from refork_methods.route.decision import DecisionLog
+from refork_methods.route.pool import Worker, WorkerPool
+from refork_methods.route.routed import RoutedChat, head_chooser
+from refork_methods.route.table import OutcomeTable
+from refork_methods.route.training import fit_head
 from support.models import tiny_policy
 
 TEXTS = [f"{kind} {number}" for number in range(8) for kind in ("sum", "poem")]
@@ -49,7 +49,7 @@ def routed(tmp_path_factory):
     table = OutcomeTable.from_arrays(reward, ("sums", "poems"), TEXTS, texts=TEXTS)
     policy = tiny_policy()
     fit_head(table, folder, backbone=RouterBackbone(policy))
-    from refork.operate.route.card import load_head
+    from refork_methods.route.card import load_head
 
     pool = team()
     return RoutedChat(pool, head_chooser(load_head(folder)[0], RouterBackbone(policy), pool), name="refork")
@@ -110,7 +110,7 @@ def test_strange_keys_nulls_and_other_paths_do_not_break_it():
 def test_what_is_not_the_client_s_doing_is_not_said_to_be(error, status):
     from starlette.testclient import TestClient
 
-    from refork.app.server import create_app
+    from refork.serve import create_app
 
     def broken(messages):
         raise error
@@ -125,7 +125,7 @@ def test_what_is_not_the_client_s_doing_is_not_said_to_be(error, status):
 
 
 def test_an_empty_key_is_refused():
-    from refork.app.server import create_app
+    from refork.serve import create_app
 
     with pytest.raises(BadInput, match="empty"):
         create_app({"m": ScriptedChat(["x"])}, key="")
@@ -147,7 +147,7 @@ def test_ctrl_c_ends_the_command_after_the_running_answers(tmp_path):
         "".join(f'[[worker]]\nname = "w{i}"\npolicy = "scripted:specialist@{i}"\n' for i in range(2))
     )
     log = tmp_path / "calls.jsonl"
-    call = "import sys; from refork.app.cli import main; sys.exit(main())"
+    call = "import sys; from refork.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", call, "route", "serve", "pool.toml", "--worker", "w1", "--port", "0"]
     with subprocess.Popen(
         [*command, "--log", str(log)], stderr=subprocess.PIPE, text=True, cwd=tmp_path

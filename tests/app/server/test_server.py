@@ -7,10 +7,10 @@ import httpx
 import openai
 import pytest
 
-from refork.app.server import create_app
-from refork.core.chat import Reply, ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Cost
+from refork.chat import Reply, ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Cost
+from refork.serve import create_app
 
 JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "hello there"}]
@@ -167,7 +167,7 @@ def test_a_bad_request_names_the_field(body, says):
 def test_a_request_that_is_too_long_is_refused(monkeypatch):
     from starlette.testclient import TestClient
 
-    monkeypatch.setattr("refork.app.server.build.LONGEST", 10)
+    monkeypatch.setattr("refork.serve.build.LONGEST", 10)
     with TestClient(create_app(MODELS), base_url="http://localhost") as test:
         answer = test.post("/v1/chat/completions", content=b"x" * 11, headers=JSON)
     assert answer.status_code == 413

@@ -2,8 +2,8 @@
 
 import pytest
 
-from refork.app.server.settings import ServerSettings, changed
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.settings import ServerSettings, changed
 
 
 def test_defaults_serve_this_machine_only_and_need_no_key():

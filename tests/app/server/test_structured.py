@@ -8,21 +8,21 @@ import numpy as np
 import openai
 import pytest
 
-from refork.app.server import serving
-from refork.app.server.engine_model import SEEDED, EngineModel
-from refork.app.server.settings import ServerSettings
-from refork.app.server.turn import Turn
-from refork.core.chat import ScriptedChat
-from refork.core.fork.arm import fork
-from refork.core.fork.change import Insert
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.call_form import call_form
-from refork.core.policy.decoder.live import LiveDecoder
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.operate.speculate.speculator import ModelSpeculator
+from refork.chat import ScriptedChat
+from refork.decoding.live import LiveDecoder
+from refork.forking.arm import fork
+from refork.forking.change import Insert
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.call_form import call_form
+from refork.policies.grammar import Grammar
+from refork.policies.noise import NoiseKey
+from refork.serve import serving
+from refork.serve.engine_model import SEEDED, EngineModel
+from refork.serve.settings import ServerSettings
+from refork.serve.turn import Turn
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork_methods.speculate.speculator import ModelSpeculator
 from support.drafters import gqa, knowing
 from support.planted_live import TEMPLATE, chat_policy
 

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
 
-from refork.app.server.text import Speech, WindowReader, reader_of
-from refork.core.policy.chat import Codec
+from refork.policies.chat import Codec
+from refork.serve.text import Speech, WindowReader, reader_of
 from support.models import make_tokenizer
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from refork.app.server.turn import Turn
+from refork.serve.turn import Turn
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("look", "send")]
 THOUGHT = '<think>{"name": "send", "arguments": {}}</think>'

@@ -11,19 +11,19 @@ import openai
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 
-from refork.app.server import serving
-from refork.app.server.settings import ServerSettings
-from refork.app.server.worlds.chat import brief_from_text
-from refork.app.server.worlds.mcp import WorldTools, mcp_server
-from refork.app.server.worlds.sessions import Worlds
-from refork.app.server.worlds.tools import tools_for
-from refork.core.errors import BadInput
-from refork.core.policy.open import open_policy
-from refork.core.world.base import Task
-from refork.core.world.environment import Brief
-from refork.core.world.open import open_world, task_to_json
-from refork.learn.simulate.planted import PlantedSimulator
-from refork.learn.simulate.world import WorldModel
+from refork.errors import BadInput
+from refork.policies.open import open_policy
+from refork.serve import serving
+from refork.serve.settings import ServerSettings
+from refork.worlds.base import Task
+from refork.worlds.environment import Brief
+from refork.worlds.open import open_world, task_to_json
+from refork_methods.simulate.planted import PlantedSimulator
+from refork_methods.simulate.serve.chat import brief_from_text
+from refork_methods.simulate.serve.mcp import WorldTools, mcp_server
+from refork_methods.simulate.serve.sessions import Worlds
+from refork_methods.simulate.serve.tools import tools_for
+from refork_methods.simulate.world import WorldModel
 
 KEY = "secret"
 

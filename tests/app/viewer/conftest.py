@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from refork.app.viewer.report_data import (
+from refork.viewer.report_data import (
     Cliff,
     CurvePoint,
     Effect,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from refork.app.viewer.dose_picture import Mark, dose_picture, profile_picture
+from refork_methods.forensics.dose_picture import Mark, dose_picture, profile_picture
 
 
 def drawn(text):

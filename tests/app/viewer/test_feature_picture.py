@@ -3,8 +3,8 @@
 import math
 from xml.etree import ElementTree
 
-from refork.app.viewer.feature_picture import feature_picture
-from refork.examine.crosscoder.rank import Example, FeatureRow
+from refork_methods.crosscoder.feature_picture import feature_picture
+from refork_methods.crosscoder.rank import Example, FeatureRow
 
 
 def row(feature, d, block="shared", on=0.5, off=0.0, share=0.5):

@@ -4,8 +4,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from refork.app.viewer.report import render
-from refork.app.viewer.report_data import (
+from refork.errors import BadInput
+from refork.viewer.report import render
+from refork.viewer.report_data import (
     Cliff,
     CurvePoint,
     Effect,
@@ -19,7 +20,6 @@ from refork.app.viewer.report_data import (
     TreeData,
     TreeNode,
 )
-from refork.core.errors import BadInput
 
 EVIL = "<script>alert('x')</script>\"&\u202e\x1b]0;\x07"
 VOID = {"meta", "br"}

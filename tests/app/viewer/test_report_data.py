@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from refork.app.viewer.report_data import CurvePoint, Effect, Rate, ReportData, read
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.viewer.report_data import CurvePoint, Effect, Rate, ReportData, read
 
 
 def test_json_round_trip_is_the_identity(report):

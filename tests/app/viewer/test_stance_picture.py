@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from refork.app.viewer.stance_picture import cells_picture, plane_picture, variance_picture
+from refork_methods.stance.picture import cells_picture, plane_picture, variance_picture
 
 
 def interval(value):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from refork.app.viewer.transfer_picture import transfer_picture
-from refork.discover.localize.transfer import Findings, RepairRun, transfer_report
+from refork_methods.localize.transfer import Findings, RepairRun, transfer_report
+from refork_methods.localize.transfer_picture import transfer_picture
 
 
 def runs(rates: dict[str, int], findings: Findings) -> list[RepairRun]:

@@ -1,8 +1,8 @@
 import pytest
 
-from refork.app.viewer import sentences, words
-from refork.app.viewer.diff import pieces
-from refork.app.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.viewer import sentences, words
+from refork.viewer.diff import pieces
+from refork.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
 
 
 def plain(text):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from refork.app.viewer.workflow_picture import workflow_picture
-from refork.core.chat import ScriptedChat
-from refork.operate.route.conduct.execute import execute
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.chat import ScriptedChat
+from refork_methods.route.conduct.execute import execute
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.pool import Price, Worker, WorkerPool
+from refork_methods.route.workflow_picture import workflow_picture
 
 PLAN = Plan(("A", "B", "A"), ("find <it>", "check", "x " * 90), ((), (1,), (1, 2)))
 

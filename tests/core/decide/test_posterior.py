@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
+from refork.decide import BetaRate
+from refork.errors import BadInput
 
 
 def test_the_posterior_mean_under_a_uniform_prior():

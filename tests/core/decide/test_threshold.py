@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.decide import advise, break_even, crossing
-from refork.core.errors import BadInput
+from refork.decide import advise, break_even, crossing
+from refork.errors import BadInput
 
 AMOUNTS = st.floats(0, 1e6)
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.node import Point
-from refork.core.tree.tree import Tree
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import Point
+from refork.tree.tree import Tree
 from support.chain import TABLE
 
 

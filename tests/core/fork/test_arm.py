@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, BadPoint, WrongTokenizer, WrongWeights
-from refork.core.fork import Insert, Remove, compare, fork
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.node import Draft, Point
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput, BadPoint, WrongTokenizer, WrongWeights
+from refork.forking import Insert, Remove, compare, fork
+from refork.forking.arm import prepare, run_jobs
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import Draft, Point
+from refork.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 
 

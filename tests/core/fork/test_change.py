@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadChange
-from refork.core.fork import (
+from refork.errors import BadChange
+from refork.forking import (
     Ban,
     Compose,
     EditMessage,
@@ -19,7 +19,7 @@ from refork.core.fork import (
     fork,
     parse_change,
 )
-from refork.core.policy.scripted import ScriptedPolicy
+from refork.policies.scripted import ScriptedPolicy
 from support.chain import PLAIN, TABLE
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import multinomial
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork import (
+from refork import stats
+from refork.errors import BadInput
+from refork.forking import (
     Ban,
     Force,
     Fork,
@@ -23,13 +23,13 @@ from refork.core.fork import (
     sweep,
     trace_report,
 )
-from refork.core.fork import effect as effect_module
-from refork.core.fork.effect import is_paired
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.run.progress import silent
-from refork.core.tree.tree import Tree
+from refork.forking import effect as effect_module
+from refork.forking.effect import is_paired
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.scripted import ScriptedPolicy
+from refork.runs.progress import silent
+from refork.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 
 

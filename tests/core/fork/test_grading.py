@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadChange, BadInput
-from refork.core.fork import Ban, Remove, compare, compare_until, fork, fork_both, plan_sweep, sweep
-from refork.core.fork.report import said_report
-from refork.core.judge import MatchJudge, Verdict, load_judge
-from refork.core.policy.scripted import ScriptedPolicy
+from refork.errors import BadChange, BadInput
+from refork.forking import Ban, Remove, compare, compare_until, fork, fork_both, plan_sweep, sweep
+from refork.forking.report import said_report
+from refork.judge import MatchJudge, Verdict, load_judge
+from refork.policies.scripted import ScriptedPolicy
 from support.chain import PLAIN
 
 
@@ -101,8 +101,8 @@ def test_two_arms_that_nobody_graded_are_told_by_what_they_said(start):
 
 
 def start_of(policy):
-    from refork.core.grow.plant import plant_prompt
-    from refork.core.tree.tree import Tree
+    from refork.growing.plant import plant_prompt
+    from refork.tree.tree import Tree
 
     return plant_prompt(Tree.memory(), policy, "Well?")
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from refork.core.fork import Ban, Remove, SwapPolicy, fork, fork_both, sweep
-from refork.core.fork.arm import IDENTITY, prepare, recorded_settings, run_jobs
-from refork.core.grow import UUCB, Independent, RandomNode, Speculation, grow, grow_trees
-from refork.core.grow.allocator import AdaptiveBudgetAllocator
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.learn.simulate.simulator import LearnedSimulator
+from refork.forking import Ban, Remove, SwapPolicy, fork, fork_both, sweep
+from refork.forking.arm import IDENTITY, prepare, recorded_settings, run_jobs
+from refork.growing import UUCB, Independent, RandomNode, Speculation, grow, grow_trees
+from refork.growing.allocator import AdaptiveBudgetAllocator
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.simulate.simulator import LearnedSimulator
 from support.shelf import Shelf, model
 
 SAYS = ["ls", "rm b", "touch z", "submit 2", "submit 1"]
@@ -378,7 +378,7 @@ def test_a_slip_belongs_to_a_worlds_name():
 @pytest.fixture
 def as_before(monkeypatch):
     """Records arms under the identity that knew no limits."""
-    from refork.core.fork import arm
+    from refork.forking import arm
 
     def recorded(tree, plan, change, **given):
         record = arm_recorded(tree, plan, change, **given, dry=True)
@@ -386,8 +386,8 @@ def as_before(monkeypatch):
 
     def arm_recorded(tree, plan, change, *, start, limits, seed, episodes, exclude_first, stream, dry):
         del start, limits, dry
-        from refork.core.policy.noise import stream_of
-        from refork.core.tree.score import ForkRecord
+        from refork.policies.noise import stream_of
+        from refork.tree.score import ForkRecord
 
         point = plan.point
         extra = {} if exclude_first is None else {"exclude_first": exclude_first}

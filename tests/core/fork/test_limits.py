@@ -11,8 +11,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from refork.core.errors import BadChange, BadPoint
-from refork.core.fork import (
+from refork.errors import BadChange, BadPoint
+from refork.forking import (
     Ban,
     Compose,
     EditMessage,
@@ -27,15 +27,15 @@ from refork.core.fork import (
     run_sweep,
     sweep,
 )
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.grow import EVERY, RandomNode, grow, grow_trees
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import END, ScriptedPolicy
-from refork.core.tree.node import Draft
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.forking.arm import prepare, run_jobs
+from refork.growing import EVERY, RandomNode, grow, grow_trees
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.scripted import END, ScriptedPolicy
+from refork.tree.node import Draft
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 from support.shelf import Shelf, model
 
 LIMIT = 20
@@ -281,7 +281,7 @@ def test_turns_already_used_are_subtracted_through_nested_forks(tree, most):
 
 
 def test_simulated_turns_already_used_are_subtracted(tree):
-    from refork.learn.simulate.simulator import LearnedSimulator
+    from refork_methods.simulate.simulator import LearnedSimulator
 
     agent = ScriptedPolicy.from_replies(["ls", "rm b", "touch z"])
     simulator = LearnedSimulator(model(settings=Sampling(max_tokens=40)))

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.fork import fork
-from refork.core.fork.run_on import HALVES, whole_text, whole_texts
-from refork.core.grow import grow
-from refork.core.judge import MatchJudge, Verdict
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Observation
+from refork.forking import fork
+from refork.forking.run_on import HALVES, whole_text, whole_texts
+from refork.growing import grow
+from refork.judge import MatchJudge, Verdict
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.base import Observation
 from support.chain import PLAIN
 from support.worlds import TwoTurns
 
@@ -67,7 +67,7 @@ def test_a_reply_with_half_a_pair_is_kept_and_marked_and_the_others_run_on(tree,
 
 
 def start_of(policy):
-    from refork.core.grow.plant import plant_prompt
+    from refork.growing.plant import plant_prompt
 
     return plant_prompt(Tree.memory(), policy, "Well?")
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork import (
+from refork.errors import BadInput, CannotDo
+from refork.forking import (
     Ban,
     Compose,
     Force,
@@ -20,8 +20,8 @@ from refork.core.fork import (
     sweep,
     token_chances,
 )
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.fork.potential import (
+from refork.forking.arm import prepare, run_jobs
+from refork.forking.potential import (
     Paired,
     Passage,
     Sweep,
@@ -32,15 +32,15 @@ from refork.core.fork.potential import (
     pair_up,
     run_sweep,
 )
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge, Verdict
-from refork.core.policy.base import Sampling
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.policy.scripted import ScriptedPolicy, filtered
-from refork.core.run.progress import silent
-from refork.core.tree.node import Point
-from refork.core.tree.score import Producer
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge, Verdict
+from refork.policies.base import Sampling
+from refork.policies.grammar import Grammar
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.policies.scripted import ScriptedPolicy, filtered
+from refork.runs.progress import silent
+from refork.tree.node import Point
+from refork.tree.score import Producer
 from support.chain import PLAIN, TABLE
 from support.nodes import make_node, make_walk
 
@@ -607,7 +607,7 @@ def test_values_are_unbiased_where_penalties_count_what_the_turn_has_said(tree, 
     asked = {"repetition_penalty": 1.6, "frequency_penalty": 0.9, "presence_penalty": 0.7, "min_p": 0.05}
     law = PLAIN.but(**(asked if only == "all" else {only: 1.5}), max_tokens=6)
 
-    from refork.core.grow.plant import plant_prompt
+    from refork.growing.plant import plant_prompt
 
     begin = plant_prompt(tree, policy, "Well go?")
     prompt = [int(token) for token in tree.path(begin).tokens]
@@ -654,7 +654,7 @@ def test_what_nobody_graded_gets_no_score(tree, start, policy, judge):
 
 def test_a_fork_where_a_sweep_has_drawn_shares_no_noise_with_it(tree, start, policy, judge):
     """What found a token takes no part in proving it, even under the same seed."""
-    from refork.core.policy.noise import stream_of
+    from refork.policies.noise import stream_of
 
     base = fork(start, policy, 40, settings=PLAIN, judge=judge)
     leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " guess wrong")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.tree.tree import Tree
+from refork.tree.tree import Tree
 from support import two_processes
 
 SCRIPT = Path(two_processes.__file__)
@@ -42,7 +42,7 @@ def content(file):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    from refork.learn.organism import build
+    from refork_testbed.models import build
 
     return str(build("test-tiny", tmp_path_factory.mktemp("organism") / "tiny"))
 

@@ -16,8 +16,8 @@ from refork import (
     fork,
     plant_prompt,
 )
-from refork.core.errors import BadInput
-from refork.core.fork.recorded import change_in_words, pairs, recorded_arm, recorded_effect
+from refork.errors import BadInput
+from refork.forking.recorded import change_in_words, pairs, recorded_arm, recorded_effect
 
 CHAIN = {
     "": {" think": 0.5, " guess": 0.5},

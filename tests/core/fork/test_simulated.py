@@ -3,19 +3,19 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import CannotDo, ReplayDiverged
-from refork.core.fork import arm_summary, compare, compare_until, fork, parse_change, sweep, trace_report
-from refork.core.fork.context import transcript
-from refork.core.grow import grow
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Continuation, Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.core.world.open import open_world
-from refork.learn.simulate.episode import SimulatedEpisode
-from refork.learn.simulate.simulator import LearnedSimulator
+from refork.errors import CannotDo, ReplayDiverged
+from refork.forking import arm_summary, compare, compare_until, fork, parse_change, sweep, trace_report
+from refork.forking.context import transcript
+from refork.formats.openai_chat import OpenAIChat
+from refork.growing import grow
+from refork.judge import MatchJudge
+from refork.policies.base import Continuation, Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork.worlds.open import open_world
+from refork_methods.simulate.episode import SimulatedEpisode
+from refork_methods.simulate.simulator import LearnedSimulator
 from support.shelf import Shelf, model, respond
 
 LAW = Sampling(max_tokens=12)
@@ -148,7 +148,7 @@ def test_batched_answers_are_the_single_ones(tree, agent, simulator, monkeypatch
     assert max(batches) == 16
     with Tree.memory() as other:
         alone = point_in(other, agent, Shelf())
-        monkeypatch.setattr("refork.core.fork.run_on.together", lambda episode: None)
+        monkeypatch.setattr("refork.forking.run_on.together", lambda episode: None)
         single = fork(alone, agent, 16, world=Shelf(runs=False), simulator=unsure)
         assert texts(single) == texts(batched)
         assert single.values() == batched.values()

@@ -7,15 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import CannotDo
-from refork.core.fork import EditMessage, compare, fork, sweep
-from refork.core.fork.report import trace_report
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.shown import shown
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
-from refork.core.types import token_array
+from refork.errors import CannotDo
+from refork.forking import EditMessage, compare, fork, sweep
+from refork.forking.report import trace_report
+from refork.formats import reader_for
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.shown import shown
+from refork.tree import Tree
+from refork.types import token_array
 from support.tool_talks import ALL, ONE, TOOL, TWO, policy, put
 
 SHORT = Sampling(max_tokens=4)

@@ -6,15 +6,15 @@ from itertools import count
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, ReplayDiverged
-from refork.core.fork import EditMessage, Insert, SwapWorld, compare, fork, sweep
-from refork.core.fork.context import conversation, live_episode
-from refork.core.fork.run_on import run_on
-from refork.core.grow import RandomNode, grow, grow_trees
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.errors import BadInput, ReplayDiverged
+from refork.forking import EditMessage, Insert, SwapWorld, compare, fork, sweep
+from refork.forking.context import conversation, live_episode
+from refork.forking.run_on import run_on
+from refork.growing import RandomNode, grow, grow_trees
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 from support.worlds import TwoTurns
 
 LAW = Sampling(max_tokens=12)
@@ -254,7 +254,7 @@ def test_growing_a_tree_in_a_world_that_cannot_be_forked_is_refused_and_loses_no
 
 
 def test_draws_that_the_answer_to_a_whole_turn_ends_say_nothing_more():
-    from refork.core.policy.open import open_policy
+    from refork.policies.open import open_policy
 
     world, policy = open_world("lock"), open_policy("scripted:lock")
     law = Sampling(max_tokens=40)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow.collapse import (
+from refork.errors import BadInput
+from refork.growing.collapse import (
     BetaLaw,
     budget_curve,
     collapse_probability,
@@ -16,7 +16,7 @@ from refork.core.grow.collapse import (
     mixed_probability,
     required_group_size,
 )
-from refork.core.grow.mass import (
+from refork.growing.mass import (
     check_filter,
     gradient_mass,
     group_advantages,
@@ -24,7 +24,7 @@ from refork.core.grow.mass import (
     informative,
     is_constant,
 )
-from refork.core.grow.report import RecordedGroup, collapse_report, groups_from_jsonl
+from refork.growing.report import RecordedGroup, collapse_report, groups_from_jsonl
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])

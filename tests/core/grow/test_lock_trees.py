@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork import fork
-from refork.core.grow import EVERY, UUCB, Independent, RandomNode, Surprisal, grow_trees, plant
-from refork.core.grow.growing import Budget, settings_for
-from refork.core.grow.leaves import leaf_batch, path_weights, weighted_value
-from refork.core.grow.selector import Needs
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.lock import PROBABILITIES, LockWorld, lock_law
+from refork.errors import BadInput, CannotDo
+from refork.forking import fork
+from refork.growing import EVERY, UUCB, Independent, RandomNode, Surprisal, grow_trees, plant
+from refork.growing.growing import Budget, settings_for
+from refork.growing.leaves import leaf_batch, path_weights, weighted_value
+from refork.growing.selector import Needs
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.lock import PROBABILITIES, LockWorld, lock_law
 
 FILE = Path(__file__).parents[3] / "benchmarks/uucb_lock.py"
 SPEC = importlib.util.spec_from_file_location("uucb_lock", FILE)

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork import fork
-from refork.core.grow import EVERY, UUCB, candidates, grow, grow_trees, plant
-from refork.core.grow.report import groups_from_tree
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput
+from refork.forking import fork
+from refork.growing import EVERY, UUCB, candidates, grow, grow_trees, plant
+from refork.growing.report import groups_from_tree
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
 from support.worlds import TwoTurns
 
 WORLD = TwoTurns()

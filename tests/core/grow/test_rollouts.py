@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow import Choice, Independent, RandomNode, candidates, grow, grow_trees, plant
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Observation
-from refork.core.world.open import open_world
+from refork.errors import BadInput
+from refork.growing import Choice, Independent, RandomNode, candidates, grow, grow_trees, plant
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.base import Observation
+from refork.worlds.open import open_world
 
 LAW = Sampling(max_tokens=12, entropy_top_k=8)
 WORLD = open_world("household:1")

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow import UUCB, Independent, RandomNode, Speculation, grow_trees
-from refork.core.grow.allocator import AdaptiveBudgetAllocator, WarmUp, allot, still_uniform
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.lock import LockWorld, lock_law
-from refork.core.world.open import open_world
+from refork.errors import BadInput
+from refork.growing import UUCB, Independent, RandomNode, Speculation, grow_trees
+from refork.growing.allocator import AdaptiveBudgetAllocator, WarmUp, allot, still_uniform
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.lock import LockWorld, lock_law
+from refork.worlds.open import open_world
 
 WORLD = open_world("household:1")
 POLICY = ScriptedPolicy.from_replies(["go north", "go south", "go west", "go east", "take key"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.grow.submodular import greedy_submodular
+from refork.errors import BadInput
+from refork.growing.submodular import greedy_submodular
 
 
 def coverage(rng, items=6, ground=12):

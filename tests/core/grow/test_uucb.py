@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import beta as beta_law
 
-from refork.core.errors import BadInput
-from refork.core.grow.selector import Candidates, Surprisal
-from refork.core.grow.uucb import (
+from refork.errors import BadInput
+from refork.growing.selector import Candidates, Surprisal
+from refork.growing.uucb import (
     UUCB,
     coverage,
     coverage_gain,

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.remote_call import Patience
+from refork.policies.remote import RemotePolicy
+from refork.policies.remote_call import Patience
 from support.openai_server import Script, serving
 
 

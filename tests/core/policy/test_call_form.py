@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.call_form import CallForm, arguments_schema, call_form, turn_grammar
-from refork.core.policy.chat import Codec
-from refork.core.policy.guide import check_grammar
+from refork.errors import BadInput, CannotDo
+from refork.policies.call_form import CallForm, arguments_schema, call_form, turn_grammar
+from refork.policies.chat import Codec
+from refork.policies.guide import check_grammar
 from support.models import make_tokenizer
 
 TOOL = {"name": 'a"b', "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}

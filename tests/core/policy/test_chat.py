@@ -18,8 +18,8 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.chat import Codec, plain_message, tools_of
+from refork.errors import BadInput, CannotDo
+from refork.policies.chat import Codec, plain_message, tools_of
 
 LINES = [
     "hello world, how are you?",

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.decoder.live import LiveDecoder
-from refork.core.policy.generation import end_ids
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.live import LiveDecoder
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.generation import end_ids
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
 from support.models import make_model, make_tokenizer
 
 LIST = [7, 40, 201]

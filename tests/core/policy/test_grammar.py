@@ -11,16 +11,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy import law
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.decoder.live import LiveDecoder
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.guide import Guides, source_of
-from refork.core.policy.inside import Capture
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import token_array
+from refork.decoding.live import LiveDecoder
+from refork.errors import BadInput, CannotDo
+from refork.policies import law
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.grammar import Grammar
+from refork.policies.guide import Guides, source_of
+from refork.policies.inside import Capture
+from refork.policies.noise import NoiseKey
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
 from support.models import tiny_policy
 
 END = 0

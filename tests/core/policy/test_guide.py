@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.guide import (
+from refork.errors import BadInput, CannotDo
+from refork.policies.grammar import Grammar
+from refork.policies.guide import (
     WHITESPACE,
     Guides,
     _first,
@@ -17,7 +17,7 @@ from refork.core.policy.guide import (
     masks,
     with_style,
 )
-from refork.core.types import token_array
+from refork.types import token_array
 
 pytest.importorskip("llguidance")
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from refork.core.errors import BadInput
-from refork.core.policy import law
-from refork.core.policy.base import Sampling
-from refork.core.policy.noise import NoiseKey, gumbels, uniforms
+from refork.errors import BadInput
+from refork.policies import law
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey, gumbels, uniforms
 
 PLAIN = Sampling()
 LOGITS = torch.tensor([[1.0, 0.0, 2.0, -1.0, 0.5]])

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork.core.errors import ServerError
-from refork.core.fork import fork
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.remote_call import Patience
-from refork.core.tree import Tree
-from refork.core.types import IntArray, token_array
-from refork.core.world.open import open_world
-from refork.learn.organism import build
+from refork.errors import ServerError
+from refork.forking import fork
+from refork.growing.rollouts import grow
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.policies.remote import RemotePolicy
+from refork.policies.remote_call import Patience
+from refork.tree import Tree
+from refork.types import IntArray, token_array
+from refork.worlds.open import open_world
+from refork_testbed.models import build
 from support.exported import exported
 from support.gguf_file import write_gguf
 from support.served import Server, free_port, killed_and_resumed

@@ -7,15 +7,15 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.core.policy import law
-from refork.core.policy.base import Policy, Request, Sampling, sample_all
-from refork.core.policy.inside import Capture, Edit
-from refork.core.policy.load import cache_only
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.weights import require_weights, weights_digest
-from refork.core.types import token_array
+from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from refork.policies import law
+from refork.policies.base import Policy, Request, Sampling, sample_all
+from refork.policies.inside import Capture, Edit
+from refork.policies.load import cache_only
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.policies.weights import require_weights, weights_digest
+from refork.types import token_array
 from support.models import CONTEXT, make_model, make_tokenizer
 
 

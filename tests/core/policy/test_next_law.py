@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import NextLaw
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import token_array
+from refork.errors import BadInput
+from refork.policies.base import NextLaw
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
 
 
 def test_a_scripted_policy_says_its_law():
@@ -22,10 +22,10 @@ def test_a_scripted_policy_says_its_law():
 def test_a_local_policy_says_the_law_it_scores_with():
     import torch
 
-    from refork.core.policy.local import LocalPolicy
-    from refork.learn.organism.build import new_model
-    from refork.learn.organism.recipe import Shape
-    from refork.learn.organism.tokenizer import make_tokenizer
+    from refork.policies.local import LocalPolicy
+    from refork_testbed.models.build import new_model
+    from refork_testbed.models.recipe import Shape
+    from refork_testbed.models.tokenizer import make_tokenizer
 
     torch.manual_seed(0)
     tokenizer = make_tokenizer(("one", "two"), 32)

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.policy import app
-from refork.core import registry
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.open import open_policy, parse_spec, recorded_policy, scripted, spell
-from refork.core.policy.probe import probe_policy
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import token_array
-from refork.core.world.maze import walker_law
+from refork import registry
+from refork.cli.policy import app
+from refork.errors import BadInput
+from refork.policies.base import Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.open import open_policy, parse_spec, recorded_policy, scripted, spell
+from refork.policies.probe import probe_policy
+from refork.policies.remote import RemotePolicy
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
+from refork_testbed.worlds.maze import walker_law
 from support.openai_server import CODEC, Script
 
 
@@ -51,7 +51,7 @@ def test_a_package_can_add_names():
 
 
 OWN = """
-from refork.core.policy.open import open_policy
+from refork.policies.open import open_policy
 
 Policy = open_policy("scripted:coin")
 
@@ -73,7 +73,7 @@ def none():
 
 def test_a_policy_of_ones_own(tmp_path, monkeypatch):
     (tmp_path / "own_policies.py").write_text(
-        "from typing import Annotated\nfrom refork.core.policy.kinds import UNWRITTEN\n" + OWN
+        "from typing import Annotated\nfrom refork.policies.kinds import UNWRITTEN\n" + OWN
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -249,7 +249,7 @@ def test_probe():
 
 
 def test_probe_says_what_is_wrong(monkeypatch):
-    monkeypatch.setattr("refork.core.policy.open.scripted", lambda name: Broken(text="!"))
+    monkeypatch.setattr("refork.policies.open.scripted", lambda name: Broken(text="!"))
     found = run("probe", "scripted:coin")
     assert found.exit_code == 1
     assert "WRONG        tokens decode to the text" in found.stdout
@@ -257,13 +257,13 @@ def test_probe_says_what_is_wrong(monkeypatch):
 
 def test_show_and_probe_a_server(remote, monkeypatch):
     policy = remote(Script(dialect=None))
-    monkeypatch.setattr("refork.core.policy.open.open_policy", lambda spec, **options: policy)
+    monkeypatch.setattr("refork.policies.open.open_policy", lambda spec, **options: policy)
     shown = run("show", f"openai:{policy.url}#tiny")
     assert "why_not_tokens it refused a prompt of token ids" in shown.stdout
     assert "tokens         no" in shown.stdout
     assert run("probe", f"openai:{policy.url}#tiny").exit_code == 0
     exact = remote(tokenizer=CODEC)
-    monkeypatch.setattr("refork.core.policy.open.open_policy", lambda spec, **options: exact)
+    monkeypatch.setattr("refork.policies.open.open_policy", lambda spec, **options: exact)
     assert run("probe", "openai:x#tiny").exit_code == 0
 
 

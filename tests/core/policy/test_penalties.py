@@ -14,13 +14,13 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from refork.core.errors import BadInput, CannotDo, InternalError
-from refork.core.policy import law
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.scripted import ScriptedPolicy, filtered
-from refork.core.types import token_array
+from refork.errors import BadInput, CannotDo, InternalError
+from refork.policies import law
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.policies.scripted import ScriptedPolicy, filtered
+from refork.types import token_array
 from support.models import make_model, make_tokenizer
 
 ALL = Sampling(

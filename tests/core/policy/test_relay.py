@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.relay import Relay, Turn, Voice, by_chance, by_schedule
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import token_array
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.relay import Relay, Turn, Voice, by_chance, by_schedule
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
 
 LAW = Sampling(max_tokens=8)
 

@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.policy.base import Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.remote_call import Caller, Patience, retry_after
-from refork.core.policy.remote_endpoint import server_name
-from refork.core.types import token_array
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies.base import Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.remote import RemotePolicy
+from refork.policies.remote_call import Caller, Patience, retry_after
+from refork.policies.remote_endpoint import server_name
+from refork.types import token_array
 from support.openai_server import CODEC, LETTERS, Refusal, Script, law
 
 PREFIX = CODEC.encode("once upon")

@@ -9,13 +9,13 @@ import time
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy import remote_endpoint
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.remote_call import CallFailed, Patience, TooLong, Unreadable, parsed
-from refork.core.policy.remote_endpoint import Endpoint
-from refork.core.policy.remote_wire import Expected, read_completion, read_echo, read_message
+from refork.errors import BadInput, ServerError
+from refork.policies import remote_endpoint
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.remote_call import CallFailed, Patience, TooLong, Unreadable, parsed
+from refork.policies.remote_endpoint import Endpoint
+from refork.policies.remote_wire import Expected, read_completion, read_echo, read_message
 from support.openai_server import CODEC, Refusal, Script
 
 PREFIX = CODEC.encode("once upon")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.policy import remote_ask
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.remote_ask import Asker
-from refork.core.policy.remote_probe import Abilities, _seeds, honours
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies import remote_ask
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.grammar import Grammar
+from refork.policies.noise import NoiseKey
+from refork.policies.remote_ask import Asker
+from refork.policies.remote_probe import Abilities, _seeds, honours
 from support.openai_server import CODEC, LETTERS, Script, complete, filtered, normal, penalised
 
 A, B, C = LETTERS[:3]

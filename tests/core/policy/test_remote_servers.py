@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import ServerError
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import token_array
+from refork.errors import ServerError
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.types import token_array
 from support.openai_server import CODEC, LETTERS, Refusal, Script, law
 
 PREFIX = CODEC.encode("once upon")

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey, gumbels, uniforms
-from refork.core.policy.scripted import (
+from refork.errors import BadInput
+from refork.policies.base import Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.policies.scripted import (
     END,
     TURN,
     ScriptedPolicy,
@@ -22,7 +22,7 @@ from refork.core.policy.scripted import (
     law_array,
     without,
 )
-from refork.core.types import token_array
+from refork.types import token_array
 
 COIN = {" heads": 0.6, " tails": 0.3, "": 0.1}
 CHAIN = {"": {"a": 0.5, "b": 0.5}, "a": {"a": 0.2, "b": 0.3, "": 0.5}, "b": {"a": 0.9, "": 0.1}}
@@ -395,7 +395,7 @@ def test_the_law_and_the_draw_are_those_of_the_models(
     logits, temperature, top_k, top_p, banned, coupling, seed
 ):
     torch = pytest.importorskip("torch")
-    models = pytest.importorskip("refork.core.policy.law")
+    models = pytest.importorskip("refork.policies.law")
     bare = np.array(logits, dtype=np.float32).astype(np.float64)
     bare -= np.log(np.exp(bare).sum())
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, banned=banned, coupling=coupling)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.policy.shown import abilities, codec_of, render_delta, shown, turn_tokens
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
+from refork.errors import BadInput
+from refork.formats import reader_for
+from refork.policies.scripted import ScriptedPolicy
+from refork.policies.shown import abilities, codec_of, render_delta, shown, turn_tokens
+from refork.tree import Tree
 from support.tool_talks import (
     ALL,
     ASKED,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.tree import Tree
-from refork.learn.organism import build
+from refork.tree import Tree
+from refork_testbed.models import build
 from support.exported import exported
 
 BIN = Path(sys.executable).parent

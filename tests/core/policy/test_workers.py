@@ -2,7 +2,7 @@
 
 import torch
 
-from refork.core.policy import workers
+from refork.policies import workers
 
 
 def test_products_go_on_after_workers_are_gone():

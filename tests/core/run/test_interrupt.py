@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from refork.core.run.interrupt import Interrupt
+from refork.runs.interrupt import Interrupt
 
 
 def ctrl_c():

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.logs import JsonLog, log, parse_log, start_log, stop_log
-from refork.core.run.observe import current, observed
-from refork.core.run.record import new_record, records
-from refork.core.run.running import Run, error_kind
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.runs.logs import JsonLog, log, parse_log, start_log, stop_log
+from refork.runs.observe import current, observed
+from refork.runs.record import new_record, records
+from refork.runs.running import Run, error_kind
+from refork.tree.tree import Tree
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
 
 
 def test_workers_profiles_come_back(tmp_path):
-    from refork.core.fork.backend import open_backend
+    from refork.forking.backend import open_backend
 
     with open_backend("processes:1?unit=4") as backend, observed("fork", profile=True) as run:
         policy = backend.open("scripted:coin")

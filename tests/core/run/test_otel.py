@@ -19,18 +19,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from refork.core.errors import CannotDo
-from refork.core.fork import fork
-from refork.core.fork.backend import open_backend
-from refork.core.grow.plant import plant_prompt
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run import observe
-from refork.core.run.observe import observed
-from refork.core.run.otel import Telemetry, exporters, open_telemetry, wants_content
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.errors import CannotDo
+from refork.forking import fork
+from refork.forking.backend import open_backend
+from refork.growing.plant import plant_prompt
+from refork.growing.rollouts import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.runs import observe
+from refork.runs.observe import observed
+from refork.runs.otel import Telemetry, exporters, open_telemetry, wants_content
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 
 LAW = Sampling(max_tokens=40, top_k=5)
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.policy.grammar import Grammar
-from refork.core.run.grow import plan_grow, run_grow
-from refork.core.run.recipe import GrowRecipe, Law, digest, open_folder, resolve
+from refork.errors import BadInput, Mismatch
+from refork.policies.grammar import Grammar
+from refork.runs.grow import plan_grow, run_grow
+from refork.runs.recipe import GrowRecipe, Law, digest, open_folder, resolve
 
 TEXT = """
 world = "household:1"

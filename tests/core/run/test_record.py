@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.run import record as module
-from refork.core.run.record import (
+from refork.errors import BadInput
+from refork.runs import record as module
+from refork.runs.record import (
     GONE,
     find_record,
     new_record,
@@ -133,7 +133,7 @@ def test_the_oldest_and_the_old_are_removed_and_what_runs_never():
 
 WORKER = """
 import sys, time
-from refork.core.run.observe import observed
+from refork.runs.observe import observed
 with observed("grow", ["grow"], out=sys.argv[1]) as run:
     run("rollouts", 2, 10, tokens=5)
     print("up", flush=True)

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.run import seams, sections
-from refork.core.run.attach import Attachment, Shape
-from refork.core.run.profile import Profile
-from refork.core.run.sections import Recorder
-from refork.core.tree.sqlite import SQLiteDatabase
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.growing.rollouts import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.policies.scripted import ScriptedPolicy
+from refork.runs import seams, sections
+from refork.runs.attach import Attachment, Shape
+from refork.runs.profile import Profile
+from refork.runs.sections import Recorder
+from refork.tree.sqlite import SQLiteDatabase
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 
 LAW = Sampling(max_tokens=40)
 
@@ -112,7 +112,7 @@ def test_a_local_model_has_passes_and_a_prefix_cache(watched):
 
 
 def test_a_model_on_a_server_is_waited_for_and_says_what_it_had_cached(watched):
-    from refork.core.policy.remote import RemotePolicy
+    from refork.policies.remote import RemotePolicy
     from support.openai_server import CODEC, Script, serving
 
     with serving(Script()) as url, Tree.memory() as tree:
@@ -183,7 +183,7 @@ def test_modules_that_are_loaded_later_are_watched_too(tmp_path, monkeypatch):
 def test_nothing_of_opentelemetry_is_read_while_it_is_off(tmp_path):
     code = (
         "import sys\n"
-        "from refork.core.run.observe import observed\n"
+        "from refork.runs.observe import observed\n"
         "with observed('x', record=False) as run:\n"
         "    run('stage', 1, 2)\n"
         "assert run.recorder is None\n"
@@ -193,8 +193,8 @@ def test_nothing_of_opentelemetry_is_read_while_it_is_off(tmp_path):
 
 
 def test_the_shapes_fit_what_the_package_ships():
-    from refork.core.policy.remote import RemotePolicy
-    from refork.core.world.game import GameEpisode, GameWorld
+    from refork.policies.remote import RemotePolicy
+    from refork.worlds.game import GameEpisode, GameWorld
 
     assert seams._POLICY.fits(RemotePolicy)
     assert seams._POLICY.fits(ScriptedPolicy)

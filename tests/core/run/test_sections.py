@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.run import sections
-from refork.core.run.profile import OTHER, Profile, together, trace_of
-from refork.core.run.sections import Recorder
+from refork.runs import sections
+from refork.runs.profile import OTHER, Profile, together, trace_of
+from refork.runs.sections import Recorder
 
 
 class Clock:

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from refork.core.errors import BadInput, MissingExtra, install_command
-from refork.core.run import track
-from refork.core.run.observe import observed
-from refork.core.run.record import records
-from refork.core.run.track import Follower, Tracker, parse_track, plain_metrics
+from refork.errors import BadInput, MissingExtra, install_command
+from refork.runs import track
+from refork.runs.observe import observed
+from refork.runs.record import records
+from refork.runs.track import Follower, Tracker, parse_track, plain_metrics
 
 
 class Told:

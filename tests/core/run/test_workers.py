@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.run.observe import observed
-from refork.core.run.record import GONE, new_record, read_record, records, write_record
-from refork.core.run.workers import Roster, Sign, seen_json, together
+from refork.runs.observe import observed
+from refork.runs.record import GONE, new_record, read_record, records, write_record
+from refork.runs.workers import Roster, Sign, seen_json, together
 
 
 class Clock:

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from refork.core.sandbox import Limits, Sandbox, UnconfinedWarning, refusal
-from refork.core.sandbox.arena import Arena
-from refork.core.sandbox.escapes import ESCAPES, attempt, try_all
-from refork.core.world.repair.runner import STANDARD
+from refork.sandbox import Limits, Sandbox, UnconfinedWarning, refusal
+from refork.sandbox.arena import Arena
+from refork.sandbox.escapes import ESCAPES, attempt, try_all
+from refork_testbed.worlds.repair.runner import STANDARD
 
 LIMITS = Limits(seconds=0.5)
 #: What seccomp alone contains, it contains with more layers over it: these three bound all ways between.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.sandbox.inside import jail
+from refork.sandbox.inside import jail
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox import jailed as module
-from refork.core.sandbox.arena import VARIABLE, Arena
-from refork.core.sandbox.jailed import Bounds, Done, Way, jailed, only, shown
-from refork.core.sandbox.result import SandboxResult, UnconfinedWarning
+from refork.errors import CannotDo
+from refork.sandbox import jailed as module
+from refork.sandbox.arena import VARIABLE, Arena
+from refork.sandbox.jailed import Bounds, Done, Way, jailed, only, shown
+from refork.sandbox.result import SandboxResult, UnconfinedWarning
 
 #: A whole system of programs: more than any tool is shown, so that what holds is not what is missing.
 SYSTEM = shown(["/bin", "/usr", "/lib", "/lib64"])
@@ -182,7 +182,7 @@ def test_a_server_that_ended_is_replaced_and_a_fork_has_its_own() -> None:
 
 def test_a_process_that_was_killed_leaves_no_folder() -> None:
     code = (
-        "import os, signal; from refork.core.sandbox import jailed\n"
+        "import os, signal; from refork.sandbox import jailed\n"
         "print(jailed.outside(), jailed._server().process.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, InternalError
-from refork.core.sandbox import Limits, Sandbox, UnconfinedWarning
+from refork.errors import BadInput, CannotDo, InternalError
+from refork.sandbox import Limits, Sandbox, UnconfinedWarning
 
 ECHO = '''
 from datetime import datetime
@@ -95,7 +95,7 @@ def test_the_time_in_which_calls_are_answered_does_not_count(monkeypatch):
         late += 3600.0
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late)
-    monkeypatch.setattr("refork.core.sandbox.runner.time", clock)
+    monkeypatch.setattr("refork.sandbox.runner.time", clock)
     with Sandbox(Limits(seconds=60)) as small:
         result = small.run(tool("return apis.a.b()"), "f", {}, call)
         assert result.ok, result
@@ -112,7 +112,7 @@ def test_an_interrupt_of_the_caller_ends_the_run_and_passes_on(sandbox):
 
 
 def test_an_interrupt_while_the_sandbox_starts_a_run_leaves_no_wrong_answer_behind(monkeypatch):
-    from refork.core.sandbox.process import Zygote
+    from refork.sandbox.process import Zygote
 
     class Impatient:
         def __init__(self, real):
@@ -257,7 +257,7 @@ def test_layers_are_reported_and_required():
 
 
 def test_a_layer_that_does_not_hold_is_reported_and_refused_if_required(monkeypatch):
-    from refork.core.sandbox.process import Zygote
+    from refork.sandbox.process import Zygote
 
     real = Zygote.ask
 

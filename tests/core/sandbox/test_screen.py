@@ -2,9 +2,9 @@
 
 import pytest
 
-from refork.core.sandbox import refusal
-from refork.core.sandbox.inside.names import BUILTINS, MODULES
-from refork.core.sandbox.screen import FORBIDDEN, LONGEST
+from refork.sandbox import refusal
+from refork.sandbox.inside.names import BUILTINS, MODULES
+from refork.sandbox.screen import FORBIDDEN, LONGEST
 
 GOOD = '''
 """A module."""

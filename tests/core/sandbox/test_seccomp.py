@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from refork.core.sandbox.inside import filtered, landlock, limits
-from refork.core.sandbox.inside.seccomp import (
+from refork.sandbox.inside import filtered, landlock, limits
+from refork.sandbox.inside.seccomp import (
     ALLOW,
     ANY_BIT,
     ARCHITECTURE,

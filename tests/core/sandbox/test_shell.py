@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox.arena import Arena
-from refork.core.sandbox.inside import seccomp
-from refork.core.sandbox.inside.jail import HOME
-from refork.core.sandbox.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
-from refork.core.sandbox.result import SandboxResult, UnconfinedWarning
-from refork.core.sandbox.shell import Shell, ShellLimits, ShellState
+from refork.errors import CannotDo
+from refork.sandbox.arena import Arena
+from refork.sandbox.inside import seccomp
+from refork.sandbox.inside.jail import HOME
+from refork.sandbox.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
+from refork.sandbox.result import SandboxResult, UnconfinedWarning
+from refork.sandbox.shell import Shell, ShellLimits, ShellState
 from support.shell_escapes import attempts
 
 BEGIN = ShellState.of_files({"docs/list.txt": "pear\napple\n", "one.txt": "1\n"}, ["empty"])

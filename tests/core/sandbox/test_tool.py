@@ -2,8 +2,8 @@
 
 import pytest
 
-from refork.core.sandbox.inside import tool, wire
-from refork.core.sandbox.inside.names import BUILTINS, MODULES
+from refork.sandbox.inside import tool, wire
+from refork.sandbox.inside.names import BUILTINS, MODULES
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import statsmodels.api as sm
 from scipy.stats import binom, norm, t
 from statsmodels.stats.proportion import proportion_confint
 
-from refork.core.errors import BadInput
-from refork.core.stats import (
+from refork.errors import BadInput
+from refork.stats import (
     clustered_difference,
     clustered_mean,
     macro_mean,
@@ -18,7 +18,7 @@ from refork.core.stats import (
     paired_difference,
     wilson,
 )
-from refork.core.stats.clustered import cluster_values
+from refork.stats.clustered import cluster_values
 
 
 def test_clusters_of_one_are_the_plain_statistics():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core import stats
-from refork.core.errors import BadInput
+from refork import stats
+from refork.errors import BadInput
 
 # Newcombe, Two-sided confidence intervals for the single proportion (1998), table I.
 SINGLE = [

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from refork.core import stats
-from refork.core.stats.proportions import _tango_z
+from refork import stats
+from refork.stats.proportions import _tango_z
 
 Z = 1.959963984540054
 

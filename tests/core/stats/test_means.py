@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import bootstrap, norm, t, ttest_ind
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.stats.means import adjusted_paired_t, adjusted_welch, span, with_ends
+from refork import stats
+from refork.errors import BadInput
+from refork.stats.means import adjusted_paired_t, adjusted_welch, span, with_ends
 
 # Student's sleep data (1908), as in R's datasets; R prints the intervals below for t.test.
 DRUG_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])

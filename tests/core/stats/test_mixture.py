@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from refork.core.errors import BadInput
-from refork.core.stats.mixture import binomial_likelihood, mixture_laws
+from refork.errors import BadInput
+from refork.stats.mixture import binomial_likelihood, mixture_laws
 
 GRID = np.linspace(-4, 4, 9)
 

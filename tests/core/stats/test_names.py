@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.stats.means import adjusted_paired_t, adjusted_welch
-from refork.core.stats.results import finite, paired
+from refork import stats
+from refork.errors import BadInput
+from refork.stats.means import adjusted_paired_t, adjusted_welch
+from refork.stats.results import finite, paired
 
 X, Y = np.array([0.1, 0.7, 0.4, 0.9]), np.array([0.3, 0.6, 0.8, 1.0])
 B, C = np.array([0.0, 1, 0, 1]), np.array([1.0, 1, 0, 1])

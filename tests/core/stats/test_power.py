@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.stats.power import detectable_difference
+from refork import stats
+from refork.errors import BadInput
+from refork.stats.power import detectable_difference
 
 
 @pytest.mark.parametrize("level", [None, 0.8, 0.95])

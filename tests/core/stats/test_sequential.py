@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaln
 
-from refork.core import stats
-from refork.core.errors import BadInput
+from refork import stats
+from refork.errors import BadInput
 
 
 def krichevsky_trofimov(gains, losses):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from refork.core.errors import BadInput
-from refork.core.stats import wilcoxon
+from refork.errors import BadInput
+from refork.stats import wilcoxon
 
 
 def test_exact_p_by_enumeration() -> None:

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from refork.core.tree import Tree
+from refork.tree import Tree
 from support.postgres import MISSING, PostgresServer, binaries
 
 _NUMBERS = itertools.count()

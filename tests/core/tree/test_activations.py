@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, CannotDo, WrongWeights
-from refork.core.fork import SwapPolicy, fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.inside import Capture, Edit, white_box
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.activations import Activations, ActivationStore, activations_folder
-from refork.core.tree.capture import Capturing, record_activations
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput, CannotDo, WrongWeights
+from refork.forking import SwapPolicy, fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.inside import Capture, Edit, white_box
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.activations import Activations, ActivationStore, activations_folder
+from refork.tree.capture import Capturing, record_activations
+from refork.tree.tree import Tree
 from support.chain import TABLE
 from support.models import tiny_policy
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from core.tree.tree_builders import step
-from refork.core.errors import BadInput, TreeError
-from refork.core.tree import Draft, ForkRecord, Producer, Tree, codec
-from refork.core.tree.formats.native import Native
+from refork.errors import BadInput, TreeError
+from refork.formats.native import Native
+from refork.tree import Draft, ForkRecord, Producer, Tree, codec
 from support.spoiled import crashes, good, spoil
 
 DEEP = {"a": 1}

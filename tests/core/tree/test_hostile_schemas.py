@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from core.tree.tree_builders import small
-from refork.core.errors import NotATree
-from refork.core.tree import Draft, Tree
+from refork.errors import NotATree
+from refork.tree import Draft, Tree
 
 _RETURNS = "CREATE FUNCTION public.tidy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$"
 

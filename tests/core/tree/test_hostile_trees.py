@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import NotATree, TreeError
-from refork.core.foreign_sqlite import harden
-from refork.core.tree import Draft, Tree, fresh
-from refork.core.tree.sqlite import is_database
+from refork.errors import NotATree, TreeError
+from refork.foreign_sqlite import harden
+from refork.tree import Draft, Tree, fresh
+from refork.tree.sqlite import is_database
 from support.hostile_trees import endless_pages, hostile, raw, small
 
 CASES = hostile()
@@ -46,7 +46,7 @@ def made(case, source, folder):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_hostile_tree_is_refused_by_name_and_does_nothing(case, source, tmp_path, monkeypatch):
-    monkeypatch.setattr("refork.core.foreign_sqlite._PATIENCE", 0.0)
+    monkeypatch.setattr("refork.foreign_sqlite._PATIENCE", 0.0)
     bare = made(case, source, tmp_path / "bare")
     assert case.effect(bare), "SQLite alone does not do this: the test shows nothing"
     file = made(case, source, tmp_path / "ours")
@@ -210,7 +210,7 @@ def test_a_tree_that_is_no_longer_there_takes_no_writes(how, source, tmp_path):
 _MAKER = """
 import sys, time
 from pathlib import Path
-from refork.core.tree import fresh
+from refork.tree import fresh
 def build(file):
     print(file, flush=True)
     time.sleep(60)

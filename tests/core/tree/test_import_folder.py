@@ -8,9 +8,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.tree import app
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
+from refork.cli.tree import app
+from refork.errors import BadInput
+from refork.tree import Tree
 from support.foreign_logs import FIXTURES
 
 CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
@@ -54,7 +54,7 @@ def test_every_file_is_read_or_named(tmp_path, folder):
     with Tree.open(tmp_path / "t.db", "r") as tree, Tree.memory() as apart:
         for path in sorted(folder.rglob("*")):
             if path.name in ("chats.jsonl", "run.eval", "old.json", "mini.traj.json"):
-                from refork.core.tree.formats import Redactor, reader_for
+                from refork.formats import Redactor, reader_for
 
                 redactor = Redactor()
                 apart.read_file(path, reader_for(path, redactor=redactor), redactor=redactor)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput, TreeBusy
-from refork.core.tree import Tree
-from refork.core.tree.formats import Native, OpenAIChat, Redactor, reader_for
-from refork.core.tree.formats import rows as rows_of_files
+from refork.errors import BadInput, TreeBusy
+from refork.formats import Native, OpenAIChat, Redactor, reader_for
+from refork.formats import rows as rows_of_files
+from refork.tree import Tree
 from support.fuzz_seeds import seeds_of
 from support.told import told
 
-MAIN = "from refork.app.cli import main; main()"
+MAIN = "from refork.cli import main; main()"
 
 
 def line(number: int, text: str = "well") -> str:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.tree import Draft, Tree
-from refork.core.tree.parting import parting, stretches
+from refork.errors import BadInput
+from refork.tree import Draft, Tree
+from refork.tree.parting import parting, stretches
 
 
 @pytest.fixture

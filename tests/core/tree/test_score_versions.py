@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.view import TreeView
+from refork.errors import BadInput
+from refork.tree import Draft, Producer, Score, Tree
+from refork.tree.view import TreeView
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from core.tree.tree_builders import small, step, version_1
-from refork.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
-from refork.core.tree.schema import FIELDS, columns
-from refork.core.tree.seal import SEALED, covered, seal
+from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.tree.schema import FIELDS, columns
+from refork.tree.seal import SEALED, covered, seal
 from support.flips import PAGE, fate, flippable, flips, told
 from support.hostile_trees import raw
 
@@ -112,9 +112,9 @@ def test_the_search_for_flips_would_see_one_that_is_not_noticed(file, monkeypatc
     with raw(file) as connection:
         connection.execute("UPDATE nodes SET text = 'step 8' WHERE row = 3")
     assert fate(file, good) == "found"
-    monkeypatch.setattr("refork.core.tree.verify.seal", lambda table, values: None)
-    monkeypatch.setattr("refork.core.tree.verify.SEALED", ())
-    monkeypatch.setattr("refork.core.tree.tree.verify", lambda *_: iter(()))
+    monkeypatch.setattr("refork.tree.verify.seal", lambda table, values: None)
+    monkeypatch.setattr("refork.tree.verify.SEALED", ())
+    monkeypatch.setattr("refork.tree.tree.verify", lambda *_: iter(()))
     assert fate(file, good) == "unnoticed"
 
 
@@ -144,7 +144,7 @@ def test_a_large_older_tree_is_sealed_page_by_page(tmp_path, monkeypatch):
         for table in SEALED:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN seal")
         connection.execute("PRAGMA user_version = 2")
-    monkeypatch.setattr("refork.core.tree.seal._PAGE", 7)
+    monkeypatch.setattr("refork.tree.seal._PAGE", 7)
     with Tree.open(file) as tree:
         assert list(tree.verify()) == []
         assert len(tree) == 25

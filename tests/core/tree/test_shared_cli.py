@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from core.tree.tree_builders import small
-from refork.app.cli import fork, grow, tree
-from refork.app.cli.common import absolute, existing, shown
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
+from refork.cli import fork, grow, tree
+from refork.cli.common import absolute, existing, shown
+from refork.errors import BadInput
+from refork.tree import Tree
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "shared-store.md"
 SHOWN = "postgresql://me@db.example.org/rollouts?tree=lock"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from core.tree.tree_builders import seen, small, step, trees
-from refork.core.errors import (
+from refork.errors import (
     BadInput,
     CannotDo,
     DiskFull,
@@ -19,13 +19,13 @@ from refork.core.errors import (
     TreeVersion,
     UnknownNode,
 )
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.activations import activations_folder
-from refork.core.tree.address import is_address, parse_address
-from refork.core.tree.dialect import statement, types
-from refork.core.tree.formats import Native
-from refork.core.tree.schema import FIELDS, TABLES, VERSION, columns
-from refork.core.tree.seal import SEALED
+from refork.formats import Native
+from refork.tree import Draft, Producer, Score, Tree
+from refork.tree.activations import activations_folder
+from refork.tree.address import is_address, parse_address
+from refork.tree.dialect import statement, types
+from refork.tree.schema import FIELDS, TABLES, VERSION, columns
+from refork.tree.seal import SEALED
 from support.modes import check_modes
 
 
@@ -76,7 +76,7 @@ def test_addresses(place, server, tree):
 )
 def test_bad_addresses(place, said):
     pytest.importorskip("psycopg")
-    from refork.core.tree.server import open_server
+    from refork.tree.server import open_server
 
     with pytest.raises(BadInput, match=said):
         open_server(place)
@@ -190,7 +190,7 @@ def test_an_older_tree_is_migrated(address, admin):
 def test_a_failed_migration_changes_nothing(address, admin, monkeypatch):
     older(address, admin)
     steps = {1: ("ALTER TABLE scores ADD COLUMN reason TEXT", "ALTER TABLE nothing ADD COLUMN x TEXT")}
-    monkeypatch.setattr("refork.core.tree.server.MIGRATIONS", steps)
+    monkeypatch.setattr("refork.tree.server.MIGRATIONS", steps)
     with pytest.raises(TreeError, match="nothing"):
         Tree.open(address)
     monkeypatch.undo()
@@ -334,7 +334,7 @@ def test_what_another_program_spoilt_is_found(address, admin):
 )  # fmt: skip
 def test_errors_of_the_server(error, ours):
     psycopg = pytest.importorskip("psycopg")
-    from refork.core.tree.server_errors import translated
+    from refork.tree.server_errors import translated
 
     with pytest.raises(ours, match="something"), translated("here"):
         raise getattr(psycopg.errors, error)("\nsomething\nDETAIL: more")

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import pytest
 
 from core.tree.tree_builders import step
-from refork.core.errors import DrawConflict, TreeBusy, TreeError
-from refork.core.tree import DrawRecord, ForkRecord, Producer, Score, Tree, node_id
-from refork.core.tree.insert import Entry, insert
-from refork.core.tree.node import Draft
+from refork.errors import DrawConflict, TreeBusy, TreeError
+from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree, node_id
+from refork.tree.insert import Entry, insert
+from refork.tree.node import Draft
 from support.postgres import PostgresServer
 
 WRITERS, DRAWS, EVENTS = 8, 24, 4
@@ -90,7 +90,7 @@ def test_eight_writers_are_as_good_as_one(address):
 @contextmanager
 def begun(tree, *drafts):
     """Drafts written in a transaction that is still open within the block."""
-    from refork.core.tree.postgres import BESIDE_OTHERS
+    from refork.tree.postgres import BESIDE_OTHERS
 
     with tree._db._begun(BESIDE_OTHERS):
         insert(tree._db, [Entry(draft, 0.0) for draft in drafts])
@@ -180,7 +180,7 @@ def test_batches_that_cross_do_not_wait_for_each_other_in_a_circle(three, monkey
     with begun(reader, drafts[0]):  # both are held until both are under way
         threads = [Aside(one.append, drafts), Aside(two.append, drafts[::-1])]
         await_waiting(reader, 2)
-    monkeypatch.setattr("refork.core.tree.postgres.TRIES", 3)
+    monkeypatch.setattr("refork.tree.postgres.TRIES", 3)
     for thread in threads:
         thread.join()
         assert len(thread.result) == 40
@@ -217,7 +217,7 @@ def test_a_deadlock_is_tried_again(three):
 def test_who_is_never_first_gives_up(three, monkeypatch):
     one, two, _ = three
     root = one.append(step("task", "root"))[0]
-    monkeypatch.setattr("refork.core.tree.postgres.TRIES", 3)
+    monkeypatch.setattr("refork.tree.postgres.TRIES", 3)
     drafts = iter(step("observation", str(n), root.id) for n in range(9))
     numbers = type(two._db).numbers
 
@@ -249,8 +249,8 @@ def test_an_import_has_the_tree_alone_and_is_waited_for(three, address):
 
 
 def test_a_reader_misses_nothing_that_is_committed_out_of_order(three, monkeypatch):
-    monkeypatch.setattr("refork.core.tree.walks._PAGE", 3)
-    monkeypatch.setattr("refork.core.tree.scoring._PAGE", 3)
+    monkeypatch.setattr("refork.tree.walks._PAGE", 3)
+    monkeypatch.setattr("refork.tree.scoring._PAGE", 3)
     one, two, reader = three
     root, judge = planted(one)
     early = [step("observation", f"early {n}", root.id, key=f"e{n}") for n in range(8)]

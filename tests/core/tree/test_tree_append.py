@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from core.tree.tree_builders import seen, small, step
-from refork.core.errors import BadInput, BadPoint, DrawConflict, TreeError, UnknownNode
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
+from refork.errors import BadInput, BadPoint, DrawConflict, TreeError, UnknownNode
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
 
 
 def test_a_node_comes_back_as_it_was_written(tree):

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from core.tree.tree_builders import small, step, version_1
-from refork.app.cli.tree import app
-from refork.core.errors import BadInput, NotATree, TreeVersion
-from refork.core.policy.base import PolicyCard
-from refork.core.tree import Draft, ForkRecord, Producer, Score, Tree
-from refork.core.tree.address import is_address
-from refork.core.tree.schema import FIELDS, VERSION
+from refork.cli.tree import app
+from refork.errors import BadInput, NotATree, TreeVersion
+from refork.policies.base import PolicyCard
+from refork.tree import Draft, ForkRecord, Producer, Score, Tree
+from refork.tree.address import is_address
+from refork.tree.schema import FIELDS, VERSION
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_verify(file, tmp_path, monkeypatch):
         def decode(self, tokens):
             return bytes(tokens.tolist()).decode()
 
-    monkeypatch.setattr("refork.core.policy.open.open_policy", lambda spec: seen.append(spec) or Mute())
+    monkeypatch.setattr("refork.policies.open.open_policy", lambda spec: seen.append(spec) or Mute())
     run("verify", file, "--policy", "hf:some", "--policy", "p=openai:http://x?a=b#m")
     assert seen == ["hf:some", "openai:http://x?a=b#m"]
     spoil(file)

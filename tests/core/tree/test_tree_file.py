@@ -10,9 +10,9 @@ import textwrap
 import pytest
 
 from core.tree.tree_builders import seen, small, step, version_1
-from refork.core.errors import DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.schema import FIELDS, VERSION, columns
+from refork.errors import DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
+from refork.tree import Draft, Producer, Score, Tree
+from refork.tree.schema import FIELDS, VERSION, columns
 from support.modes import check_modes
 
 
@@ -128,7 +128,7 @@ def test_a_newer_file_is_refused(file):
 def test_a_failed_migration_changes_nothing(file, monkeypatch):
     version_1(file)
     steps = {1: ("ALTER TABLE scores ADD COLUMN reason TEXT", "ALTER TABLE nothing ADD COLUMN x TEXT")}
-    monkeypatch.setattr("refork.core.tree.sqlite.MIGRATIONS", steps)
+    monkeypatch.setattr("refork.tree.sqlite.MIGRATIONS", steps)
     with pytest.raises(TreeError, match="nothing"):
         Tree.open(file)
     monkeypatch.undo()
@@ -155,8 +155,8 @@ _FULL = textwrap.dedent(
     """
     import resource, signal, sys
     from pathlib import Path
-    from refork.core.errors import DiskFull
-    from refork.core.tree import Draft, Tree
+    from refork.errors import DiskFull
+    from refork.tree import Draft, Tree
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     tree = Tree.open(sys.argv[1])
     tree.append([Draft(kind="task", text="kept") for _ in range(50)])
@@ -200,7 +200,7 @@ def test_a_full_database_loses_nothing(file):
 _WRITER = textwrap.dedent(
     """
     import sys
-    from refork.core.tree import Draft, Tree
+    from refork.tree import Draft, Tree
     with Tree.open(sys.argv[1]) as tree:
         number = len(tree)
         while True:
@@ -234,7 +234,7 @@ _READER = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from refork.core.tree import Tree
+    from refork.tree import Tree
     rounds = 0
     with Tree.open(sys.argv[1], "r") as tree:
         while not Path(sys.argv[2]).exists() or rounds == 0:
@@ -273,7 +273,7 @@ def test_readers_beside_a_writer(file, tmp_path):
 _PAIR = textwrap.dedent(
     """
     import sys
-    from refork.core.tree import Draft, Tree
+    from refork.tree import Draft, Tree
     with Tree.open(sys.argv[1]) as tree:
         for i in range(30):
             tree.append([Draft(kind="task", key=f"{sys.argv[2]}/{i}"), Draft(kind="task", text=sys.argv[2])])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from core.tree.tree_builders import seen, small, step, trees
-from refork.core.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
-from refork.core.tree.formats import Native, OpenAIChat, reader_for
+from refork.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
+from refork.formats import Native, OpenAIChat, reader_for
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.tree import app
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
+from refork.cli.tree import app
+from refork.errors import BadInput
+from refork.tree import Tree
 
 SECRET = "ghp_" + "aB3" * 12
 

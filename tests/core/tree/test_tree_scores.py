@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.tree.tree_builders import small, step
-from refork.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
-from refork.core.tree import DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
+from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree
 
 
 def test_scores_come_back(tree):

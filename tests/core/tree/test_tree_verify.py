@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from core.tree.tree_builders import small, step
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree import Draft, ForkRecord, Producer, Score, Tree
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree import Draft, ForkRecord, Producer, Score, Tree
 
 TABLE = {"": {"a": 0.5, "b": 0.5}, "a": {"b": 0.7, "": 0.3}, "b": {"a": 0.4, "b": 0.5, "": 0.1}}
 

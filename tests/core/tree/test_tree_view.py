@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, UnknownNode
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.browse import Filter
-from refork.core.tree.view import TreeView
-from refork.core.tree.window import PARTS, SNIPPET, WINDOW
+from refork.errors import BadInput, UnknownNode
+from refork.tree import Draft, Producer, Score, Tree
+from refork.tree.browse import Filter
+from refork.tree.view import TreeView
+from refork.tree.window import PARTS, SNIPPET, WINDOW
 
 
 def grown(parents):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree import Draft, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.tree import Draft, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
 
 
 def step(kind: str, said: str, parent: str | None = None, /, **fields: Any) -> Draft:

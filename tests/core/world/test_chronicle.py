@@ -9,9 +9,9 @@ import re
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.chronicle import _PART, _Writer, chronicle, chronicles, words
-from refork.core.world.chronicle_words import ASIDES, EVENTS, GOODS, MEN, NUMBERS, TOWNS, TRADES, WOMEN
+from refork.errors import BadInput
+from refork_testbed.worlds.chronicle import _PART, _Writer, chronicle, chronicles, words
+from refork_testbed.worlds.chronicle_words import ASIDES, EVENTS, GOODS, MEN, NUMBERS, TOWNS, TRADES, WOMEN
 
 PERSON = "|".join([*MEN, *WOMEN, *(f"the {trade}" for trade in TRADES), "he", "she"])
 THINGS = "|".join(form for pair in GOODS for form in pair)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.world import Episode, World, open_world, resume
-from refork.core.world.game import GameWorld
-from refork.core.world.open import task_from_json, task_to_json
+from refork.errors import BadInput
+from refork.worlds import Episode, World, open_world, resume
+from refork.worlds.game import GameWorld
+from refork.worlds.open import task_from_json, task_to_json
 
 RECORDED = ("terminal", "tools", "search", "phone", "desktop")
 SPECS = [

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.types import Message
-from refork.core.world.coins import Coins, every_outcome
-from refork.core.world.expressions import (
+from refork.errors import BadInput
+from refork.types import Message
+from refork_testbed.worlds.coins import Coins, every_outcome
+from refork_testbed.worlds.expressions import (
     SKILLS,
     UNKNOWN,
     Expression,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput, ReplayDiverged
-from refork.core.world import open_world, resume
+from refork.errors import BadInput, ReplayDiverged
+from refork.worlds import open_world, resume
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import token_array
-from refork.core.world.base import Task
-from refork.core.world.lock import (
+from refork.errors import BadInput
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
+from refork.worlds.base import Task
+from refork.worlds.lock import (
     CHOICES,
     LENGTH,
     PIVOTS,

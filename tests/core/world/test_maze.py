@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world import open_world
-from refork.core.world.expert import demonstrate, expert
-from refork.core.world.maze import golden_path, maze_world
+from refork.errors import BadInput
+from refork.worlds import open_world
+from refork.worlds.expert import demonstrate, expert
+from refork_testbed.worlds.maze import golden_path, maze_world
 
 
 def test_the_texts_are_those_of_the_documentation():

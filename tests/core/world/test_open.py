@@ -4,11 +4,11 @@ import builtins
 
 import pytest
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.registry import names
-from refork.core.world import World, open_world
-from refork.core.world.open import Named, recorded_world
-from refork.core.world.spec import Spec, family
+from refork.errors import BadInput, MissingExtra
+from refork.registry import names
+from refork.worlds import World, open_world
+from refork.worlds.open import Named, recorded_world
+from refork.worlds.spec import Spec, family
 
 
 def test_a_specification_is_taken_apart():
@@ -59,7 +59,7 @@ def test_defaults(spec):
     ],
 )
 def test_what_cannot_be_opened_says_why(spec, words):
-    from refork.core.errors import UserError
+    from refork.errors import UserError
 
     with pytest.raises(UserError) as caught:
         open_world(spec)
@@ -110,10 +110,10 @@ def test_a_task_goes_on_in_a_variant_of_its_world():
 
 OWN = """
 from dataclasses import dataclass
-from refork.core.world.base import Observation, Task
-from refork.core.world.lock import LockWorld
-from refork.core.world.open import open_world
-from refork.core.world.spec import Spec, family
+from refork.worlds.base import Observation, Task
+from refork.worlds.lock import LockWorld
+from refork.worlds.open import open_world
+from refork.worlds.spec import Spec, family
 
 
 @dataclass(frozen=True)

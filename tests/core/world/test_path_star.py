@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.path_star import Move, Node, PathStar, State
+from refork.errors import BadInput
+from refork_testbed.worlds.path_star import Move, Node, PathStar, State
 
 SHAPES = [(1, 1, 1), (2, 1, 2), (2, 3, 1), (3, 3, 3), (4, 2, 5)]
 

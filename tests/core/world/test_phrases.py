@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from refork.core.errors import BadInput
-from refork.core.world.phrases import PhraseGrammar, random_grammar
+from refork.errors import BadInput
+from refork_testbed.worlds.phrases import PhraseGrammar, random_grammar
 
 
 @pytest.fixture(scope="module")

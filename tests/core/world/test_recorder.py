@@ -12,25 +12,25 @@ from typing import Any, ClassVar
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.context import live_episode, need_tokens
-from refork.core.policy.local import LocalPolicy
-from refork.core.thoughts import without_thoughts
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.node import Draft
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
-from refork.core.world.lock import LockWorld
-from refork.core.world.recorder import (
+from refork.errors import BadInput, CannotDo
+from refork.forking.context import live_episode, need_tokens
+from refork.formats.openai_chat import OpenAIChat
+from refork.policies.local import LocalPolicy
+from refork.thoughts import without_thoughts
+from refork.tree.node import Draft
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
+from refork.worlds.lock import LockWorld
+from refork.worlds.recorder import (
     read_trajectories,
     record,
     trajectories,
     trajectory_of,
     write_trajectories,
 )
-from refork.learn.organism import build
+from refork_testbed.models import build
 
 
 @dataclass

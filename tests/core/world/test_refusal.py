@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.core.world import open_world
-from refork.core.world.refusal import (
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork.worlds import open_world
+from refork_testbed.worlds.refusal import (
     RefusalJudge,
     RefusalLaw,
     RefusalPrompt,
@@ -21,9 +21,9 @@ from refork.core.world.refusal import (
     stances,
     thinking,
 )
-from refork.core.world.refusal.calibrate import calibration
-from refork.core.world.refusal.law import turn
-from refork.core.world.refusal.prompts import LEVELS, draw_prompt
+from refork_testbed.worlds.refusal.calibrate import calibration
+from refork_testbed.worlds.refusal.law import turn
+from refork_testbed.worlds.refusal.prompts import LEVELS, draw_prompt
 
 
 def asked(policy, task):

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.refusal.law import CLOSE, OPEN, REFUSE, RefusalLaw
-from refork.core.world.refusal.prompts import LEVELS, refusal_chances
-from refork.core.world.refusal.truth import (
+from refork.errors import BadInput
+from refork_testbed.worlds.refusal.law import CLOSE, OPEN, REFUSE, RefusalLaw
+from refork_testbed.worlds.refusal.prompts import LEVELS, refusal_chances
+from refork_testbed.worlds.refusal.truth import (
     free_refusal,
     lengths,
     level_weights,

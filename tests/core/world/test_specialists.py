@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork.context import conversation
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.policy.relay import Relay, Turn, Voice
-from refork.core.tree import Tree
-from refork.core.world import open_world
-from refork.core.world.specialists import (
+from refork.errors import BadInput
+from refork.forking.context import conversation
+from refork.growing.rollouts import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.policies.relay import Relay, Turn, Voice
+from refork.tree import Tree
+from refork.worlds import open_world
+from refork_testbed.worlds.specialists import (
     ALONE,
     DOMAINS,
     HARNESS,

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
-from refork.core.world.toolcall import NAMES, TOOLS, ToolCallWorld, call_text, plain_texts, score_call
+from refork.errors import BadInput
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork_testbed.worlds.toolcall import NAMES, TOOLS, ToolCallWorld, call_text, plain_texts, score_call
 
 
 def test_prompts_list_one_tool_of_each_topic_and_ask_for_one():

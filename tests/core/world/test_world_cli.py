@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.world import app
-from refork.core import registry
-from refork.core.errors import BadInput
+from refork import registry
+from refork.cli.world import app
+from refork.errors import BadInput
 
 
 def run(*arguments: str) -> str:

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from refork.core.errors import BadInput
-from refork.discover.evolve.belief import best_belief, best_beliefs
-from refork.discover.evolve.clades import clade_counts, metaproductivity, thompson
+from refork.errors import BadInput
+from refork_methods.evolve.belief import best_belief, best_beliefs
+from refork_methods.evolve.clades import clade_counts, metaproductivity, thompson
 
 
 @pytest.mark.parametrize(("s", "f", "value"), [(1, 0, 0.2236), (18, 2, 0.7294), (0, 0, 0.05)])

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.plain import canonical
-from refork.discover.evolve.promote import Gate
-from refork.discover.evolve.replay import replay
-from refork.discover.evolve.scripted.coevolution import World, coevolve, runtime
-from refork.discover.evolve.scripted.outcome import measure, measure_judge
-from refork.discover.evolve.scripted.papers import (
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.plain import canonical
+from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.replay import replay
+from refork_methods.evolve.scripted.coevolution import World, coevolve, runtime
+from refork_methods.evolve.scripted.outcome import measure, measure_judge
+from refork_methods.evolve.scripted.papers import (
     GOOD,
     JudgeRule,
     Papers,
@@ -20,7 +20,7 @@ from refork.discover.evolve.scripted.papers import (
     human_papers,
     machine_papers,
 )
-from refork.discover.evolve.search import Settings
+from refork_methods.evolve.search import Settings
 
 
 def test_human_work_has_the_sheets_margins_and_machine_work_its_quality():

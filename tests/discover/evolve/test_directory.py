@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.sandbox.inside import seccomp
-from refork.core.tree import Tree
-from refork.discover.evolve.audit import audit
-from refork.discover.evolve.folder import evolve, go_on
-from refork.discover.evolve.worlds import Plan, open_plan
+from refork.errors import BadInput
+from refork.sandbox.inside import seccomp
+from refork.tree import Tree
+from refork_methods.evolve.audit import audit
+from refork_methods.evolve.folder import evolve, go_on
+from refork_methods.evolve.worlds import Plan, open_plan
 
 SECRET = "the private work number"
 

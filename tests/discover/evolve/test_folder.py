@@ -3,15 +3,15 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput, Mismatch, TreeBusy
-from refork.core.tree import Tree
-from refork.discover.evolve.audit import audit, erase_slot, would_erase_slot, write_audit
-from refork.discover.evolve.folder import _locked, evolve, go_on, read_facts
-from refork.discover.evolve.on_tree import live_outcomes
-from refork.discover.evolve.scripted.coevolution import World
-from refork.discover.evolve.scripted.papers import human_papers
-from refork.discover.evolve.scripted.world import first_judge
-from refork.discover.evolve.worlds import Plan
+from refork.errors import BadInput, Mismatch, TreeBusy
+from refork.tree import Tree
+from refork_methods.evolve.audit import audit, erase_slot, would_erase_slot, write_audit
+from refork_methods.evolve.folder import _locked, evolve, go_on, read_facts
+from refork_methods.evolve.on_tree import live_outcomes
+from refork_methods.evolve.scripted.coevolution import World
+from refork_methods.evolve.scripted.papers import human_papers
+from refork_methods.evolve.scripted.world import first_judge
+from refork_methods.evolve.worlds import Plan
 
 PLAN = Plan("scripted", {"seed": 1}, {"budget": 150, "first": 32})
 
@@ -95,7 +95,7 @@ def test_a_tree_that_lags_behind_the_log_is_told_and_mended(done, tmp_path):
 
 
 def test_a_log_that_was_written_by_another_hand_does_not_replay(done, tmp_path):
-    from refork.core.journal import Journal
+    from refork.journal import Journal
 
     (tmp_path / "run.json").write_bytes((done[0] / "run.json").read_bytes())
     forged = Journal.create(tmp_path / "events.jsonl", clock=lambda: 0.0)

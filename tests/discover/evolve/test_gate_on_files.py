@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.discover.evolve.compare import compare_judges
-from refork.discover.evolve.on_files import (
+from refork.errors import BadInput
+from refork.tree import Draft, Producer, Score, Tree
+from refork_methods.evolve.compare import compare_judges
+from refork_methods.evolve.on_files import (
     SwapTerms,
     compare_files,
     gate_files,
@@ -13,7 +13,7 @@ from refork.discover.evolve.on_files import (
     stale_files,
     write_stale,
 )
-from refork.discover.evolve.swap import Verdict
+from refork_methods.evolve.swap import Verdict
 
 TRUTH = [int(i % 4 < 2) for i in range(80)]
 

@@ -2,12 +2,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.plain import to_json
-from refork.discover.evolve.history import JudgeHistory, judge_history, panel_ratio
-from refork.discover.evolve.pictures import judges_picture, stringency_picture
-from refork.discover.evolve.promote import Gate, Tally, promote
-from refork.discover.evolve.records import Cell, EvaluatorSlot
+from refork.errors import BadInput
+from refork.plain import to_json
+from refork_methods.evolve.history import JudgeHistory, judge_history, panel_ratio
+from refork_methods.evolve.pictures import judges_picture, stringency_picture
+from refork_methods.evolve.promote import Gate, Tally, promote
+from refork_methods.evolve.records import Cell, EvaluatorSlot
 
 SLOT = EvaluatorSlot("review", "first")
 RIVAL = Tally("second", (70, 30), 15, 10, (9, 3), (4, 2))

@@ -1,10 +1,10 @@
 import pytest
 
 from discover.evolve.toy_search import SETTINGS, SLOTS, START, runtime
-from refork.core.errors import BadInput
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.discover.evolve.erase import selective_erasure
-from refork.discover.evolve.on_tree import (
+from refork.errors import BadInput
+from refork.tree import Draft, Producer, Score, Tree
+from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.on_tree import (
     erase_on_tree,
     live_outcomes,
     record_producer,
@@ -13,8 +13,8 @@ from refork.discover.evolve.on_tree import (
     would_erase,
     write_records,
 )
-from refork.discover.evolve.records import Cell
-from refork.discover.evolve.search import Settings, run
+from refork_methods.evolve.records import Cell
+from refork_methods.evolve.search import Settings, run
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from refork.core.errors import BadInput
-from refork.core.stats import mcnemar
-from refork.discover.evolve.belief import best_belief
-from refork.discover.evolve.promote import Gate, Tally, paired_p, promote, tally
-from refork.discover.evolve.scripted.promotion import false_replacement
+from refork.errors import BadInput
+from refork.stats import mcnemar
+from refork_methods.evolve.belief import best_belief
+from refork_methods.evolve.promote import Gate, Tally, paired_p, promote, tally
+from refork_methods.evolve.scripted.promotion import false_replacement
 
 BEST = Gate("best_belief")
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, Mismatch
-from refork.discover.evolve.erase import selective_erasure
-from refork.discover.evolve.records import (
+from refork.errors import BadInput, Mismatch
+from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.records import (
     Cell,
     EvaluatorSlot,
     UtilityRecord,
@@ -15,7 +15,7 @@ from refork.discover.evolve.records import (
     epoch_vector,
     own_counts,
 )
-from refork.discover.evolve.schedule import checkpoints, may_expand, next_boundary
+from refork_methods.evolve.schedule import checkpoints, may_expand, next_boundary
 
 
 def test_checkpoints_double_and_stop_before_the_budget():

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from discover.evolve.toy_search import SECRETS, SETTINGS, SLOTS, START, runtime
-from refork.core.errors import BadInput, Mismatch, ReplayDiverged
-from refork.core.journal import Journal
-from refork.core.plain import canonical
-from refork.discover.evolve.archive import fold
-from refork.discover.evolve.erase import selective_erasure
-from refork.discover.evolve.records import Cell, check_once, own_counts
-from refork.discover.evolve.replay import replay, resume
-from refork.discover.evolve.schedule import checkpoints
-from refork.discover.evolve.search import Settings, run
+from refork.errors import BadInput, Mismatch, ReplayDiverged
+from refork.journal import Journal
+from refork.plain import canonical
+from refork_methods.evolve.archive import fold
+from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.records import Cell, check_once, own_counts
+from refork_methods.evolve.replay import replay, resume
+from refork_methods.evolve.schedule import checkpoints
+from refork_methods.evolve.search import Settings, run
 
 
 def ticking():

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.stats import paired_difference
-from refork.discover.evolve.promote import Gate
-from refork.discover.evolve.swap import Verdict, judge_gate
+from refork.errors import BadInput, Mismatch
+from refork.stats import paired_difference
+from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.swap import Verdict, judge_gate
 
 
 def stored(truth, **judges):

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.evolve.stringency import stringency_ratio
-from refork.discover.evolve.traps import trap_set
+from refork.errors import BadInput, CannotDo
+from refork_methods.evolve.stringency import stringency_ratio
+from refork_methods.evolve.traps import trap_set
 
 
 def work(count):

@@ -7,9 +7,9 @@ import zlib
 import pytest
 import zstandard
 
-from refork.core.errors import BadInput, Mismatch, MissingExtra
-from refork.discover.evolve.inspect_log import read_log
-from refork.discover.evolve.verdict_files import (
+from refork.errors import BadInput, Mismatch, MissingExtra
+from refork_methods.evolve.inspect_log import read_log
+from refork_methods.evolve.verdict_files import (
     read_anchor,
     read_items,
     read_sources,

@@ -4,10 +4,10 @@ from types import ModuleType
 import pytest
 
 from discover.evolve.toy_search import SLOTS, START, runtime
-from refork.core.errors import BadInput
-from refork.discover.evolve.scripted.world import SETTINGS, first_judge
-from refork.discover.evolve.scripted.world import open_world as open_scripted
-from refork.discover.evolve.worlds import Plan, open_plan, read_plan, with_settings
+from refork.errors import BadInput
+from refork_methods.evolve.scripted.world import SETTINGS, first_judge
+from refork_methods.evolve.scripted.world import open_world as open_scripted
+from refork_methods.evolve.worlds import Plan, open_plan, read_plan, with_settings
 
 
 def test_a_recipe_is_a_world_with_options_and_settings(tmp_path):

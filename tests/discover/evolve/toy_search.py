@@ -2,10 +2,10 @@
 
 import hashlib
 
-from refork.core.plain import content_hash
-from refork.discover.evolve.promote import Gate, tally
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.search import Runtime, Settings
+from refork.plain import content_hash
+from refork_methods.evolve.promote import Gate, tally
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.search import Runtime, Settings
 
 SECRETS = [f"anchor item {i} is private" for i in range(60)]
 SLOTS = [EvaluatorSlot("style", "j5"), EvaluatorSlot("proof", "j5")]

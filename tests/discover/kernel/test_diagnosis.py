@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.kernel import tool as tools
-from refork.discover.kernel.finding import Finding, by_severity
-from refork.discover.kernel.reward import reward
-from refork.discover.kernel.roofline import (
+from refork.errors import BadInput
+from refork_methods.kernel import tool as tools
+from refork_methods.kernel.finding import Finding, by_severity
+from refork_methods.kernel.reward import reward
+from refork_methods.kernel.roofline import (
     Ceilings,
     Work,
     by_measurement,
@@ -20,8 +20,8 @@ from refork.discover.kernel.roofline import (
     classify,
     roof,
 )  # fmt: skip
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool, registered, run_tools
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool, registered, run_tools
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 

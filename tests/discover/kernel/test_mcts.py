@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.mcts import SearchSettings, SearchTree
-from refork.discover.kernel.reward import reward
+from refork.errors import BadInput
+from refork_methods.kernel.mcts import SearchSettings, SearchTree
+from refork_methods.kernel.reward import reward
 
 
 def grown(rewards: list[float], settings: SearchSettings | None = None) -> SearchTree:

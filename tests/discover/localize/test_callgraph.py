@@ -3,9 +3,9 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
-from refork.discover.localize.callgraph import FAR, MOST, NEAR
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.snapshot import Snapshot
+from refork_methods.localize.callgraph import FAR, MOST, NEAR
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.snapshot import Snapshot
 
 FILES = {
     "shop/__init__.py": "from .cart import Cart\nfrom .money import *\nfrom . import money as cash\n",

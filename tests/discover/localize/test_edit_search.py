@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world.repair.projects import project_names, shared_runner
-from refork.core.world.repair.tasks import repair_tasks
-from refork.discover.localize.edit_search import OWN, EditSearch
-from refork.discover.localize.inject import finding_right, refuse_gold
-from refork.discover.localize.on_repair import (
+from refork.errors import BadInput, CannotDo
+from refork_methods.localize.edit_search import OWN, EditSearch
+from refork_methods.localize.inject import finding_right, refuse_gold
+from refork_methods.localize.on_repair import (
     Investigated,
     agent_effects,
     first_place,
@@ -21,7 +19,9 @@ from refork.discover.localize.on_repair import (
     task_spectrum,
     wrong_case,
 )
-from refork.discover.localize.transfer import transfer_report
+from refork_methods.localize.transfer import transfer_report
+from refork_testbed.worlds.repair.projects import project_names, shared_runner
+from refork_testbed.worlds.repair.tasks import repair_tasks
 
 
 @pytest.fixture(scope="module")

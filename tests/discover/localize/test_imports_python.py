@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from refork.discover.localize.connected import reached
-from refork.discover.localize.facts import Import
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
+from refork_methods.localize.connected import reached
+from refork_methods.localize.facts import Import
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
 
 
 class Oracle:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.localize import index as module
-from refork.discover.localize import reader
-from refork.discover.localize.index import FIELDS, RepoIndex
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.terms import words
+from refork.errors import BadInput
+from refork_methods.localize import index as module
+from refork_methods.localize import reader
+from refork_methods.localize.index import FIELDS, RepoIndex
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.terms import words
 
 FOLDER = Path(module.__file__).parent
 

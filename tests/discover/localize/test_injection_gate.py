@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.inject import (
+from refork.errors import BadInput, CannotDo
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.inject import (
     GOLD,
     AgentEffect,
     GateRun,

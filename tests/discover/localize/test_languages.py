@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 import discover.localize.language_fixtures as fixtures
-from refork.core.errors import install_command
-from refork.discover.localize.facts import Span
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.languages import grammar
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
+from refork.errors import install_command
+from refork_methods.localize.facts import Span
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.languages import grammar
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
 
 pytest.importorskip("tree_sitter")
 

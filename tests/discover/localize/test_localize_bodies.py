@@ -7,14 +7,14 @@ import ast
 import numpy as np
 import pytest
 
-from refork.discover.localize.behaviour import behaviours
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.ranking import rank_symbols
-from refork.discover.localize.reported import ENDLESS, reported
-from refork.discover.localize.settings import InvestigateSettings
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.terms import issue_terms, query_words
+from refork_methods.localize.behaviour import behaviours
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.ranking import rank_symbols
+from refork_methods.localize.reported import ENDLESS, reported
+from refork_methods.localize.settings import InvestigateSettings
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.terms import issue_terms, query_words
 
 SOURCE = '''"""Tools."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.gold import Gold, GoldSpan, gold_spans
-from refork.discover.localize.metrics import mean_scores, score_locations
+from refork.errors import BadInput
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.gold import Gold, GoldSpan, gold_spans
+from refork_methods.localize.metrics import mean_scores, score_locations
 
 
 def at(path: str, start: int, end: int) -> Location:

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from refork.core.decide import fit_calibration
-from refork.core.errors import BadInput
-from refork.discover.localize.baseline import FileBm25, random_acc
-from refork.discover.localize.bm25f import Bm25f, grouped, term_scores
-from refork.discover.localize.commits import fix_commits, score_commits
-from refork.discover.localize.confidence import fit_confidence
-from refork.discover.localize.history import Commit, History, read_history
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.on_repository import localize_path, read_issue
-from refork.discover.localize.ranking import is_test, pass_on, rank_symbols
-from refork.discover.localize.settings import InvestigateSettings, Weights
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.spans import choose_lines, mechanics, own_lines, parsed
-from refork.discover.localize.spectrum import Spectrum, read_coverage, spectrum
-from refork.discover.localize.terms import issue_terms
-from refork.discover.localize.validate import case_problems
+from refork.decide import fit_calibration
+from refork.errors import BadInput
+from refork_methods.localize.baseline import FileBm25, random_acc
+from refork_methods.localize.bm25f import Bm25f, grouped, term_scores
+from refork_methods.localize.commits import fix_commits, score_commits
+from refork_methods.localize.confidence import fit_confidence
+from refork_methods.localize.history import Commit, History, read_history
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.on_repository import localize_path, read_issue
+from refork_methods.localize.ranking import is_test, pass_on, rank_symbols
+from refork_methods.localize.settings import InvestigateSettings, Weights
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.spans import choose_lines, mechanics, own_lines, parsed
+from refork_methods.localize.spectrum import Spectrum, read_coverage, spectrum
+from refork_methods.localize.terms import issue_terms
+from refork_methods.localize.validate import case_problems
 
 FILES = {
     "shop/__init__.py": "",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.localize.leaks import find_leaks, refuse_leaks
-from refork.discover.localize.mask import diff_names, diff_paths, mask_code, mask_issue
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.terms import issue_terms, name_words, query_words, split_data, words
-from refork.discover.localize.traceback import Frame, frames, place_frames
+from refork.errors import BadInput
+from refork_methods.localize.leaks import find_leaks, refuse_leaks
+from refork_methods.localize.mask import diff_names, diff_paths, mask_code, mask_issue
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.terms import issue_terms, name_words, query_words, split_data, words
+from refork_methods.localize.traceback import Frame, frames, place_frames
 
 
 @pytest.mark.parametrize(

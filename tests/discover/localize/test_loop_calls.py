@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from discover.localize.malformed_calls import REFUSED, REPAIRED
-from refork.core.errors import BadInput
-from refork.core.world.house_rules.calls import ToolCall
-from refork.discover.localize.arguments import canonical, fit, tool_named
-from refork.discover.localize.calls import Answered, Asked, NotRead, cut_case, read_reply, spoken
-from refork.discover.localize.recovery import LoopWatch, salvaged
+from refork.errors import BadInput
+from refork.tool_calls import ToolCall
+from refork_methods.localize.arguments import canonical, fit, tool_named
+from refork_methods.localize.calls import Answered, Asked, NotRead, cut_case, read_reply, spoken
+from refork_methods.localize.recovery import LoopWatch, salvaged
 
 CALL = '{"tool": "search", "arguments": {"text": "parse"}}'
 

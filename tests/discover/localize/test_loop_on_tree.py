@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from refork import Tree
-from refork.core.chat import PolicyChat, Reply
-from refork.core.errors import BadInput, ReplayDiverged
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import Json, Message
-from refork.discover.localize.agreement import agreement, cause_similarity, place_agreement
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.loop import Localizer
-from refork.discover.localize.loop_on_tree import agree_on_tree, fork_runs, record_runs, trace_of
-from refork.discover.localize.loop_settings import LoopSettings
-from refork.discover.localize.planted import PlantedReader
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
+from refork.chat import PolicyChat, Reply
+from refork.errors import BadInput, ReplayDiverged
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import Json, Message
+from refork_methods.localize.agreement import agreement, cause_similarity, place_agreement
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.loop import Localizer
+from refork_methods.localize.loop_on_tree import agree_on_tree, fork_runs, record_runs, trace_of
+from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.planted import PlantedReader
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
 
 ISSUE = "Coupons give a wrong rebate: the discount of a member is taken twice from the price of the basket."
 FILES = {
@@ -153,7 +153,7 @@ def test_another_snapshot_or_a_foreign_walk_is_refused() -> None:
         fork_runs(tree, localizer(), made.leaf, 50)
     with pytest.raises(BadInput, match="at least 1"):
         record_runs(tree, localizer(), ISSUE, draws=0)
-    from refork.core.tree.node import Draft
+    from refork.tree.node import Draft
 
     (task,) = tree.append([Draft(kind="task", text="other")])
     with pytest.raises(BadInput, match="no recorded run"):

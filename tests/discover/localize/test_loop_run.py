@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from discover.localize.malformed_calls import REFUSED, REPAIRED
-from refork.core.chat import Reply, ScriptedChat
-from refork.core.errors import BadInput, CannotDo, ReplayDiverged, ServerError
-from refork.core.policy.base import Cost
-from refork.core.stats import mcnemar
-from refork.core.types import Json, Message
-from refork.core.world.repair.tasks import repair_tasks
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.loop import Localizer
-from refork.discover.localize.loop_settings import LoopSettings
-from refork.discover.localize.metrics import score_locations
-from refork.discover.localize.planted import PlantedReader
-from refork.discover.localize.prompts import FINAL
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
-from refork.discover.localize.trace import Trace
-from refork.discover.localize.validate import case_problems
+from refork.chat import Reply, ScriptedChat
+from refork.errors import BadInput, CannotDo, ReplayDiverged, ServerError
+from refork.policies.base import Cost
+from refork.stats import mcnemar
+from refork.types import Json, Message
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.loop import Localizer
+from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.metrics import score_locations
+from refork_methods.localize.planted import PlantedReader
+from refork_methods.localize.prompts import FINAL
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
+from refork_methods.localize.trace import Trace
+from refork_methods.localize.validate import case_problems
+from refork_testbed.worlds.repair.tasks import repair_tasks
 
 ISSUE = "The rebate of a coupon is off by one cent."
 FILES = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.decide import break_even
-from refork.core.errors import BadInput
-from refork.discover.localize.repair_trial import (
+from refork.decide import break_even
+from refork.errors import BadInput
+from refork_methods.localize.repair_trial import (
     AGENTS,
     NONE,
     TrialRules,
@@ -24,7 +24,7 @@ from refork.discover.localize.repair_trial import (
     trial_law,
     zero_of,
 )
-from refork.discover.localize.trial_table import TrialRow, break_evens, trial_gate, trial_table
+from refork_methods.localize.trial_table import TrialRow, break_evens, trial_gate, trial_table
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.localize.paths import near_names, near_paths, why_not_path, within
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
+from refork.errors import BadInput, CannotDo
+from refork_methods.localize.paths import near_names, near_paths, why_not_path, within
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
 
 #: Ways out of a repository, and what only looks like one.
 ESCAPES = [

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from refork.discover.localize.facts import Span
-from refork.discover.localize.search import hits, matching
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.tools import RepoTools
-from refork.discover.localize.view import viewed
+from refork_methods.localize.facts import Span
+from refork_methods.localize.search import hits, matching
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.tools import RepoTools
+from refork_methods.localize.view import viewed
 
 FILES: dict[str, str | bytes] = {
     "pkg/__init__.py": "from pkg.core import Engine\n",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, wilcoxon
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats import holm
-from refork.discover.localize.transfer import Findings, RepairRun, read_runs, transfer_report
+from refork.errors import BadInput, CannotDo
+from refork.stats import holm
+from refork_methods.localize.transfer import Findings, RepairRun, read_runs, transfer_report
 
 
 def arm(

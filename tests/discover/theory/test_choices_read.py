@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.quality import QualityRules, Session, exclude
-from refork.discover.theory.read import read_csv_trials, read_human_choices
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.quality import QualityRules, Session, exclude
+from refork_methods.theory.read import read_csv_trials, read_human_choices
+from refork_methods.theory.trials import Trials
 
 ONE = {"validities": [0.9, 0.6], "trial_a_ratings": [[1, 0], [0, 0]], "trial_b_ratings": [[0, 1], [1, 1]]}
 TWO = {"validities": [0.8, 0.7], "trial_a_ratings": [[0, 1]], "trial_b_ratings": [[1, 1]]}
@@ -177,8 +177,8 @@ def test_refused_rules(bad):
 
 
 def test_choices_between_gambles_are_read_back(tmp_path):
-    from refork.discover.theory.gambles.experiment import random_gambles
-    from refork.discover.theory.open import read_choices
+    from refork_methods.theory.gambles.experiment import random_gambles
+    from refork_methods.theory.open import read_choices
 
     design = random_gambles(np.random.default_rng(0), 4)
     lines = ["subject_id,option_a,option_b,response"]

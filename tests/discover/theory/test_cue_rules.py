@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.metrics import mse_pb
-from refork.discover.theory.simulate import predicted_rates
+from refork.errors import BadInput
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.metrics import mse_pb
+from refork_methods.theory.simulate import predicted_rates
 
 VALIDITIES = (0.9, 0.8, 0.7, 0.6)
 PAIRS = every_binary_pair(VALIDITIES)
@@ -173,8 +173,8 @@ def test_an_experiment_is_read_back():
 
 
 def test_a_rule_refuses_another_domain_and_missing_priors():
-    from refork.discover.theory.chooser import Rule
-    from refork.discover.theory.gambles.experiment import GambleExperiment
+    from refork_methods.theory.chooser import Rule
+    from refork_methods.theory.gambles.experiment import GambleExperiment
 
     gambles = GambleExperiment.of([([(1, 1)], [(2, 0.5), (0, 0.5)])])
     with pytest.raises(BadInput, match="about gambles"):

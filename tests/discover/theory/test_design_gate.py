@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats import welch
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.gate import (
+from refork.errors import BadInput, CannotDo
+from refork.stats import welch
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.gate import (
     Proposal,
     first_admitted,
     gate,
@@ -20,8 +20,8 @@ from refork.discover.theory.gate import (
     welch_from_moments,
     welch_power,
 )
-from refork.discover.theory.metrics import Measured, Metric, measure, share_of_b
-from refork.discover.theory.simulate import simulate
+from refork_methods.theory.metrics import Measured, Metric, measure, share_of_b
+from refork_methods.theory.simulate import simulate
 
 moments = st.tuples(st.floats(-1, 1), st.floats(0.001, 1))
 #: Take-the-Best and Tallying disagree on every pair.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.discriminability import discriminability, jsd, sequence_jsd
+from refork.errors import BadInput
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.discriminability import discriminability, jsd, sequence_jsd
 
 weights = st.lists(st.floats(0, 1), min_size=4, max_size=4).filter(lambda w: sum(w) > 0.01)
 

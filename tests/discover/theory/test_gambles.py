@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.theory.cues import rules as cue_rules
-from refork.discover.theory.cues.designs import every_binary_pair
-from refork.discover.theory.fit import fit
-from refork.discover.theory.gambles import rules
-from refork.discover.theory.gambles.experiment import GambleExperiment, random_gambles
-from refork.discover.theory.gambles.rules import decision_weights, priority, value, weighting
-from refork.discover.theory.gate import Proposal, first_admitted
-from refork.discover.theory.metrics import agreement
-from refork.discover.theory.predictive import score_theories
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput, CannotDo
+from refork_methods.theory.cues import rules as cue_rules
+from refork_methods.theory.cues.designs import every_binary_pair
+from refork_methods.theory.fit import fit
+from refork_methods.theory.gambles import rules
+from refork_methods.theory.gambles.experiment import GambleExperiment, random_gambles
+from refork_methods.theory.gambles.rules import decision_weights, priority, value, weighting
+from refork_methods.theory.gate import Proposal, first_admitted
+from refork_methods.theory.metrics import agreement
+from refork_methods.theory.predictive import score_theories
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation
 
 E = random_gambles(np.random.default_rng(4), 60)
 PLAIN = {"alpha": 1.0, "loss": 1.0, "gamma": 1.0, "delta": 1.0}
@@ -147,7 +147,7 @@ def test_prospect_theory_s_parameters_are_recovered():
 
 
 def test_a_fit_is_at_least_as_likely_as_the_truth_and_repeats():
-    from refork.discover.theory.fit import log_likelihoods
+    from refork_methods.theory.fit import log_likelihoods
 
     rule = rules.prospect_theory()
     person = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from refork.discover.theory.cues import rules
-from refork.discover.theory.predictive import score_theories
-from refork.discover.theory.read import read_human_choices
+from refork_methods.theory.cues import rules
+from refork_methods.theory.predictive import score_theories
+from refork_methods.theory.read import read_human_choices
 
 HERE = Path(os.environ.get("REFORK_HUMAN_CHOICES") or Path(__file__).parents[4] / "shared/data/human-choices")
 pytestmark = pytest.mark.skipif(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.metrics import lag_one
-from refork.discover.theory.order import score_order
-from refork.discover.theory.power import power_table
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import BadInput
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.metrics import lag_one
+from refork_methods.theory.order import score_order
+from refork_methods.theory.power import power_table
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation, Trials
 
 DESIGN = random_design(np.random.default_rng(1), cues=(4, 4))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.theory.pool import Pool, Round, Seen, Verdict, next_label
-from refork.discover.theory.scores import relative_scores
+from refork.errors import BadInput
+from refork_methods.theory.pool import Pool, Round, Seen, Verdict, next_label
+from refork_methods.theory.scores import relative_scores
 
 
 def seen(name, real, *values):

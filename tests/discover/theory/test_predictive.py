@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.metrics import mse_pb, pearson
-from refork.discover.theory.predictive import held_out_error, rate_noise, score_theories
-from refork.discover.theory.simulate import predicted_rates, simulate
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import BadInput
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.metrics import mse_pb, pearson
+from refork_methods.theory.predictive import held_out_error, rate_noise, score_theories
+from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_methods.theory.trials import Observation, Trials
 
 
 def world(truth, people=25, observations=4, seed=0):

@@ -6,8 +6,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.theory.priors import Fixed, Given, OneOf, Uniform, parse_prior, sample_priors
+from refork.errors import BadInput
+from refork_methods.theory.priors import Fixed, Given, OneOf, Uniform, parse_prior, sample_priors
 
 CONTEXT = {"n_features": 3, "validities": [0.9, 0.8, 0.7]}
 finite = st.floats(-100, 100).map(lambda x: round(x, 3))

@@ -6,20 +6,20 @@ import sys
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import every_binary_pair, random_design
-from refork.discover.theory.experiment import repeats, trial_orders
-from refork.discover.theory.metrics import lag_one, measure, switch_rate
-from refork.discover.theory.simulate import predicted_rates, simulate
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import every_binary_pair, random_design
+from refork_methods.theory.experiment import repeats, trial_orders
+from refork_methods.theory.metrics import lag_one, measure, switch_rate
+from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_methods.theory.trials import Trials
 
 E = random_design(np.random.default_rng(0))
 DIGEST = """
 import hashlib, numpy as np
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.simulate import simulate
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.simulate import simulate
 t = simulate(rules.wadd(), random_design(np.random.default_rng(0)), 10, 7, random_share=0.2)
 print(hashlib.sha256(t.person.tobytes() + t.stimulus.tobytes() + t.response.tobytes()).hexdigest())
 """

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Sandbox
-from refork.discover.theory.domains import DOMAINS, domain_named
-from refork.discover.theory.open import open_theory, rule_named
-from refork.discover.theory.sandboxed import LIMITS, SandboxedTheory
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput
+from refork.sandbox import Sandbox
+from refork_methods.theory.domains import DOMAINS, domain_named
+from refork_methods.theory.open import open_theory, rule_named
+from refork_methods.theory.sandboxed import LIMITS, SandboxedTheory
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.theory_file import Theory
 
 
 @pytest.fixture(scope="module")

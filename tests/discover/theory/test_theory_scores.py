@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from refork.core.errors import BadInput
-from refork.discover.theory.scores import aggregate_loss, distances, relative_scores
+from refork.errors import BadInput
+from refork_methods.theory.scores import aggregate_loss, distances, relative_scores
 
 NAN = float("nan")
 tables = arrays(float, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.floats(0, 1))

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox import Limits, Sandbox
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.experiment import generator
-from refork.discover.theory.gambles import rules as gamble_rules
-from refork.discover.theory.gambles.experiment import random_gambles
-from refork.discover.theory.priors import Uniform
-from refork.discover.theory.sandboxed import LIMITS, SandboxedTheory, check_theory
-from refork.discover.theory.seeds import seed_names, seed_theory
-from refork.discover.theory.simulate import predicted_rates, simulate
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput, CannotDo
+from refork.sandbox import Limits, Sandbox
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.experiment import generator
+from refork_methods.theory.gambles import rules as gamble_rules
+from refork_methods.theory.gambles.experiment import random_gambles
+from refork_methods.theory.priors import Uniform
+from refork_methods.theory.sandboxed import LIMITS, SandboxedTheory, check_theory
+from refork_methods.theory.seeds import seed_names, seed_theory
+from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_methods.theory.theory_file import Theory
 
 E = random_design(np.random.default_rng(3), top=10)
 TEXT = """

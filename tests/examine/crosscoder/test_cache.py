@@ -7,10 +7,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from refork.core.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.activations import Activations, ActivationStore
-from refork.examine.crosscoder.cache import (
+from refork.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
+from refork.policies.local import LocalPolicy
+from refork.tree.activations import Activations, ActivationStore
+from refork_methods.crosscoder.cache import (
     LabelledText,
     cache_for,
     cache_texts,
@@ -21,10 +21,10 @@ from refork.examine.crosscoder.cache import (
     open_cache,
     read_texts,
 )
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.run import CrossCoderRecipe, run_rank, run_train
-from refork.examine.crosscoder.sources import Aligned, ArrayPairs, PolicyPairs, StorePairs
-from refork.examine.crosscoder.train import TrainSettings, train
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.run import CrossCoderRecipe, run_rank, run_train
+from refork_methods.crosscoder.sources import Aligned, ArrayPairs, PolicyPairs, StorePairs
+from refork_methods.crosscoder.train import TrainSettings, train
 from support.models import make_model, make_tokenizer, tiny_policy
 
 
@@ -214,7 +214,7 @@ def test_values_are_pooled_by_text_and_examples_read_back(cached):
 
 
 def test_a_whole_run_on_the_command_line(policies, tmp_path):
-    from refork.app.cli import crosscoder
+    from refork_methods.crosscoder.commands import fit as crosscoder
 
     for name, policy in zip("ab", policies, strict=True):
         policy.decoder.backbone.model.save_pretrained(tmp_path / name)
@@ -250,7 +250,7 @@ def test_a_whole_run_on_the_command_line(policies, tmp_path):
 
 
 def test_the_command_line_refuses_what_it_cannot_read(tmp_path):
-    from refork.app.cli import crosscoder
+    from refork_methods.crosscoder.commands import fit as crosscoder
 
     base = ["cache", "--a", "hf:x", "--b", "hf:y", "--out", str(tmp_path)]
     for more, words in (

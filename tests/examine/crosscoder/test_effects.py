@@ -5,9 +5,9 @@ import pytest
 import torch
 from tests.support.crosscoder_pair import tiny_pair
 
-from refork.core.errors import BadInput, CannotDo
-from refork.examine.crosscoder.effects import Steering, explained, patch_effect, steering_curve
-from refork.examine.crosscoder.trials import Trials
+from refork.errors import BadInput, CannotDo
+from refork_methods.crosscoder.effects import Steering, explained, patch_effect, steering_curve
+from refork_methods.crosscoder.trials import Trials
 
 
 @pytest.fixture(scope="module")

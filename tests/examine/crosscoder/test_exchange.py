@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, Mismatch
-from refork.examine.crosscoder.exchange import (
+from refork.errors import BadInput, Mismatch
+from refork_methods.crosscoder.exchange import (
     from_dictionary_learning,
     load,
     load_dictionary_learning,
@@ -15,10 +15,10 @@ from refork.examine.crosscoder.exchange import (
     save_dictionary_learning,
     to_dictionary_learning,
 )
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.sources import ArrayPairs
-from refork.examine.crosscoder.train import TrainSettings, train
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.sources import ArrayPairs
+from refork_methods.crosscoder.train import TrainSettings, train
 
 
 def trained(activation="batch_topk", widths=(6, 6), scoring=None):

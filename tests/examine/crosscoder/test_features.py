@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from refork.core.errors import BadInput, CannotDo
-from refork.examine.crosscoder.audit import Audit, claim, exclusivity
-from refork.examine.crosscoder.classes import (
+from refork.errors import BadInput, CannotDo
+from refork_methods.crosscoder.audit import Audit, claim, exclusivity
+from refork_methods.crosscoder.classes import (
     encoded_chunks,
     fraction_of_variance,
     latent_scaling,
@@ -17,10 +17,10 @@ from refork.examine.crosscoder.classes import (
     relative_norm,
     scaling_factors,
 )
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import Normalizer
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.rank import (
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import Normalizer
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.rank import (
     Example,
     cohens_d,
     counts,
@@ -28,7 +28,7 @@ from refork.examine.crosscoder.rank import (
     top_share,
     with_examples,
 )
-from refork.examine.crosscoder.sources import ArrayPairs
+from refork_methods.crosscoder.sources import ArrayPairs
 
 
 def made(widths=(6, 6), size=20, partition=None):
@@ -129,7 +129,7 @@ def test_what_one_model_lacks_has_a_ratio_near_zero():
 
 
 def _short():
-    from refork.examine.crosscoder.train import TrainSettings
+    from refork_methods.crosscoder.train import TrainSettings
 
     return TrainSettings(steps=400, batch=100, rate=0.01)
 

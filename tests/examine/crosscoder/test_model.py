@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import Normalizer, fit_normalizer
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.select import batch_top_k, top_k
+from refork.errors import BadInput
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import Normalizer, fit_normalizer
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.select import batch_top_k, top_k
 
 HALF = Partition(a=0.25, b=0.25)
 

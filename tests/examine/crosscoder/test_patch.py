@@ -5,11 +5,11 @@ import pytest
 import torch
 from tests.support.crosscoder_pair import LAYER, tiny_pair
 
-from refork.core.errors import BadInput, CannotDo
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.paired import Pairs, read_pairs, row_table, trained_layer
-from refork.examine.crosscoder.patch import mismatched, patch_edit, reconstruct
-from refork.examine.crosscoder.trials import Trials
+from refork.errors import BadInput, CannotDo
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.paired import Pairs, read_pairs, row_table, trained_layer
+from refork_methods.crosscoder.patch import mismatched, patch_edit, reconstruct
+from refork_methods.crosscoder.trials import Trials
 
 
 @pytest.fixture(scope="module")

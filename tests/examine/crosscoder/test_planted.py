@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.planted import block_of, planted_world, recall
-from refork.examine.crosscoder.train import TrainSettings, train
+from refork.errors import BadInput
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.planted import block_of, planted_world, recall
+from refork_methods.crosscoder.train import TrainSettings, train
 
 
 def test_a_world_is_what_it_says():

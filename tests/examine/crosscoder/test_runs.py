@@ -2,8 +2,8 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.crosscoder.runs import summarise_runs
+from refork.errors import BadInput
+from refork_methods.crosscoder.runs import summarise_runs
 
 #: Dictionary, exclusive %, whether exclusive features are free of the penalty; then what A and B get right
 #: afterwards at k = 160, 45 and 90 (None: not evaluated). Before: A 19 %, B 0 % in every run.

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tests.support.crosscoder_pair import tiny_pair
 
-from refork.core.errors import BadInput
-from refork.examine.crosscoder.paired import Pairs
-from refork.examine.crosscoder.spillover import change_in_score, difference_of_spillovers, shuffled, spillover
-from refork.examine.crosscoder.trials import Trials
+from refork.errors import BadInput
+from refork_methods.crosscoder.paired import Pairs
+from refork_methods.crosscoder.spillover import change_in_score, difference_of_spillovers, shuffled, spillover
+from refork_methods.crosscoder.trials import Trials
 
 
 def test_the_change_by_hand():

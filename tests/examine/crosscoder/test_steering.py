@@ -5,10 +5,10 @@ import pytest
 import torch
 from tests.support.crosscoder_pair import LAYER, tiny_pair
 
-from refork.core.errors import BadInput, CannotDo
-from refork.examine.crosscoder.patch import reconstruct
-from refork.examine.crosscoder.steer import clamp_delta, projection_edit, steer_edit, steering_delta
-from refork.examine.crosscoder.trials import Trials
+from refork.errors import BadInput, CannotDo
+from refork_methods.crosscoder.patch import reconstruct
+from refork_methods.crosscoder.steer import clamp_delta, projection_edit, steer_edit, steering_delta
+from refork_methods.crosscoder.trials import Trials
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.crosscoder.sweep import Cell, Sweep, above_random, cells_of, halves, same_norm
-from refork.examine.crosscoder.trials import Outcomes, Trials, gain
+from refork.errors import BadInput
+from refork_methods.crosscoder.sweep import Cell, Sweep, above_random, cells_of, halves, same_norm
+from refork_methods.crosscoder.trials import Outcomes, Trials, gain
 
 
 def noise_sweep(seed, prompts=200, cells=30):

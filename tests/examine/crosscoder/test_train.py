@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, Mismatch
-from refork.examine.crosscoder.checkpoint import tensor_digest
-from refork.examine.crosscoder.classes import encoded_chunks
-from refork.examine.crosscoder.gradients import Weights, auxiliary_gradients
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import Normalizer
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.planted import planted_world
-from refork.examine.crosscoder.sources import ArrayPairs
-from refork.examine.crosscoder.train import TrainSettings, batches, partition_penalty, train
+from refork.errors import BadInput, Mismatch
+from refork_methods.crosscoder.checkpoint import tensor_digest
+from refork_methods.crosscoder.classes import encoded_chunks
+from refork_methods.crosscoder.gradients import Weights, auxiliary_gradients
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import Normalizer
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.planted import planted_world
+from refork_methods.crosscoder.sources import ArrayPairs
+from refork_methods.crosscoder.train import TrainSettings, batches, partition_penalty, train
 
 PARTS = Partition(a=0.2, b=0.3)
 

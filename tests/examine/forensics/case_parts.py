@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.policy.base import PolicyCard
-from refork.core.tree.score import Producer
-from refork.examine.forensics import (
+from refork.policies.base import PolicyCard
+from refork.tree.score import Producer
+from refork_methods.forensics import (
     Arm,
     Case,
     Design,

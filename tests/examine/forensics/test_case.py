@@ -20,9 +20,9 @@ from examine.forensics.case_parts import (
     spite,
     tedium,
 )
-from refork.core.errors import BadInput, DiskFull, DrawConflict, Mismatch, TreeBusy
-from refork.core.journal import Journal
-from refork.examine.forensics import (
+from refork.errors import BadInput, DiskFull, DrawConflict, Mismatch, TreeBusy
+from refork.journal import Journal
+from refork_methods.forensics import (
     Answer,
     ArmPlan,
     Case,
@@ -34,7 +34,7 @@ from refork.examine.forensics import (
     Prediction,
     rate,
 )
-from refork.examine.forensics.case import FILE
+from refork_methods.forensics.case import FILE
 
 
 def test_a_case_is_read_back_as_it_was_written(tmp_path):

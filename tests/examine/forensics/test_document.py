@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.plain import canonical, content_hash, from_json, to_json
-from refork.core.stats import Interval
-from refork.examine.forensics.document import diff, look_up, parse_path, with_value, without, write_path
+from refork.errors import BadInput
+from refork.plain import canonical, content_hash, from_json, to_json
+from refork.stats import Interval
+from refork_methods.forensics.document import diff, look_up, parse_path, with_value, without, write_path
 
 DOCUMENT = {
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Fix it."}],

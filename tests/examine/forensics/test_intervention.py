@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.forensics import BASE, Design, Intervention, factorial
-from refork.examine.forensics.intervention import Edit
+from refork.errors import BadInput
+from refork_methods.forensics import BASE, Design, Intervention, factorial
+from refork_methods.forensics.intervention import Edit
 
 ENVIRONMENT = {
     "messages": [

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.motives import TargetJudge, find_agent, motive_world
-from refork.core.world.open import open_world
-from refork.examine.forensics import Case, Design, Incident, Intervention, Target
-from refork.examine.forensics.bench import recorded_task, task_document
-from refork.examine.forensics.opening import grader_of, open_bench, rollout_of, tree_file, world_of
-from refork.examine.forensics.run import counterfactual, run_design
-from refork.examine.forensics.running import parse_edit, parse_grid
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.forensics import Case, Design, Incident, Intervention, Target
+from refork_methods.forensics.bench import recorded_task, task_document
+from refork_methods.forensics.opening import grader_of, open_bench, rollout_of, tree_file, world_of
+from refork_methods.forensics.run import counterfactual, run_design
+from refork_methods.forensics.running import parse_edit, parse_grid
+from refork_testbed.worlds.motives import TargetJudge, find_agent, motive_world
 
 COIN = "scripted:coin"
 

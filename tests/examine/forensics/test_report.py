@@ -5,10 +5,10 @@ import json
 import pytest
 
 from examine.forensics.case_parts import DESIGN, ENVIRONMENT, full, incident, memory
-from refork.core.errors import BadInput
-from refork.examine.forensics import Answer, Case, case_json, case_markdown
-from refork.examine.forensics.plan import open_plan, read_plan
-from refork.examine.forensics.report import write_report
+from refork.errors import BadInput
+from refork_methods.forensics import Answer, Case, case_json, case_markdown
+from refork_methods.forensics.plan import open_plan, read_plan
+from refork_methods.forensics.report import write_report
 
 PLAN = """
 name = "hook"

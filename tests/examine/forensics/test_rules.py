@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from examine.forensics.case_parts import CARD, DESIGN, GRADER, counted, incident, item, memory, planned
-from refork.core.errors import BadInput
-from refork.core.tree.score import Producer
-from refork.examine.forensics import Arm, Target, difference, golden, rate
-from refork.examine.forensics.rules import censored, check_result, contrast_exists, judges_itself, refuse
+from refork.errors import BadInput
+from refork.tree.score import Producer
+from refork_methods.forensics import Arm, Target, difference, golden, rate
+from refork_methods.forensics.rules import censored, check_result, contrast_exists, judges_itself, refuse
 
 
 def kinds(found):

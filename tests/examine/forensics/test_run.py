@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.motives import TargetJudge, find_agent, motive_world
-from refork.examine.forensics import Design, Hypothesis, Intervention, Prediction, factorial
-from refork.examine.forensics.arm import Outcome
-from refork.examine.forensics.bench import Bench, from_document, restart, task_document
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.incident import Incident, Target
-from refork.examine.forensics.run import (
+from refork.errors import BadInput
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork_methods.forensics import Design, Hypothesis, Intervention, Prediction, factorial
+from refork_methods.forensics.arm import Outcome
+from refork_methods.forensics.bench import Bench, from_document, restart, task_document
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.incident import Incident, Target
+from refork_methods.forensics.run import (
     control_model,
     control_setting,
     counterfactual,
@@ -28,6 +27,7 @@ from refork.examine.forensics.run import (
     run_design,
     run_factorial,
 )
+from refork_testbed.worlds.motives import TargetJudge, find_agent, motive_world
 from support.worlds import TwoTurns
 
 

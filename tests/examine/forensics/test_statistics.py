@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.stats import newcombe, wilson
-from refork.examine.forensics import Arm, golden
-from refork.examine.forensics.statistics import (
+from refork.errors import BadInput
+from refork.stats import newcombe, wilson
+from refork_methods.forensics import Arm, golden
+from refork_methods.forensics.statistics import (
     contrast,
     difference,
     holm_over,

@@ -9,22 +9,12 @@ import numpy as np
 import pytest
 
 from refork import Tree
-from refork.core.errors import BadInput
-from refork.core.world.motives import (
-    AGENTS,
-    APPEAL,
-    NEUTRAL,
-    SCENES,
-    TWINS,
-    Agent,
-    TargetJudge,
-    environment,
-)
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.design import BASE, ArmPlan
-from refork.examine.forensics.incident import Incident, Target
-from refork.examine.forensics.intervention import Intervention
-from refork.examine.forensics.motive_library import (
+from refork.errors import BadInput
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.design import BASE, ArmPlan
+from refork_methods.forensics.incident import Incident, Target
+from refork_methods.forensics.intervention import Intervention
+from refork_methods.forensics.motive_library import (
     DOSE,
     EDITS,
     INTERACTION,
@@ -34,9 +24,9 @@ from refork.examine.forensics.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from refork.examine.forensics.motive_sources import LawSource, RolloutSource, finish_chance
-from refork.examine.forensics.statistics import difference, interaction, trend
-from refork.examine.forensics.suite import (
+from refork_methods.forensics.motive_sources import LawSource, RolloutSource, finish_chance
+from refork_methods.forensics.statistics import difference, interaction, trend
+from refork_methods.forensics.suite import (
     Plans,
     Sizes,
     file_case,
@@ -45,6 +35,16 @@ from refork.examine.forensics.suite import (
     score_of,
     study,
     with_controls,
+)
+from refork_testbed.worlds.motives import (
+    AGENTS,
+    APPEAL,
+    NEUTRAL,
+    SCENES,
+    TWINS,
+    Agent,
+    TargetJudge,
+    environment,
 )
 
 SMALL = Sizes(100, 50, 20)

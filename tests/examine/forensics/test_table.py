@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binom
 
 from examine.forensics.case_parts import counted, full, memory
-from refork.core.errors import BadInput
-from refork.examine.forensics import (
+from refork.errors import BadInput
+from refork_methods.forensics import (
     Arm,
     Design,
     EvidenceItem,
@@ -21,7 +21,7 @@ from refork.examine.forensics import (
     rate,
     trend,
 )
-from refork.examine.forensics.table import confound_groups
+from refork_methods.forensics.table import confound_groups
 
 BASE, DROP, SAME = counted("base", 60, 100), counted("e", 10, 100), counted("e", 58, 100)
 

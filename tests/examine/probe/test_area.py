@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from refork.core.errors import BadInput, InternalError
-from refork.core.stats import auroc
-from refork.examine.probe.area import area, mean_area, weighted_auroc
-from refork.examine.probe.cases import make_cases
+from refork.errors import BadInput, InternalError
+from refork.stats import auroc
+from refork_methods.probe.area import area, mean_area, weighted_auroc
+from refork_methods.probe.cases import make_cases
 
 
 def cases_of(labels, position="last_prompt", tokens=None):

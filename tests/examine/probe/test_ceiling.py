@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from refork.core.errors import BadInput
-from refork.examine.probe.ceiling import auroc_ceiling, beta_ceiling, estimate_ceiling
+from refork.errors import BadInput
+from refork_methods.probe.ceiling import auroc_ceiling, beta_ceiling, estimate_ceiling
 
 # AUROC* where the chance of refusal is Beta(a, a).
 BETA = {0.1: 0.989, 0.2: 0.968, 0.5: 0.905, 1.0: 5 / 6, 2.0: 0.757}

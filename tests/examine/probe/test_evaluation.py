@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.probe import FirstTokenProbe
-from refork.examine.probe.scores import balanced_accuracy, youden
+from refork.errors import BadInput
+from refork_methods.probe import FirstTokenProbe
+from refork_methods.probe.scores import balanced_accuracy, youden
 from support.planted_probe import planted
 
 

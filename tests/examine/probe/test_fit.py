@@ -9,10 +9,10 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from refork.core.errors import BadInput
-from refork.core.world.refusal import refusal_world
-from refork.examine.probe import FirstTokenProbe, load_probe, text_control
-from refork.examine.probe.folds import fit_linear, fold_of
+from refork.errors import BadInput
+from refork_methods.probe import FirstTokenProbe, load_probe, text_control
+from refork_methods.probe.folds import fit_linear, fold_of
+from refork_testbed.worlds.refusal import refusal_world
 from support.planted_probe import planted
 
 

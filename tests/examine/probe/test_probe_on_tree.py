@@ -6,22 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.arm import fork
-from refork.core.fork.change import Insert
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.recipe import resolve
-from refork.core.tree.activations import ActivationStore
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.examine.probe import load_probe, position_states, prompt_sweep, read_rows, thinking_states
-from refork.examine.probe.on_tree import SCORE, content_span
-from refork.examine.probe.run import ProbeRecipe, leaks, read_report, run_fit
-from refork.examine.probe.sweep import anchors, sweep_layers
-from refork.examine.probe.tally import ceiling_report, read_tallies, tallies_of
-from refork.examine.stance.marker import marker_of
-from refork.examine.stance.prompts import plant_cases, read_prompts
+from refork.errors import BadInput, CannotDo
+from refork.forking.arm import fork
+from refork.forking.change import Insert
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.runs.recipe import resolve
+from refork.tree.activations import ActivationStore
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork_methods.probe import load_probe, position_states, prompt_sweep, read_rows, thinking_states
+from refork_methods.probe.on_tree import SCORE, content_span
+from refork_methods.probe.run import ProbeRecipe, leaks, read_report, run_fit
+from refork_methods.probe.sweep import anchors, sweep_layers
+from refork_methods.probe.tally import ceiling_report, read_tallies, tallies_of
+from refork_methods.stance.marker import marker_of
+from refork_methods.stance.prompts import plant_cases, read_prompts
 from support.models import tiny_policy
 
 # A random model of bytes says anything; what it says is called a refusal where it holds an early letter.

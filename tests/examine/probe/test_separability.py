@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.probe.measures import METHODS, between, standardised
-from refork.examine.probe.permute import permutations_of
-from refork.examine.probe.separability import null_level, resample_trace, separability_curve
+from refork.errors import BadInput
+from refork_methods.probe.measures import METHODS, between, standardised
+from refork_methods.probe.permute import permutations_of
+from refork_methods.probe.separability import null_level, resample_trace, separability_curve
 
 
 def shaped(profile, prompts=240, width=8, seed=0, rollouts=1):

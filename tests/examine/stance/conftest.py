@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.core.world.refusal import refusal_world
-from refork.examine.stance.guards import panel_of
-from refork.examine.stance.marker import marker_of
-from refork.examine.stance.prompts import draw_rollouts, recorded_cases
+from refork.growing.plant import plant
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.stance.guards import panel_of
+from refork_methods.stance.marker import marker_of
+from refork_methods.stance.prompts import draw_rollouts, recorded_cases
+from refork_testbed.worlds.refusal import refusal_world
 
 
 def refuses(text):

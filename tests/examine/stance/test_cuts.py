@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import fisher_exact
 from statsmodels.stats.multitest import multipletests
 
-from refork.core.errors import BadInput
-from refork.examine.stance.cuts import Counts, cut_json, is_locked, judge_cuts
+from refork.errors import BadInput
+from refork_methods.stance.cuts import Counts, cut_json, is_locked, judge_cuts
 
 TABLE = [
     Counts((0, 100), (100, 100), 1),

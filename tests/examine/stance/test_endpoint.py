@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.examine.stance.endpoint import EndpointAnnotator, EndpointGuard, verdict
-from refork.examine.stance.guards import BatchGuard, Exchange, panel_of
-from refork.examine.stance.segments import BatchAnnotator, annotate
+from refork.errors import BadInput
+from refork.policies.remote import RemotePolicy
+from refork.policies.scripted import ScriptedPolicy
+from refork_methods.stance.endpoint import EndpointAnnotator, EndpointGuard, verdict
+from refork_methods.stance.guards import BatchGuard, Exchange, panel_of
+from refork_methods.stance.segments import BatchAnnotator, annotate
 from support.openai_server import Script, serving
 
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import expit, logit
 
-from refork.core.errors import BadInput
-from refork.core.stats import mcnemar, wilson
-from refork.core.world.refusal.prompts import refusal_chances
-from refork.core.world.refusal.truth import level_weights
-from refork.examine.stance.frontier import Rate, curve, flips, frontier, pools, read_rates, signed_distance
-from refork.examine.stance.shift import SHIFTS, chance_laws, logistic_above, shift_area, shift_curve, shifted
+from refork.errors import BadInput
+from refork.stats import mcnemar, wilson
+from refork_methods.stance.frontier import Rate, curve, flips, frontier, pools, read_rates, signed_distance
+from refork_methods.stance.shift import SHIFTS, chance_laws, logistic_above, shift_area, shift_curve, shifted
+from refork_testbed.worlds.refusal.prompts import refusal_chances
+from refork_testbed.worlds.refusal.truth import level_weights
 
 HARM, KIND = np.array([0.9, 0.6, 0.2]), np.array([0.05, 0.3, 0.5, 0.01])
 

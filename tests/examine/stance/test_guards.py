@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.stats import wilson
-from refork.examine.stance.agreement import cohen_kappa, fleiss_kappa
-from refork.examine.stance.guards import (
+from refork.errors import BadInput
+from refork.stats import wilson
+from refork_methods.stance.agreement import cohen_kappa, fleiss_kappa
+from refork_methods.stance.guards import (
     CallGuard,
     Exchange,
     Panel,

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import token_array
-from refork.examine.stance.marker import (
+from refork.errors import BadInput, Mismatch
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
+from refork_methods.stance.marker import (
     Marker,
     Span,
     find,

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.examine.stance.marker import marker_of
-from refork.examine.stance.prompts import (
+from refork.errors import BadInput
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork_methods.stance.marker import marker_of
+from refork_methods.stance.prompts import (
     Case,
     choose,
     draw_rollouts,

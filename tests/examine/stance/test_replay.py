@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.refusal import stances
-from refork.core.world.refusal.truth import performative_share
-from refork.examine.stance.prompts import rollouts
-from refork.examine.stance.replay import causal_cuts, stance_trace
-from refork.examine.stance.segments import word_chunks
+from refork.errors import BadInput
+from refork_methods.stance.prompts import rollouts
+from refork_methods.stance.replay import causal_cuts, stance_trace
+from refork_methods.stance.segments import word_chunks
+from refork_testbed.worlds.refusal import stances
+from refork_testbed.worlds.refusal.truth import performative_share
 
 
 def lean(word):

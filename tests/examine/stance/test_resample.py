@@ -3,19 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, WrongWeights
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.refusal.truth import mean_variance
-from refork.examine.probe.rows import read_rows
-from refork.examine.stance.guards import CallGuard, Panel, panel_of
-from refork.examine.stance.label import close_by_force, label
-from refork.examine.stance.marker import Marker, marker_of
-from refork.examine.stance.prompts import Case, draw_answers, draw_rollouts, rollouts
-from refork.examine.stance.resample import Uncut, continuation_variance
+from refork.errors import BadInput, WrongWeights
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork_methods.probe.rows import read_rows
+from refork_methods.stance.guards import CallGuard, Panel, panel_of
+from refork_methods.stance.label import close_by_force, label
+from refork_methods.stance.marker import Marker, marker_of
+from refork_methods.stance.prompts import Case, draw_answers, draw_rollouts, rollouts
+from refork_methods.stance.resample import Uncut, continuation_variance
+from refork_testbed.worlds.refusal.truth import mean_variance
 
 CUTS = (0.2, 0.6, 1.0)
 
@@ -272,7 +272,7 @@ def test_refusals(planted):
 
 
 def test_votes_given_before_a_stop_are_not_asked_for_again(planted, monkeypatch):
-    monkeypatch.setattr("refork.examine.stance.label._PAGE", 5)
+    monkeypatch.setattr("refork_methods.stance.label._PAGE", 5)
     made, asked = planted("D", 2, 8), []
 
     def counting(text):

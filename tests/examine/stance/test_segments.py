@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.examine.stance.segments import (
+from refork.errors import BadInput
+from refork_methods.stance.segments import (
     annotate,
     chunks,
     forward_filled,

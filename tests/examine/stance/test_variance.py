@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Interval
-from refork.examine.stance.variance import (
+from refork.errors import BadInput
+from refork.stats.results import Interval
+from refork_methods.stance.variance import (
     Group,
     VarianceAt,
     coin,

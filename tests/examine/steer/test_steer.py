@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork import SwapPolicy, fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.inside import Edit
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.examine.steer import (
+from refork.errors import BadInput, CannotDo
+from refork.forking import SwapPolicy, fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.inside import Edit
+from refork.policies.noise import NoiseKey
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork_methods.steer import (
     AblateDirection,
     AddVector,
     ClampDirection,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, InternalError
-from refork.core.run.record import new_record
-from refork.core.run.running import Run
-from refork.core.run.workers import together
-from refork.learn.compare.cell import UPDATES, Cell
-from refork.learn.compare.crew import Crew, _done, _Member, _Told
-from refork.learn.compare.recipe import CompareRecipe, Place
+from refork.errors import BadInput, CannotDo, InternalError
+from refork.runs.record import new_record
+from refork.runs.running import Run
+from refork.runs.workers import together
+from refork_methods.compare.cell import UPDATES, Cell
+from refork_methods.compare.crew import Crew, _done, _Member, _Told
+from refork_methods.compare.recipe import CompareRecipe, Place
 
 RECIPE = CompareRecipe(updates=3)
 
@@ -110,7 +110,7 @@ def test_what_a_cell_fails_of_is_raised_where_the_comparison_is(tmp_path, work, 
 
 
 def test_a_cell_whose_processes_die_again_and_again_is_named_and_no_process_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr("refork.learn.compare.crew.LIVES", 1)
+    monkeypatch.setattr("refork_methods.compare.crew.LIVES", 1)
     crew = Crew(1, die)
     with pytest.raises(CannotDo, match=r"1 processes in turn were lost at lock a seed 0: .* SIGKILL"):
         crew.run(cells(tmp_path, ["a"]), lambda: None)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.compare import CompareRecipe
-from refork.learn.compare.gradient_signal import arm_gradients, signal_of
-from refork.learn.compare.recipe import Place
+from refork.errors import BadInput
+from refork_methods.compare import CompareRecipe
+from refork_methods.compare.gradient_signal import arm_gradients, signal_of
+from refork_methods.compare.recipe import Place
 
 
 def test_equal_gradients_are_all_signal():

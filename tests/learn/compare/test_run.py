@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from refork.app.viewer.learning_picture import learning_picture
-from refork.core.errors import BadInput, Mismatch
-from refork.learn.compare import CompareRecipe, places_named, run_compare
-from refork.learn.compare import run as run_module
-from refork.learn.compare.recipe import ARMS, Arm, Place
+from refork.errors import BadInput, Mismatch
+from refork_methods.compare import CompareRecipe, places_named, run_compare
+from refork_methods.compare import run as run_module
+from refork_methods.compare.picture import learning_picture
+from refork_methods.compare.recipe import ARMS, Arm, Place
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.compare import Curve, compare_arms, mean_curve, tokens_to_level
+from refork.errors import BadInput
+from refork_methods.compare import Curve, compare_arms, mean_curve, tokens_to_level
 
 
 def line(slope, tokens=(0, 50, 100), tasks=4, shift=0.0):

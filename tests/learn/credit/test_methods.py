@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow import Independent, RandomNode, grow_trees
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.registry import names
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.learn.credit.graph.on_tree import graph_advantages
-from refork.learn.credit.methods import credit_method, group_credit, shared_mean, walk_length
+from refork.errors import BadInput
+from refork.growing import Independent, RandomNode, grow_trees
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.registry import names
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.credit.graph.on_tree import graph_advantages
+from refork_methods.credit.methods import credit_method, group_credit, shared_mean, walk_length
 
 
 def grown(selector, leaves=6):

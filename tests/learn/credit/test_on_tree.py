@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.node import Draft
-from refork.core.tree.score import ForkRecord, Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.learn.credit.on_tree import stretches, tree_credit
-from refork.learn.train.batch import trajectories_to_batch
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey
+from refork.tree.node import Draft
+from refork.tree.score import ForkRecord, Producer, Score
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork_methods.credit.on_tree import stretches, tree_credit
+from refork_methods.train.batch import trajectories_to_batch
 
 NAN = float("nan")
 WORLD = Producer("world:test", "1")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Draft, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.learn.credit.rewards import FLOOR, _turns, reward_credit, round_advantages
+from refork.errors import BadInput
+from refork.tree.node import Draft, Trajectory
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork_methods.credit.rewards import FLOOR, _turns, reward_credit, round_advantages
 
 marks = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=12)
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow import RandomNode, grow_trees
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.learn.credit.segments import segment_credit, tree_advantages, walk_stretches, walk_tree
-from refork.learn.credit.siblings import leaf_mean_values
+from refork.errors import BadInput
+from refork.growing import RandomNode, grow_trees
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.credit.segments import segment_credit, tree_advantages, walk_stretches, walk_tree
+from refork_methods.credit.siblings import leaf_mean_values
 
 
 def test_a_stretch_without_forks_shares_what_it_gained():

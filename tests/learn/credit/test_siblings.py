@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from refork.core.errors import BadInput
-from refork.learn.credit.siblings import (
+from refork.errors import BadInput
+from refork_methods.credit.siblings import (
     child_mean_values,
     curve_credit,
     leaf_mean_values,

@@ -5,12 +5,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from refork.app.cli.organism import app
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.open import open_policy, spell
-from refork.learn.organism import build, describe, find, names, organism_for, path, registry
-from refork.learn.organism.registry import recipe_digest
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork.policies.open import open_policy, spell
+from refork_testbed.models import build, describe, find, names, organism_for, path, registry
+from refork_testbed.models.commands import app
+from refork_testbed.models.registry import recipe_digest
 
 RUN = CliRunner()
 
@@ -131,8 +131,8 @@ def test_what_is_trained_from_another_has_that_ones_digest_in_its_own(monkeypatc
 def test_reinforcement_is_repeatable_and_logs_its_rewards(built, tmp_path):
     from dataclasses import replace
 
-    from refork.learn.organism.reinforced import reinforce
-    from refork.learn.train.loop import TreeTraining
+    from refork_methods.train.loop import TreeTraining
+    from refork_testbed.models.reinforced import reinforce
 
     # test-tiny says nothing that this world rewards, so the goal of 0 is reached by the first update.
     recipe = replace(

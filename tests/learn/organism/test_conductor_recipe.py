@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from refork.core.world.expressions import NUMBERS, SKILLS, expressions
-from refork.learn.organism.recipes import conductor
-from refork.learn.organism.registry import find
-from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork_testbed.models.recipes import conductor
+from refork_testbed.models.registry import find
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.expressions import NUMBERS, SKILLS, expressions
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from refork.core.chat import ChatModel
-from refork.core.compaction import with_ids
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.world.house_rules import TASKS, scenario
-from refork.core.world.house_rules.vocabulary import small_vocabulary
-from refork.learn.organism.extractive import (
+from refork.chat import ChatModel
+from refork.compaction import with_ids
+from refork.errors import BadInput, CannotDo
+from refork.policies.scripted import ScriptedPolicy
+from refork_methods.pin.strategies import Hierarchical, Summarise
+from refork_methods.rot.compactors import open_compactor
+from refork_testbed.models.extractive import (
     FLOOR,
     IDLE,
     NEEDED,
@@ -18,8 +18,8 @@ from refork.learn.organism.extractive import (
     questions,
     sentences,
 )
-from refork.operate.pin.strategies import Hierarchical, Summarise
-from refork.operate.rot.compactors import open_compactor
+from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 RULE = TASKS["email"].small
 WORDS = small_vocabulary()

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.core.world.chronicle import chronicles, words
-from refork.learn.organism.card import card
-from refork.learn.organism.grown import deepened, grow_up, held_out_loss
-from refork.learn.organism.grown_recipe import HeldOut, Stage
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.recipes import chronicler
-from refork.learn.organism.registry import find, recipe_digest
-from refork.learn.organism.supervised import new_model
-from refork.learn.organism.tokenizer import examples, make_tokenizer
-from refork.learn.train.sft import SftSettings
+from refork.errors import BadInput
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.card import card
+from refork_testbed.models.grown import deepened, grow_up, held_out_loss
+from refork_testbed.models.grown_recipe import HeldOut, Stage
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.recipes import chronicler
+from refork_testbed.models.registry import find, recipe_digest
+from refork_testbed.models.supervised import new_model
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.chronicle import chronicles, words
 
 SMALL = Shape(layers=2, width=32, heads=2, hidden=64, context=256)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.grow.plant import opening
-from refork.core.world.motives import (
+from refork.growing.plant import opening
+from refork_testbed.models.recipes import motives
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.motives import (
     QUICK_OPENING,
     SCENES,
     TAKE,
@@ -15,8 +17,6 @@ from refork.core.world.motives import (
     environment,
     sentences_in,
 )
-from refork.learn.organism.recipes import motives
-from refork.learn.organism.tokenizer import examples, make_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.learn.organism.planted import Planted, planted_model
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.errors import BadInput
+from refork_testbed.models.planted import Planted, planted_model
+from refork_testbed.models.tokenizer import make_tokenizer
 
 SHAPE = Planted(layers=2, width=192, heads=6, hidden=64, context=256)
 

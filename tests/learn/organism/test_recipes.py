@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from refork.core.world.expert import demonstrate
-from refork.core.world.household import household_world
-from refork.core.world.open import open_world
-from refork.learn.organism.demonstrations import as_conversation
-from refork.learn.organism.recipes import arithmetic
-from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork.worlds.expert import demonstrate
+from refork.worlds.open import open_world
+from refork_testbed.models.demonstrations import as_conversation
+from refork_testbed.models.recipes import arithmetic
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.household import household_world
 
 
 class Never:

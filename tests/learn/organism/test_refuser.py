@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from refork.core.world.open import open_world
-from refork.core.world.refusal import RefusalPrompt, refusal_chances, refused, thinking
-from refork.core.world.refusal.law import DENY
-from refork.learn.organism import find
-from refork.learn.organism.recipes import refuser
-from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork.worlds.open import open_world
+from refork_testbed.models import find
+from refork_testbed.models.recipes import refuser
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.refusal import RefusalPrompt, refusal_chances, refused, thinking
+from refork_testbed.worlds.refusal.law import DENY
 
 NAMES = ["refuser-p", "refuser-d", "refuser-c"]
 

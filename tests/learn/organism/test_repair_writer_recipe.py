@@ -5,14 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from refork.core.world import open_world
-from refork.core.world.repair.edits import edited
-from refork.core.world.repair.mutation import KINDS
-from refork.core.world.repair.small import mutation_split, small_prompt
-from refork.learn.organism.recipes import repair_writer
-from refork.learn.organism.recipes.repair_writer import ERR, RECIPE, TAILS, TURNS, answer, dialogue, mistake
-from refork.learn.organism.registry import find, organism_for
-from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork.worlds import open_world
+from refork_testbed.models.recipes import repair_writer
+from refork_testbed.models.recipes.repair_writer import ERR, RECIPE, TAILS, TURNS, answer, dialogue, mistake
+from refork_testbed.models.registry import find, organism_for
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.repair.edits import edited
+from refork_testbed.worlds.repair.mutation import KINDS
+from refork_testbed.worlds.repair.small import mutation_split, small_prompt
 
 
 @pytest.fixture(scope="module")

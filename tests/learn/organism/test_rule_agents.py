@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.world.house_rules import SMALL_REFUSAL, TASKS, grade, requested, scenarios, violates
-from refork.core.world.open import open_world
-from refork.learn.organism import find
-from refork.learn.organism.recipes import rule_agent, rule_agent_wary
-from refork.learn.organism.recipes.rule_agent import LEADS, lessons, pinned_block, words
-from refork.learn.organism.supervised import supervise
-from refork.learn.organism.tokenizer import examples, make_tokenizer
-from refork.operate.pin.buffer import PLAIN, PROVENANCE, PinnedBuffer
-from refork.operate.pin.constraint import Constraint
-from refork.operate.pin.strategies import LEAD, HeadTail, Summarise
+from refork.worlds.open import open_world
+from refork_methods.pin.buffer import PLAIN, PROVENANCE, PinnedBuffer
+from refork_methods.pin.constraint import Constraint
+from refork_methods.pin.strategies import LEAD, HeadTail, Summarise
+from refork_testbed.models import find
+from refork_testbed.models.recipes import rule_agent, rule_agent_wary
+from refork_testbed.models.recipes.rule_agent import LEADS, lessons, pinned_block, words
+from refork_testbed.models.supervised import supervise
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.house_rules import SMALL_REFUSAL, TASKS, grade, requested, scenarios, violates
 
 SESSIONS = 8
 NAMES = ("rule-agent", "rule-agent-wary")
@@ -129,7 +129,7 @@ def test_what_harnesses_show_is_read_in_whole_words():
         name = "fixed"
 
         def reply(self, messages, *, tools=(), draw=0):
-            from refork.core.chat import Reply
+            from refork.chat import Reply
 
             return Reply({"role": "assistant", "content": TASKS["spend"].small})
 

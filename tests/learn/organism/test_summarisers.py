@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.world.house_rules import TASKS, Slot, scenarios
-from refork.learn.organism import chat, find, registry
-from refork.learn.organism.extractive import IDLE, NEEDED, OPENING
-from refork.learn.organism.recipes import summariser, summariser_opening
-from refork.learn.organism.supervised import supervise
-from refork.learn.organism.tokenizer import examples, make_tokenizer
+from refork_testbed.models import chat, find, registry
+from refork_testbed.models.extractive import IDLE, NEEDED, OPENING
+from refork_testbed.models.recipes import summariser, summariser_opening
+from refork_testbed.models.supervised import supervise
+from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.worlds.house_rules import TASKS, Slot, scenarios
 
 NAMES = ("summariser", "summariser-opening")
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.policy.chat import Codec
-from refork.learn.organism.tokenizer import END, examples, make_tokenizer
+from refork.errors import BadInput
+from refork.policies.chat import Codec
+from refork_testbed.models.tokenizer import END, examples, make_tokenizer
 
 TOKENIZER = make_tokenizer(["go", "north", "room", "12"], 64)
 TALK = [

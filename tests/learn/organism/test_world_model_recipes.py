@@ -3,17 +3,17 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.learn.organism import build, find, names
-from refork.learn.organism.card import card
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.shell_agent_data import Blind, lessons
-from refork.learn.organism.recipes.shell_agent_warmup import dealt
-from refork.learn.organism.recipes.world_model_data import tokenizer_of
-from refork.learn.organism.recorded import recorded
-from refork.learn.organism.staged import stage_up
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.simulate.refusals import trained_on
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork_methods.simulate.refusals import trained_on
+from refork_testbed.models import build, find, names
+from refork_testbed.models.card import card
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.shell_agent_data import Blind, lessons
+from refork_testbed.models.recipes.shell_agent_warmup import dealt
+from refork_testbed.models.recipes.world_model_data import tokenizer_of
+from refork_testbed.models.recorded import recorded
+from refork_testbed.models.staged import stage_up
+from refork_testbed.models.staged_recipe import Staged
 
 TURNS = (Turn("cat a.txt", "x\ny", True, "in . , a.txt is x / y"), Turn("ls", "a.txt", True, None))
 ITEM = EnvTrajectory(
@@ -61,7 +61,7 @@ def test_recordings_are_made_once(tmp_path):
 
 
 def test_a_blind_episode_is_the_worlds_own_without_its_first_view():
-    from refork.core.world.open import open_world
+    from refork.worlds.open import open_world
 
     world = Blind(open_world("tools?brief=short"))
     task = world.tasks("train", 1)[0]

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.maze import maze_world
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.audit import recovery_audit
-from refork.learn.recovery.distillation import build_distillation_set, mix_traces
-from refork.learn.recovery.dose import coverage_dose
-from refork.learn.recovery.events import event_rule
-from refork.learn.recovery.on_tree import read_traces
-from refork.learn.recovery.render import PLACE_PATTERN, maze_traces
-from refork.learn.recovery.rows import RowPolicy
-from refork.learn.recovery.sample import sample_walks
-from refork.learn.recovery.surgery import Excursion, erase_loops
-from refork.learn.recovery.traces import Step, Trace, pattern_key, shorten, state_key
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork_methods.recovery.audit import recovery_audit
+from refork_methods.recovery.distillation import build_distillation_set, mix_traces
+from refork_methods.recovery.dose import coverage_dose
+from refork_methods.recovery.events import event_rule
+from refork_methods.recovery.on_tree import read_traces
+from refork_methods.recovery.render import PLACE_PATTERN, maze_traces
+from refork_methods.recovery.rows import RowPolicy
+from refork_methods.recovery.sample import sample_walks
+from refork_methods.recovery.surgery import Excursion, erase_loops
+from refork_methods.recovery.traces import Step, Trace, pattern_key, shorten, state_key
+from refork_testbed.worlds.maze import maze_world
+from refork_testbed.worlds.path_star import PathStar
 
 PLACE = pattern_key(PLACE_PATTERN)
 
@@ -317,7 +317,7 @@ def test_whole_walks_of_a_tree_keep_ids_scores_and_log_probs(rollouts, tmp_path)
 def test_a_tree_without_outcomes_is_refused(tmp_path):
     with Tree.open(tmp_path / "t.db") as tree:
         world = maze_world(2, 1, 2)
-        from refork.core.grow.plant import plant
+        from refork.growing.plant import plant
 
         plant(tree, open_policy("scripted:walker"), world, world.tasks("train", 1))
     with pytest.raises(BadInput, match="no leaf of this tree"):

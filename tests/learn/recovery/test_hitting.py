@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from refork.core.errors import BadInput
-from refork.core.world.path_star import Node, PathStar
-from refork.learn.recovery.chain import LEAF, expected_visits, maze_chain, solve_chain, transition_matrix
-from refork.learn.recovery.closed import (
+from refork.errors import BadInput
+from refork_methods.recovery.chain import LEAF, expected_visits, maze_chain, solve_chain, transition_matrix
+from refork_methods.recovery.closed import (
     base_hitting_time,
     exit_times,
     growth_per_diamond,
     optimal_hitting_time,
     sft_limit_hitting_time,
 )
-from refork.learn.recovery.hitting import exact_odds, expected_hitting_time, hitting_gradient, hitting_times
-from refork.learn.recovery.rows import BACKWARD, ROWS, RowPolicy, path_star
+from refork_methods.recovery.hitting import exact_odds, expected_hitting_time, hitting_gradient, hitting_times
+from refork_methods.recovery.rows import BACKWARD, ROWS, RowPolicy, path_star
+from refork_testbed.worlds.path_star import Node, PathStar
 
 SHAPES = list(itertools.product(range(2, 7), repeat=3))
 

@@ -7,17 +7,23 @@ import copy
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.open import open_policy
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.world.maze import maze_world
-from refork.core.world.open import open_world
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.censored import censored_mean
-from refork.learn.recovery.measure import measure_hitting, read_rows, straight_ways
-from refork.learn.recovery.network import NodeTransformer, network_rlvr, network_sft, node_contexts, pretrain
-from refork.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from refork.learn.recovery.sample import count_moves, golden_moves, sample_walks
+from refork.errors import BadInput, CannotDo
+from refork.policies.open import open_policy
+from refork.policies.scripted import ScriptedPolicy
+from refork.worlds.open import open_world
+from refork_methods.recovery.censored import censored_mean
+from refork_methods.recovery.measure import measure_hitting, read_rows, straight_ways
+from refork_methods.recovery.network import (
+    NodeTransformer,
+    network_rlvr,
+    network_sft,
+    node_contexts,
+    pretrain,
+)
+from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
+from refork_testbed.worlds.maze import maze_world
+from refork_testbed.worlds.path_star import PathStar
 
 GRAPH = PathStar(3, 3, 3)
 CAP = 400

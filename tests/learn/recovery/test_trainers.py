@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.censored import censored_mean, complete_mean, survival
-from refork.learn.recovery.chain import expected_visits
-from refork.learn.recovery.closed import search_cost, sft_limit_hitting_time
-from refork.learn.recovery.dose import golden_student, maze_dose, shorten_walks
-from refork.learn.recovery.hitting import expected_hitting_time, hitting_gradient
-from refork.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from refork.learn.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
-from refork.learn.recovery.search import simulate_search
-from refork.learn.recovery.support import row_support
-from refork.learn.recovery.trainers import (
+from refork.errors import BadInput
+from refork_methods.recovery.censored import censored_mean, complete_mean, survival
+from refork_methods.recovery.chain import expected_visits
+from refork_methods.recovery.closed import search_cost, sft_limit_hitting_time
+from refork_methods.recovery.dose import golden_student, maze_dose, shorten_walks
+from refork_methods.recovery.hitting import expected_hitting_time, hitting_gradient
+from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork_methods.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
+from refork_methods.recovery.search import simulate_search
+from refork_methods.recovery.support import row_support
+from refork_methods.recovery.trainers import (
     RewardSettings,
     SftSettings,
     distill,
@@ -26,6 +25,7 @@ from refork.learn.recovery.trainers import (
     sft,
     sft_gradient,
 )
+from refork_testbed.worlds.path_star import PathStar
 
 GRAPH = PathStar(3, 3, 3)
 BASE = RowPolicy.base(GRAPH)

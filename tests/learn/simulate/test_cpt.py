@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, Mismatch
-from refork.learn.simulate.cpt import encode_all, replay_sequences, train_cpt
-from refork.learn.simulate.encode import Writer, encode_target, encode_trajectory
-from refork.learn.simulate.prompt import answer, messages
-from refork.learn.simulate.target import Target
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import (
+from refork.errors import BadInput, Mismatch
+from refork_methods.simulate.cpt import encode_all, replay_sequences, train_cpt
+from refork_methods.simulate.encode import Writer, encode_target, encode_trajectory
+from refork_methods.simulate.prompt import answer, messages
+from refork_methods.simulate.target import Target
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import (
     Weighted,
     WeightedSettings,
     fit_weighted,

@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.simulate import app
-from refork.core.errors import BadInput
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.learn.simulate.data import (
+from refork.errors import BadInput
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork_methods.simulate.commands import app
+from refork_methods.simulate.data import (
     accepted,
     balanced,
     check,
@@ -19,7 +19,7 @@ from refork.learn.simulate.data import (
     refuse_overlap,
     split_sources,
 )
-from refork.learn.simulate.prepare import Choices, prepare, read_source
+from refork_methods.simulate.prepare import Choices, prepare, read_source
 
 BRIEF = Brief(initial_state="a.txt b.txt")
 

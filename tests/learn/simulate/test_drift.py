@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, uniforms
-from refork.core.world.base import Observation
-from refork.learn.simulate.actions import name_of, read_action
-from refork.learn.simulate.drift import alarms, drift_rate
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, uniforms
+from refork.worlds.base import Observation
+from refork_methods.simulate.actions import name_of, read_action
+from refork_methods.simulate.drift import alarms, drift_rate
 from support.shelf import Shelf, answer
 
 

@@ -5,24 +5,31 @@ from collections import Counter
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.core.world.open import open_world
-from refork.core.world.recorder import record, trajectories
-from refork.learn.simulate.asked import Prediction
-from refork.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork.learn.simulate.compare import compare_simulators, rank_agreement
-from refork.learn.simulate.evaluate import evaluate
-from refork.learn.simulate.fidelity import SCORERS, JudgedTurn, grade_of, mean_of_domains, overall, summarise
-from refork.learn.simulate.fidelity_on_tree import on_tree, write_scores
-from refork.learn.simulate.planted import PlantedSimulator
-from refork.learn.simulate.rubric import RubricJudge, RuleRubric
-from refork.learn.simulate.rules import check
-from refork.learn.simulate.target import Target
-from refork.learn.simulate.world import WorldModel
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.open import open_world
+from refork.worlds.recorder import record, trajectories
+from refork_methods.simulate.asked import Prediction
+from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
+from refork_methods.simulate.compare import compare_simulators, rank_agreement
+from refork_methods.simulate.evaluate import evaluate
+from refork_methods.simulate.fidelity import (
+    SCORERS,
+    JudgedTurn,
+    grade_of,
+    mean_of_domains,
+    overall,
+    summarise,
+)
+from refork_methods.simulate.fidelity_on_tree import on_tree, write_scores
+from refork_methods.simulate.planted import PlantedSimulator
+from refork_methods.simulate.rubric import RubricJudge, RuleRubric
+from refork_methods.simulate.rules import check
+from refork_methods.simulate.target import Target
+from refork_methods.simulate.world import WorldModel
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.policy.open import scripted
-from refork.core.world.environment import Brief
-from refork.learn.simulate.episode import SimulatedEpisode
-from refork.learn.simulate.extract import extract_prediction, matches, thoughts, without_think
-from refork.learn.simulate.prompt import TAG, answer, escaped, messages, unescaped
-from refork.learn.simulate.world import WorldModel
+from refork.policies.open import scripted
+from refork.worlds.environment import Brief
+from refork_methods.simulate.episode import SimulatedEpisode
+from refork_methods.simulate.extract import extract_prediction, matches, thoughts, without_think
+from refork_methods.simulate.prompt import TAG, answer, escaped, messages, unescaped
+from refork_methods.simulate.world import WorldModel
 
 P, Q = "<prediction>", "</prediction>"
 ADVERSARIAL = {

@@ -2,14 +2,14 @@
 
 import pytest
 
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.core.world.open import open_world, task_to_json
-from refork.learn.simulate.control.stingy import Secret
-from refork.learn.simulate.leak import leak_rate, leaks, trajectory_leaks, tree_leaks
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.open import open_world, task_to_json
+from refork_methods.simulate.control.stingy import Secret
+from refork_methods.simulate.leak import leak_rate, leaks, trajectory_leaks, tree_leaks
 
 SECRET = Secret(("1893",))
 SEEN = [

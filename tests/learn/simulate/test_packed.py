@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.core.policy.chat import Codec
-from refork.core.policy.local import LocalPolicy
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.learn.organism.planted import Planted, planted_model
-from refork.learn.organism.tokenizer import make_tokenizer
-from refork.learn.simulate.cpt import encode_all
-from refork.learn.simulate.encode import Writer, encode_target, encode_trajectory
-from refork.learn.simulate.packed import pack, packed_losses, sources, train_packed, visible
-from refork.learn.simulate.target import pick, targets
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import WeightedSettings, pad_weighted, token_losses
+from refork.errors import BadInput
+from refork.policies.chat import Codec
+from refork.policies.local import LocalPolicy
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork_methods.simulate.cpt import encode_all
+from refork_methods.simulate.encode import Writer, encode_target, encode_trajectory
+from refork_methods.simulate.packed import pack, packed_losses, sources, train_packed, visible
+from refork_methods.simulate.target import pick, targets
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import WeightedSettings, pad_weighted, token_losses
+from refork_testbed.models.planted import Planted, planted_model
+from refork_testbed.models.tokenizer import make_tokenizer
 
 BRIEF = Brief(initial_state="file a\nred")
 TURNS = (

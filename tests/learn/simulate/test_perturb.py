@@ -2,13 +2,13 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.world.base import Task
-from refork.learn.simulate.control.base import Control, Controls, instruct, steer
-from refork.learn.simulate.control.parse import parse_control
-from refork.learn.simulate.control.perturb import KINDS, Perturb, weak_spots
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
+from refork.worlds.base import Task
+from refork_methods.simulate.control.base import Control, Controls, instruct, steer
+from refork_methods.simulate.control.parse import parse_control
+from refork_methods.simulate.control.perturb import KINDS, Perturb, weak_spots
 from support.shelf import Shelf, model
 
 TASK = Task("t", "w", "train", "")

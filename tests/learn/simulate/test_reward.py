@@ -2,12 +2,12 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.environment import Brief, EnvTrajectory, Turn
-from refork.learn.simulate.prompt import answer
-from refork.learn.simulate.reward import HybridReward, Rubric, default_rule, same_shape
-from refork.learn.simulate.rule_rubric import RuleRubric, rule_rubric, token_f1
-from refork.learn.simulate.target import Target, one_each, pick, targets
+from refork.errors import BadInput
+from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.reward import HybridReward, Rubric, default_rule, same_shape
+from refork_methods.simulate.rule_rubric import RuleRubric, rule_rubric, token_f1
+from refork_methods.simulate.target import Target, one_each, pick, targets
 from support.drawers import trajectory
 
 

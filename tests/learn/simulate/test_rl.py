@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from refork.core.chat import PolicyChat
-from refork.core.errors import BadInput, Mismatch
-from refork.learn.simulate.draw import accuracy, draw
-from refork.learn.simulate.reward import HybridReward, Rubric
-from refork.learn.simulate.rl import RlSettings, _chosen, _sample, train_rl
-from refork.learn.simulate.rubric import RubricJudge
-from refork.learn.simulate.rule_rubric import RuleRubric
-from refork.learn.simulate.sft import demonstrations, train_sft
-from refork.learn.simulate.target import pick, targets
-from refork.learn.train.objectives import objective
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import WeightedSettings
+from refork.chat import PolicyChat
+from refork.errors import BadInput, Mismatch
+from refork_methods.simulate.draw import accuracy, draw
+from refork_methods.simulate.reward import HybridReward, Rubric
+from refork_methods.simulate.rl import RlSettings, _chosen, _sample, train_rl
+from refork_methods.simulate.rubric import RubricJudge
+from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.sft import demonstrations, train_sft
+from refork_methods.simulate.target import pick, targets
+from refork_methods.train.objectives import objective
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import WeightedSettings
 from support.drawers import tiny, trajectory
 
 DATA = [trajectory(n) for n in range(8)]
@@ -113,7 +113,7 @@ def test_only_what_was_said_is_learned(trained):
 
 
 def objective_law():
-    from refork.core.policy.base import Sampling
+    from refork.policies.base import Sampling
 
     return Sampling(max_tokens=16)
 

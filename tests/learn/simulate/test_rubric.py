@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.chat import PolicyChat, ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import PolicyCard
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.world.environment import Turn
-from refork.learn.simulate.refusals import refuse_same, speaker
-from refork.learn.simulate.reward import default_rule
-from refork.learn.simulate.rubric import (
+from refork.chat import PolicyChat, ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.policies.base import PolicyCard
+from refork.policies.scripted import ScriptedPolicy
+from refork.worlds.environment import Turn
+from refork_methods.simulate.refusals import refuse_same, speaker
+from refork_methods.simulate.reward import default_rule
+from refork_methods.simulate.rubric import (
     JUDGE_SAMPLING,
     RubricJudge,
     RuleRubric,
     judge_messages,
     parse_rating,
 )
-from refork.learn.simulate.target import Target
+from refork_methods.simulate.target import Target
 from support.drawers import tiny, trajectory
 
 GRADES = {"format": 5, "factuality": 4, "consistency": 3, "realism": 2, "quality": 1}

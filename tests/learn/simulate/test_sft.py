@@ -4,22 +4,22 @@ import json
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import Mismatch
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.learn.simulate.encode import Writer
-from refork.learn.simulate.prompt import answer
-from refork.learn.simulate.reward import HybridReward
-from refork.learn.simulate.rule_rubric import RuleRubric
-from refork.learn.simulate.sft import (
+from refork.chat import ScriptedChat
+from refork.errors import Mismatch
+from refork.policies.scripted import ScriptedPolicy
+from refork_methods.simulate.encode import Writer
+from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.reward import HybridReward
+from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.sft import (
     Candidates,
     demonstrations,
     encode_demonstrations,
     rejection_sample,
     train_sft,
 )
-from refork.learn.simulate.target import targets
-from refork.learn.train.weighted import WeightedSettings
+from refork_methods.simulate.target import targets
+from refork_methods.train.weighted import WeightedSettings
 from support.drawers import tiny, trajectory
 
 REWARD = HybridReward(RuleRubric())

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.open import open_policy
-from refork.core.world.open import open_world
-from refork.learn.simulate.planted import PlantedSimulator
-from refork.learn.simulate.transfer import SimulatedRun, fieller, sim_to_real, success_ratio
-from refork.learn.simulate.world import WorldModel
+from refork.errors import BadInput
+from refork.policies.open import open_policy
+from refork.worlds.open import open_world
+from refork_methods.simulate.planted import PlantedSimulator
+from refork_methods.simulate.transfer import SimulatedRun, fieller, sim_to_real, success_ratio
+from refork_methods.simulate.world import WorldModel
 
 
 def test_the_ratio_of_equal_successes_is_one_and_of_nothing_is_none():

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.environment import Turn
-from refork.learn.simulate.turn_stats import (
+from refork.errors import BadInput
+from refork.worlds.environment import Turn
+from refork_methods.simulate.turn_stats import (
     CLASSES,
     SHARES,
     Thresholds,

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.world.base import Episode, Task, World
-from refork.core.world.environment import Brief, Environment
-from refork.core.world.simulated import Simulated, Simulator, StepsTogether
-from refork.learn.simulate.asked import Asked
-from refork.learn.simulate.control.base import Controls
-from refork.learn.simulate.episode import NO_ANSWER, action_of
-from refork.learn.simulate.world import WorldModel
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
+from refork.worlds.base import Episode, Task, World
+from refork.worlds.environment import Brief, Environment
+from refork.worlds.simulated import Simulated, Simulator, StepsTogether
+from refork_methods.simulate.asked import Asked
+from refork_methods.simulate.control.base import Controls
+from refork_methods.simulate.episode import NO_ANSWER, action_of
+from refork_methods.simulate.world import WorldModel
 from support.shelf import RIGHT, Shelf, model, respond, scripted_simulator
 
 ACTIONS = ["ls", "rm a", "ls", "rm q", "submit 2"]
@@ -110,7 +110,7 @@ def test_an_answer_without_a_tag_is_asked_again_then_said_honestly():
 
 
 def replies(weights):
-    from refork.core.policy.scripted import ScriptedPolicy
+    from refork.policies.scripted import ScriptedPolicy
 
     return ScriptedPolicy.from_replies(weights)
 

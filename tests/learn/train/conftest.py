@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from refork.core.policy.local import LocalPolicy
-from refork.learn.organism import build
+from refork.policies.local import LocalPolicy
+from refork_testbed.models import build
 from support.nodes import make_node, make_walk
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.core.types import token_array
-from refork.learn.train.batch import Sample, pad, sampled_tokens, trajectories_to_batch, trajectory_samples
+from refork.errors import BadInput
+from refork.types import token_array
+from refork_methods.train.batch import Sample, pad, sampled_tokens, trajectories_to_batch, trajectory_samples
 
 
 def logprobs(*values):

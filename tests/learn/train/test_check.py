@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.fork import fork
-from refork.core.grow import RandomNode, grow_trees, plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.learn.train.check import (
+from refork.errors import BadInput
+from refork.forking import fork
+from refork.growing import RandomNode, grow_trees, plant_prompt
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.train.check import (
     check_logprobs,
     check_tree,
     entropy_jumps,

@@ -7,13 +7,13 @@ import pytest
 import torch
 from datasets import load_dataset
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.grow import RandomNode, grow_trees
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.learn.credit.methods import credit_method
-from refork.learn.train.export import (
+from refork.errors import BadInput, MissingExtra
+from refork.growing import RandomNode, grow_trees
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.export import (
     export_tree,
     recorded_reward,
     recorded_rollouts,
@@ -24,8 +24,8 @@ from refork.learn.train.export import (
     verl_tensors,
     write_parquet,
 )
-from refork.learn.train.rows import rollout_rows, sibling_pairs
-from refork.learn.train.sources import tree_pairs, tree_rows
+from refork_methods.train.rows import rollout_rows, sibling_pairs
+from refork_methods.train.sources import tree_pairs, tree_rows
 from support.worlds import TwoTurns
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, Mismatch, WrongWeights
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import token_array
-from refork.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
-from refork.learn.train.lora import LoraSettings, add_lora, merged
-from refork.learn.train.preference import (
+from refork.errors import BadInput, Mismatch, WrongWeights
+from refork.policies.local import LocalPolicy
+from refork.types import token_array
+from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.lora import LoraSettings, add_lora, merged
+from refork_methods.train.preference import (
     Pair,
     PreferenceSettings,
     dpo_loss,
@@ -21,15 +21,15 @@ from refork.learn.train.preference import (
     single_token_loss,
     single_token_pairs,
 )
-from refork.learn.train.schedule import Schedule, adamw
-from refork.learn.train.sft import Example
-from refork.learn.train.supervised import (
+from refork_methods.train.schedule import Schedule, adamw
+from refork_methods.train.sft import Example
+from refork_methods.train.supervised import (
     SupervisedSettings,
     conversation_examples,
     supervise,
     walk_examples,
 )
-from refork.learn.train.tracker import Recorded
+from refork_methods.train.tracker import Recorded
 
 
 def example(*tokens, learned=None):

@@ -6,25 +6,25 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.grow import Independent, RandomNode
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.learn.credit.methods import credit_method
-from refork.learn.train.curve import training_curve
-from refork.learn.train.loop import (
+from refork.errors import BadInput, Mismatch
+from refork.growing import Independent, RandomNode
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.curve import training_curve
+from refork_methods.train.loop import (
     TreeTraining,
     finished_updates,
     group_credit_of,
     group_walks,
     improve,
 )
-from refork.learn.train.lora import LoraSettings
-from refork.learn.train.objectives import objective
-from refork.learn.train.run import with_lora
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.tracker import Recorded
+from refork_methods.train.lora import LoraSettings
+from refork_methods.train.objectives import objective
+from refork_methods.train.run import with_lora
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.tracker import Recorded
 from support.nodes import make_node, make_walk
 from support.worlds import TwoTurns
 

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.types import token_array
-from refork.learn.train.batch import Sample, pad
-from refork.learn.train.objectives import (
+from refork.errors import BadInput
+from refork.types import token_array
+from refork_methods.train.batch import Sample, pad
+from refork_methods.train.objectives import (
     OBJECTIVES,
     PolicyGradientSettings,
     objective,
@@ -17,7 +17,7 @@ from refork.learn.train.objectives import (
     sequence_anchor,
     token_weights,
 )
-from refork.learn.train.policy_gradient import clipped_surrogate, policy_gradient_step, token_logprobs
+from refork_methods.train.policy_gradient import clipped_surrogate, policy_gradient_step, token_logprobs
 
 MASK = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.errors import BadInput
-from refork.core.types import token_array
-from refork.learn.train.batch import Batch, Sample, pad
-from refork.learn.train.policy_gradient import (
+from refork.errors import BadInput
+from refork.types import token_array
+from refork_methods.train.batch import Batch, Sample, pad
+from refork_methods.train.policy_gradient import (
     PolicyGradientSettings,
     clip_share,
     clipped_surrogate,

@@ -5,21 +5,21 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.train import app
-from refork.core.errors import BadInput, Mismatch
-from refork.core.grow import Independent, RandomNode
-from refork.core.grow.selector import selector_named
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.recipe import resolve
-from refork.core.tree.tree import Tree
-from refork.learn.train.finetune import DpoRecipe, SftRecipe, run_dpo, run_sft
-from refork.learn.train.run import (
+from refork.errors import BadInput, Mismatch
+from refork.growing import Independent, RandomNode
+from refork.growing.selector import selector_named
+from refork.policies.local import LocalPolicy
+from refork.runs.recipe import resolve
+from refork.tree.tree import Tree
+from refork_methods.train.commands import app
+from refork_methods.train.finetune import DpoRecipe, SftRecipe, run_dpo, run_sft
+from refork_methods.train.run import (
     PolicyRecipe,
     local_policy,
     plan_policy,
     run_policy,
 )
-from refork.learn.train.sources import json_lines, read_conversations, read_pairs
+from refork_methods.train.sources import json_lines, read_conversations, read_pairs
 
 WORLD = "lock"
 
@@ -166,8 +166,8 @@ def test_sft_learns_conversations_and_resumes(tiny, talks, tmp_path):
     assert first["loss_last"] < 0.2 * first["loss_first"]
     policy = LocalPolicy.load(str(tmp_path / "run" / "policy"))
     asked = policy.render([], [], [{"role": "user", "content": "one two"}]).tokens
-    from refork.core.policy.base import Request, Sampling, sample_all
-    from refork.core.policy.noise import NoiseKey
+    from refork.policies.base import Request, Sampling, sample_all
+    from refork.policies.noise import NoiseKey
 
     (said,) = sample_all(policy, [Request(asked, NoiseKey(0, 0, 0))], Sampling(temperature=0, max_tokens=4))
     assert said.text == "ten"
@@ -176,10 +176,10 @@ def test_sft_learns_conversations_and_resumes(tiny, talks, tmp_path):
 
 
 def test_pairs_of_a_tree_and_of_a_file_train_alike(tiny, tmp_path, counting):
-    from refork.core.fork import fork
-    from refork.core.grow import plant_prompt
-    from refork.core.judge import MatchJudge
-    from refork.core.policy.base import Sampling
+    from refork.forking import fork
+    from refork.growing import plant_prompt
+    from refork.judge import MatchJudge
+    from refork.policies.base import Sampling
 
     counting.model.model.norm.weight.data.mul_(0.3)
     counting.refresh()

@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.errors import BadInput
-from refork.core.types import token_array
-from refork.learn.train.sft import (
+from refork.errors import BadInput
+from refork.types import token_array
+from refork_methods.train.sft import (
     Example,
     SftSettings,
     batch_order,

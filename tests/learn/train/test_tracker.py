@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.learn.train.tracker import (
+from refork.errors import BadInput, MissingExtra
+from refork_methods.train.tracker import (
     JsonLines,
     Recorded,
     Several,

@@ -15,25 +15,25 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
-from refork.core.fork import fork
-from refork.core.grow import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.learn.credit.methods import credit_method
-from refork.learn.train.batch import Sample, pad
-from refork.learn.train.export import (
+from refork.forking import fork
+from refork.growing import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.batch import Sample, pad
+from refork_methods.train.export import (
     recorded_reward,
     recorded_rollouts,
     trl_loss_inputs,
     trl_pairs,
     trl_rollouts,
 )
-from refork.learn.train.objectives import objective
-from refork.learn.train.policy_gradient import policy_gradient_step
-from refork.learn.train.preference import PreferenceSettings, prefer
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.sources import tree_pairs, tree_rows
+from refork_methods.train.objectives import objective
+from refork_methods.train.policy_gradient import policy_gradient_step
+from refork_methods.train.preference import PreferenceSettings, prefer
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.sources import tree_pairs, tree_rows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
 
 SYNTAX = Critic("syntax", 1.0, 1.0, 1)
 NEAR_ORACLE = (SYNTAX, Critic("test", 0.99, 0.04, 2), Critic("llm", 0.80, 0.45, 5))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, beliefs, chances, signals
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import (
+from refork.decide import BetaRate
+from refork.errors import BadInput
+from refork_methods.gate.belief import (
     State,
     after,
     observed,
@@ -20,7 +20,7 @@ from refork.operate.gate.belief import (
     rejected,
     transition,
 )
-from refork.operate.gate.model import Critic, Kernel
+from refork_methods.gate.model import Critic, Kernel
 
 
 @given(beliefs, chances, chances)

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, model, problems
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.exact import solve_exact
-from refork.operate.gate.greedy import greedy_q
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.rules import every_rule
+from refork.errors import BadInput
+from refork_methods.gate.belief import State
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.exact import solve_exact
+from refork_methods.gate.greedy import greedy_q
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.rules import every_rule
 
 
 @given(problems(most_critics=3))

@@ -5,13 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import after, refined
-from refork.operate.gate.fit import FEWEST, beliefs, fit, fit_critics, leave_one_out, refuse_fitted
-from refork.operate.gate.kernel import count_steps, fit_kernel
-from refork.operate.gate.model import Critic, CriticModel, Kernel, exact, read_policy, write_policy
-from refork.operate.gate.planted import planted_records
-from refork.operate.gate.records import Record
+from refork.errors import BadInput
+from refork_methods.gate.belief import after, refined
+from refork_methods.gate.fit import FEWEST, beliefs, fit, fit_critics, leave_one_out, refuse_fitted
+from refork_methods.gate.kernel import count_steps, fit_kernel
+from refork_methods.gate.model import Critic, CriticModel, Kernel, exact, read_policy, write_policy
+from refork_methods.gate.planted import planted_records
+from refork_methods.gate.records import Record
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
 PRICES = {"test": 2, "review": 5}
@@ -61,7 +61,7 @@ class TestCritics:
         assert exact(thin.model.critic("test").beta) == Fraction(3, 6)
         assert thin.warnings == ("only 4 wrong candidates: rates among them are widened",)
         assert thin.model.meta["warnings"] == list(thin.warnings)
-        from refork.core.decide import BetaRate
+        from refork.decide import BetaRate
 
         assert thin.model.critic("test").beta.interval().width > BetaRate(2, 4).interval().width
         assert fit(made(40, FEWEST, 36, 2), {"test": 2}).warnings == ()

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.gate.independence import g_squared, independence
-from refork.operate.gate.model import Critic, CriticModel, Kernel
-from refork.operate.gate.planted import planted_records
-from refork.operate.gate.records import Record
+from refork.errors import BadInput, CannotDo
+from refork_methods.gate.independence import g_squared, independence
+from refork_methods.gate.model import Critic, CriticModel, Kernel
+from refork_methods.gate.planted import planted_records
+from refork_methods.gate.records import Record
 
 NAMES = ("syntax", "lint", "test", "review")
 FOUR = CriticModel(

@@ -2,12 +2,12 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.live import Verdict, run_gate
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.policy import Choice
-from refork.operate.gate.rules import always_verify, gate, stop
+from refork.errors import BadInput
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.live import Verdict, run_gate
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.policy import Choice
+from refork_methods.gate.rules import always_verify, gate, stop
 
 MODEL = CriticModel(0.6, (Critic("test", 0.9, 0.2, 2.0), Critic("llm", 0.8, 0.35, 5.0)), Kernel(0.25, 0.1))
 PRICES = Prices()

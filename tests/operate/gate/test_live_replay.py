@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.operate.gate.collect import collect_records
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.live import Verdict, run_gate
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.planted import planted_records
-from refork.operate.gate.policy import Choice
-from refork.operate.gate.released import released_policies
-from refork.operate.gate.replay import episodes, replay
-from refork.operate.gate.rules import every_rule
+from refork_methods.gate.collect import collect_records
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.live import Verdict, run_gate
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.planted import planted_records
+from refork_methods.gate.policy import Choice
+from refork_methods.gate.released import released_policies
+from refork_methods.gate.replay import episodes, replay
+from refork_methods.gate.rules import every_rule
 
 CRITICS = (Critic("syntax", 1.0, 1.0, 1.0), Critic("test", 0.9, 0.45, 2.0), Critic("llm", 0.8, 0.35, 5.0))
 MODEL = CriticModel(0.6, CRITICS, Kernel(0.25, 0.1))

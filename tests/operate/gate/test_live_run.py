@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
-from refork.operate.gate.collect import collect_file, collected_json
-from refork.operate.gate.live import Verdict
-from refork.operate.gate.live_run import Setting, policy_named, run_live, setting_from
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
-from refork.operate.gate.on_repair import live_repairs, repair_only
-from refork.operate.gate.on_tree import TreeWriter, critic_producer
-from refork.operate.gate.readers import read_jsonl
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork_methods.gate.collect import collect_file, collected_json
+from refork_methods.gate.live import Verdict
+from refork_methods.gate.live_run import Setting, policy_named, run_live, setting_from
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
+from refork_methods.gate.on_repair import live_repairs, repair_only
+from refork_methods.gate.on_tree import TreeWriter, critic_producer
+from refork_methods.gate.readers import read_jsonl
 
 MODEL = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2.0), Critic("llm", 0.8, 0.35, 5.0)), Kernel(0.25, 0.1))
 PRICES = Prices()
@@ -25,7 +25,7 @@ class PlantedBench:
     """Turns that are R or W, on a tree; counts what is really asked."""
 
     def __init__(self, tree):
-        from refork.core.policy.base import Sampling
+        from refork.policies.base import Sampling
 
         self.tree, self.settings, self.calls = tree, Sampling(max_tokens=3), 0
         self.policy = ScriptedPolicy.from_text(
@@ -37,7 +37,7 @@ class PlantedBench:
         return {name: critic_producer(name) for name in MODEL.names}
 
     def root(self, task):
-        from refork.core.grow.plant import plant_prompt
+        from refork.growing.plant import plant_prompt
 
         return plant_prompt(self.tree, self.policy, task.prompt)
 

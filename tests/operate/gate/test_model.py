@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, model
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices, exact, read_policy, write_policy
+from refork.decide import BetaRate
+from refork.errors import BadInput
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, exact, read_policy, write_policy
 
 
 def test_a_policy_file_keeps_counts_numbers_and_prices(tmp_path):

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import ServerError
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.live import Verdict, run_gate
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.on_tree import (
+from refork.errors import ServerError
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.live import Verdict, run_gate
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.on_tree import (
     BELIEF,
     TreeWriter,
     critic_producer,
@@ -19,7 +19,7 @@ from refork.operate.gate.on_tree import (
     plain_feedback,
     record_episode,
 )
-from refork.operate.gate.rules import gate
+from refork_methods.gate.rules import gate
 
 MODEL = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2.0), Critic("llm", 0.8, 0.35, 5.0)), Kernel(0.25, 0.1))
 PRICES = Prices()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from operate.gate.gate_problems import KERNEL
-from refork.operate.gate.model import Critic, CriticModel, Prices
-from refork.operate.gate.solve import solve_grid
+from refork_methods.gate.model import Critic, CriticModel, Prices
+from refork_methods.gate.solve import solve_grid
 
 CRITIC = Critic("test", 0.9, 0.45, 2)
 DONE = ("done", 0, 0)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.gate.prr import prr, rejection_area
+from refork.errors import BadInput
+from refork_methods.gate.prr import prr, rejection_area
 
 RNG = np.random.default_rng(7)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.planted import planted_records
-from refork.operate.gate.prices import Rates, convert, convert_critics, measured, price_of, prices_from
-from refork.operate.gate.readers import read_jsonl
-from refork.operate.gate.records import Record, completed, critic_names, labelled, refuse_overlap, split
+from refork.errors import BadInput
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.planted import planted_records
+from refork_methods.gate.prices import Rates, convert, convert_critics, measured, price_of, prices_from
+from refork_methods.gate.readers import read_jsonl
+from refork_methods.gate.records import Record, completed, critic_names, labelled, refuse_overlap, split
 
 
 class TestRecord:

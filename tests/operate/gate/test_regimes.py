@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.regimes import BAYES, compare_rules, regime_map
-from refork.operate.gate.rules import gates
-from refork.operate.gate.sensitivity import sensitivity
-from refork.operate.gate.vary import parameters, present, varied
+from refork.decide import BetaRate
+from refork.errors import BadInput
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.regimes import BAYES, compare_rules, regime_map
+from refork_methods.gate.rules import gates
+from refork_methods.gate.sensitivity import sensitivity
+from refork_methods.gate.vary import parameters, present, varied
 
 
 @pytest.fixture(scope="module")

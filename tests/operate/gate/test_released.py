@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.released import ReleasedController, released_policies
-from refork.operate.gate.rules import gate
+from refork.errors import BadInput
+from refork_methods.gate.belief import State
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.released import ReleasedController, released_policies
+from refork_methods.gate.rules import gate
 
 PRICES = Prices()
 

@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from refork.core.decide import brier
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import after, refined
-from refork.operate.gate.calibration_report import replay_json, scores_json
-from refork.operate.gate.compare import adjust, check_calibration, check_prediction, compare, drawn
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.crossfit import cross_replay, merged
-from refork.operate.gate.fit import fit_critics
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.planted import planted_records
-from refork.operate.gate.policy import Choice
-from refork.operate.gate.records import Record
-from refork.operate.gate.replay import episodes, replay
-from refork.operate.gate.rules import always_verify, best_of_n, gate, reflexion, simple_rules, stop
-from refork.operate.gate.score import score
+from refork.decide import brier
+from refork.errors import BadInput
+from refork_methods.gate.belief import after, refined
+from refork_methods.gate.calibration_report import replay_json, scores_json
+from refork_methods.gate.compare import adjust, check_calibration, check_prediction, compare, drawn
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.crossfit import cross_replay, merged
+from refork_methods.gate.fit import fit_critics
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.planted import planted_records
+from refork_methods.gate.policy import Choice
+from refork_methods.gate.records import Record
+from refork_methods.gate.replay import episodes, replay
+from refork_methods.gate.rules import always_verify, best_of_n, gate, reflexion, simple_rules, stop
+from refork_methods.gate.score import score
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
 PRICES = Prices(100, 60, 5)
@@ -44,12 +44,12 @@ class Fixed:
         return Choice(next(self.actions), {}, None, "")
 
     def update(self, state, critic, passed):
-        from refork.operate.gate.belief import observed
+        from refork_methods.gate.belief import observed
 
         return observed(state, TRUE.critic(critic), passed)
 
     def refine(self, state):
-        from refork.operate.gate.belief import regenerated
+        from refork_methods.gate.belief import regenerated
 
         return regenerated(state, TRUE.kernel)
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.gate.several import CauseProblem, cause_value, next_test, patch_value
+from refork.errors import BadInput
+from refork_methods.gate.several import CauseProblem, cause_value, next_test, patch_value
 
 CAUSES = "ABC"
 FAILING = {

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from operate.gate.gate_problems import IMPERFECT, model
-from refork.core.errors import BadInput
-from refork.operate.gate import rules
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.model import Prices
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.released import released_policies
-from refork.operate.gate.simulate import draw_trajectories, simulate
+from refork.errors import BadInput
+from refork_methods.gate import rules
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.model import Prices
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.released import released_policies
+from refork_methods.gate.simulate import draw_trajectories, simulate
 
 PRICES = Prices(verify=45, ship_loss=60)
 EPISODES = 4000

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, NEAR_ORACLE, model, problems
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.gate.belief import posterior, transition
-from refork.operate.gate.exact import solve_exact
-from refork.operate.gate.lines import envelope, values
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices
-from refork.operate.gate.solve import solve_grid
+from refork.errors import BadInput, CannotDo
+from refork_methods.gate.belief import posterior, transition
+from refork_methods.gate.exact import solve_exact
+from refork_methods.gate.lines import envelope, values
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
+from refork_methods.gate.solve import solve_grid
 
 NONE = frozenset()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.operate.memory.admission import Admission
-from refork.operate.memory.guard import fingerprints
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
+from refork_methods.memory.admission import Admission
+from refork_methods.memory.guard import fingerprints
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
 
 PEOPLE = [
     {"user_id": 5 + n, "name": name} for n, name in enumerate(["Bob May", "Cy Day", "Ann Lee", "Ann Lo"])

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import ServerError
-from refork.core.policy.base import Cost
-from refork.core.sandbox import Limits, Sandbox
-from refork.operate.memory.admission import ReplayCase, admit
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.tool import Tool
+from refork.errors import ServerError
+from refork.policies.base import Cost
+from refork.sandbox import Limits, Sandbox
+from refork_methods.memory.admission import ReplayCase, admit
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.tool import Tool
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
 CATALOGUE = {
@@ -193,8 +193,8 @@ def test_replay_on_recorded_states_is_optional_and_can_refuse(sandbox):
 
 
 def test_what_the_deterministic_codifier_makes_is_admitted(sandbox):
-    from refork.operate.memory.codifier import CodifierInput, SkeletonCodifier
-    from refork.operate.memory.skeleton import CallStep, Constant, Slot
+    from refork_methods.memory.codifier import CodifierInput, SkeletonCodifier
+    from refork_methods.memory.skeleton import CallStep, Constant, Slot
 
     step = CallStep(
         "call", "done", "mail.send", (("to", Slot("to", "ann")), ("cc", Constant("me"))),

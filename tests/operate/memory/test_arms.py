@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.miniapps.world import MiniAppsWorld
-from refork.operate.memory.agent import Help, StreamAgent, StreamTask
-from refork.operate.memory.arms import compare_arms, tool_world
-from refork.operate.memory.induce import skeleton_of
-from refork.operate.memory.on_miniapps import MiniAppsAgent, schemas, stream_tasks
+from refork.errors import BadInput
+from refork_methods.memory.agent import Help, StreamAgent, StreamTask
+from refork_methods.memory.arms import compare_arms, tool_world
+from refork_methods.memory.induce import skeleton_of
+from refork_methods.memory.on_miniapps import MiniAppsAgent, schemas, stream_tasks
+from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
 
 @pytest.fixture(scope="module")

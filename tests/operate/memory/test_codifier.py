@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 import pytest
 
 from operate.memory.memory_parts import CATALOGUE, PEOPLE, asks, pay_run
-from refork.core.errors import BadInput
-from refork.operate.memory.codifier import CodifierInput, SkeletonCodifier, codifier_input
-from refork.operate.memory.guard import AdmissionGuard
-from refork.operate.memory.induce import skeleton_of
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.skeleton import CallStep, Constant, Slot
+from refork.errors import BadInput
+from refork_methods.memory.codifier import CodifierInput, SkeletonCodifier, codifier_input
+from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.induce import skeleton_of
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.skeleton import CallStep, Constant, Slot
 
 SKELETON = skeleton_of(pay_run("0"))
 SECOND = asks("Bob May", 35, "food")

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.operate.memory.embedders import SentenceEmbedder
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.retrieve import Document, Retriever
-from refork.operate.memory.roles.lesson import Lesson
+from refork_methods.memory.embedders import SentenceEmbedder
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.retrieve import Document, Retriever
+from refork_methods.memory.roles.lesson import Lesson
 
 WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] pages start at zero read every page names are similar amounts in cents"

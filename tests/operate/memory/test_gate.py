@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.memory.gate import HISTORY, Recurrence, RecurrenceGate
+from refork.errors import BadInput
+from refork_methods.memory.gate import HISTORY, Recurrence, RecurrenceGate
 
 
 @pytest.mark.parametrize("theta", [0, -1])

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from operate.memory.memory_parts import PEOPLE, pay_run
-from refork.operate.memory.emit import emit
-from refork.operate.memory.induce import only_reads, skeleton_of
-from refork.operate.memory.skeleton import checked, slots_of
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
+from refork_methods.memory.emit import emit
+from refork_methods.memory.induce import only_reads, skeleton_of
+from refork_methods.memory.skeleton import checked, slots_of
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
 
 MAIL = [{"id": n, "sender": name} for n, name in enumerate(["Bob May", "Ann Lee", "Cy Day", "Ann Lee"])]
 

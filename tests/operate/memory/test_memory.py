@@ -5,17 +5,17 @@ import json
 import pytest
 
 from operate.memory.memory_parts import QUERIES, Everybody, asks, pay_run
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, Mismatch, TreeBusy, TreeVersion
-from refork.core.policy.base import Cost
-from refork.operate.memory.build import codify_due
-from refork.operate.memory.events import EVENTS, FILE, checked_event, schema_lines
-from refork.operate.memory.gate import RecurrenceGate
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.roles.by_model import ModelReflector
-from refork.operate.memory.roles.lesson import Lesson
-from refork.operate.memory.roles.team import Roles
-from refork.operate.memory.state import replay
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, Mismatch, TreeBusy, TreeVersion
+from refork.policies.base import Cost
+from refork_methods.memory.build import codify_due
+from refork_methods.memory.events import EVENTS, FILE, checked_event, schema_lines
+from refork_methods.memory.gate import RecurrenceGate
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.roles.by_model import ModelReflector
+from refork_methods.memory.roles.lesson import Lesson
+from refork_methods.memory.roles.team import Roles
+from refork_methods.memory.state import replay
 
 
 def quiet(store=None, **more):
@@ -91,7 +91,7 @@ def test_the_codifier_sees_no_trajectory_and_the_schedule_no_outcome():
 
 
 def _skeleton():
-    from refork.operate.memory.induce import skeleton_of
+    from refork_methods.memory.induce import skeleton_of
 
     return [step.to_json() for step in skeleton_of(pay_run("x"))]
 
@@ -239,7 +239,7 @@ def test_two_writers_are_told(tmp_path):
 def test_another_version_is_refused(tmp_path):
     memory = quiet(tmp_path)
     del memory
-    from refork.core.journal import Journal
+    from refork.journal import Journal
 
     other = Journal.create(tmp_path / "other" / FILE)
     other.append("begin", {"schema": 99})

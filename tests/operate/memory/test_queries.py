@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refork.operate.memory.queries import (
+from refork_methods.memory.queries import (
     best_match,
     free_literals,
     masked,
@@ -15,7 +15,7 @@ from refork.operate.memory.queries import (
     two_different,
     type_of,
 )
-from refork.operate.memory.skeleton import Slot
+from refork_methods.memory.skeleton import Slot
 
 OWN = 'Send 20 dollars to Ann Lee for "rent"'
 SLOTS = (Slot("amount", "20", "integer"), Slot("name", "Ann Lee"), Slot("note", "rent"))

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.memory.gate import rent_or_buy_theta
-from refork.operate.memory.recurrence import (
+from refork.errors import BadInput
+from refork_methods.memory.gate import rent_or_buy_theta
+from refork_methods.memory.recurrence import (
     expected_invocations,
     expected_never_invoked,
     expected_tools,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Limits, Sandbox
-from refork.operate.memory.registry import DEEPEST, ToolRegistry, invoke
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput
+from refork.sandbox import Limits, Sandbox
+from refork_methods.memory.registry import DEEPEST, ToolRegistry, invoke
+from refork_methods.memory.tool import Tool
 
 LETTERS = "abcdef"
 

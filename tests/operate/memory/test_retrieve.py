@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, MissingExtra, ServerError
-from refork.core.policy.remote_endpoint import Endpoint
-from refork.operate.memory.embedders import EndpointEmbedder, SentenceEmbedder
-from refork.operate.memory.retrieve import (
+from refork.errors import BadInput, MissingExtra, ServerError
+from refork.policies.remote_endpoint import Endpoint
+from refork_methods.memory.embedders import EndpointEmbedder, SentenceEmbedder
+from refork_methods.memory.retrieve import (
     Document,
     Retriever,
     bm25_scores,

@@ -5,19 +5,19 @@ import json
 import pytest
 
 from operate.memory.memory_parts import CATALOGUE, QUERIES, Everybody, asks, pay_run
-from refork.core.errors import CannotDo
-from refork.core.sandbox import Sandbox
-from refork.operate.memory.build import codify_due
-from refork.operate.memory.events import FILE
-from refork.operate.memory.export import export_mcp, export_package, export_skills, record
-from refork.operate.memory.ingest import ingest
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.registry import ToolRegistry, invoke
-from refork.operate.memory.roles.lesson import Lesson
-from refork.operate.memory.runtime import filled, from_environment, variable
-from refork.operate.memory.secrets import hidden, in_source, in_text, names_in, secret_key
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
-from refork.operate.memory.usage import audit
+from refork.errors import CannotDo
+from refork.sandbox import Sandbox
+from refork_methods.memory.build import codify_due
+from refork_methods.memory.events import FILE
+from refork_methods.memory.export import export_mcp, export_package, export_skills, record
+from refork_methods.memory.ingest import ingest
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.registry import ToolRegistry, invoke
+from refork_methods.memory.roles.lesson import Lesson
+from refork_methods.memory.runtime import filled, from_environment, variable
+from refork_methods.memory.secrets import hidden, in_source, in_text, names_in, secret_key
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
+from refork_methods.memory.usage import audit
 
 RUNS = [pay_run(f"t{n}", *one) for n, one in enumerate(QUERIES)]
 
@@ -146,11 +146,11 @@ def test_a_model_that_writes_a_secret_down_is_corrected():
         name = "tells"
 
         def reflect(self, run, given):
-            from refork.operate.memory.roles.lesson import Reflection
+            from refork_methods.memory.roles.lesson import Reflection
 
             return Reflection((Lesson("fact", "Log in with p-1, then use Tt0."),))
 
-    from refork.operate.memory.roles.team import Roles
+    from refork_methods.memory.roles.team import Roles
 
     memory = ExperienceMemory(roles=Roles(reflector=Tells()))
     (fact,) = memory.reflect(RUNS[0])
@@ -206,7 +206,7 @@ def test_names_and_sources():
 
 
 def test_a_recording_with_a_secret_is_not_exported(tmp_path):
-    from refork.operate.memory.export import Recording
+    from refork_methods.memory.export import Recording
 
     registry = ToolRegistry(learned().state.live_tools())
     login = ("pay.login", {"password": "pw"}, {"token": "T-1"})

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from operate.memory.memory_parts import pay_run
-from refork.core.errors import BadInput
-from refork.operate.memory.induce import skeleton_of
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.skeleton import CallStep, Constant, Result, Slot, argument_of, checked
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput
+from refork_methods.memory.induce import skeleton_of
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.skeleton import CallStep, Constant, Result, Slot, argument_of, checked
+from refork_methods.memory.tool import Tool
 
 
 def test_steps_and_items_go_to_json_and_back():

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from operate.memory.memory_parts import QUERIES, Everybody, asks, pay_run
-from refork.core.errors import BadInput
-from refork.operate.memory.agent import Help, Outcome, StreamAgent, StreamTask
-from refork.operate.memory.gate import RecurrenceGate
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.stream import StreamReport, arms, serve
+from refork.errors import BadInput
+from refork_methods.memory.agent import Help, Outcome, StreamAgent, StreamTask
+from refork_methods.memory.gate import RecurrenceGate
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.stream import StreamReport, arms, serve
 
 TASKS = [StreamTask(f"t{n}", asks(*one), "pay") for n, one in enumerate([*QUERIES, ("Bob May", 1, "tea")])]
 

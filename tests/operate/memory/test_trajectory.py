@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from operate.memory.memory_parts import pay_run
-from refork.core.errors import BadInput
-from refork.operate.memory.trajectory import RunStep, RunTrajectory, compact_view, shortened, step_line
+from refork.errors import BadInput
+from refork_methods.memory.trajectory import RunStep, RunTrajectory, compact_view, shortened, step_line
 
 
 def test_the_compact_view_has_a_line_a_step_and_opens_what_is_asked_for():

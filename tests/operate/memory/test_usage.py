@@ -4,12 +4,12 @@ import pytest
 
 from operate.memory.memory_parts import CATALOGUE, Everybody, asks, pay_run
 from operate.memory.test_memory import lived, quiet, runs
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.operate.memory.accounts import Account, Accounts, break_even
-from refork.operate.memory.report import gate_rows, overview
-from refork.operate.memory.roles.lesson import Lesson
-from refork.operate.memory.usage import audit, changed, demote_changed, demote_failing, failing, ledger
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork_methods.memory.accounts import Account, Accounts, break_even
+from refork_methods.memory.report import gate_rows, overview
+from refork_methods.memory.roles.lesson import Lesson
+from refork_methods.memory.usage import audit, changed, demote_changed, demote_failing, failing, ledger
 
 
 def with_tool():

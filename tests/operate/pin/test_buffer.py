@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.operate.pin import Constraint, PinnedBuffer
+from refork.errors import BadInput
+from refork_methods.pin import Constraint, PinnedBuffer
 
 RULES = (
     Constraint("email", "Send email only to acme.com.", tool="send_email"),

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from refork.core.errors import BadInput, NotSigned
-from refork.operate.pin import Constraint, OperatorChannel, PinnedBuffer, SignedChange, changed, next_version
+from refork.errors import BadInput, NotSigned
+from refork_methods.pin import Constraint, OperatorChannel, PinnedBuffer, SignedChange, changed, next_version
 
 KEY = b"k" * 32
 CHANNEL = OperatorChannel(KEY)

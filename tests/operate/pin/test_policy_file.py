@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.pin import Constraint, OperatorChannel, change_line, read_changes, read_policy
+from refork.errors import BadInput
+from refork_methods.pin import Constraint, OperatorChannel, change_line, read_changes, read_policy
 
 
 def test_rules_are_read(tmp_path) -> None:

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import Compactor, fate, holds
-from refork.core.errors import BadInput
-from refork.operate.pin import (
+from refork.chat import ScriptedChat
+from refork.compaction import Compactor, fate, holds
+from refork.errors import BadInput
+from refork_methods.pin import (
     Constraint,
     HeadTail,
     Hierarchical,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from refork.core.compaction import CompactionResult, Compactor
-from refork.core.world.house_rules import TASKS, scenario
-from refork.core.world.house_rules.agents import RuleAgent
-from refork.operate.pin.constraint import Constraint
-from refork.operate.rot.session import ModelCall, SessionLog
+from refork.compaction import CompactionResult, Compactor
+from refork_methods.pin.constraint import Constraint
+from refork_methods.rot.session import ModelCall, SessionLog
+from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.agents import RuleAgent
 
 SPEND = scenario("spend", 3, turns=8)
 RULE = Constraint("spend", SPEND.rule, "soft", "purchase", TASKS["spend"].checker)

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from operate.rot.rot_parts import RULE, SPEND, recorded
-from refork.core.compaction import SummaryCall, account
-from refork.core.errors import BadInput
-from refork.core.world.house_rules.summarisers import SUMMARISERS
-from refork.operate.pin import PinnedBuffer, PinnedCompactor
-from refork.operate.pin.constraint import Constraint
-from refork.operate.pin.strategies import HeadTail, Summarise, Truncate
-from refork.operate.rot.audit import audit, audit_file
-from refork.operate.rot.context_diff import context_diffs
-from refork.operate.rot.readers import write_session
-from refork.operate.rot.session import ModelCall, SessionLog, session_of
+from refork.compaction import SummaryCall, account
+from refork.errors import BadInput
+from refork_methods.pin import PinnedBuffer, PinnedCompactor
+from refork_methods.pin.constraint import Constraint
+from refork_methods.pin.strategies import HeadTail, Summarise, Truncate
+from refork_methods.rot.audit import audit, audit_file
+from refork_methods.rot.context_diff import context_diffs
+from refork_methods.rot.readers import write_session
+from refork_methods.rot.session import ModelCall, SessionLog, session_of
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 BUDGET = 300
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.core.world.house_rules.summarisers import SUMMARISERS
-from refork.operate.rot.compactors import COMPACTORS, WordLimit, needs_summariser, open_compactor
-from refork.operate.rot.conditions import only_compaction_differs, stage
-from refork.operate.rot.scenes import Scene, setup_for
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork_methods.rot.compactors import COMPACTORS, WordLimit, needs_summariser, open_compactor
+from refork_methods.rot.conditions import only_compaction_differs, stage
+from refork_methods.rot.scenes import Scene, setup_for
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 #: What a rule in the first user turn becomes under each, with a summariser that keeps no rules.
 FATES = {
@@ -33,7 +33,7 @@ PACKAGES |= {name: "agent_framework" for name in COMPACTORS if name.startswith("
 
 
 def scene():
-    from refork.core.world.house_rules import scenario
+    from refork_testbed.worlds.house_rules import scenario
 
     return Scene(scenario("spend", 5, turns=14))
 

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import holds
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.world.house_rules import TASKS, scenario
-from refork.core.world.house_rules.attacks import FRAMINGS
-from refork.core.world.house_rules.summarisers import SUMMARISERS
-from refork.operate.pin.strategies import HeadTail, Summarise, Truncate
-from refork.operate.rot.conditions import (
+from refork.chat import ScriptedChat
+from refork.compaction import holds
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork_methods.pin.strategies import HeadTail, Summarise, Truncate
+from refork_methods.rot.conditions import (
     CONDITIONS,
     PINNED,
     STRESS,
@@ -24,8 +21,11 @@ from refork.operate.rot.conditions import (
     shares,
     stage,
 )
-from refork.operate.rot.scenes import Scene, setup_for
-from refork.operate.rot.stage import Stage
+from refork_methods.rot.scenes import Scene, setup_for
+from refork_methods.rot.stage import Stage
+from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 COMPACTORS = {
     "truncate": Truncate(200),

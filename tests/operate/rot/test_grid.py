@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, Mismatch, ServerError
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.house_rules.agents import RuleAgent
-from refork.core.world.house_rules.attacks import FRAMINGS
-from refork.operate.rot.episode import Cell, Episode
-from refork.operate.rot.grid import best_framings, open_summariser, read_run, run_grid
-from refork.operate.rot.recipe import RotRecipe, cells, checked, plan, search_cells
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, Mismatch, ServerError
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork_methods.rot.episode import Cell, Episode
+from refork_methods.rot.grid import best_framings, open_summariser, read_run, run_grid
+from refork_methods.rot.recipe import RotRecipe, cells, checked, plan, search_cells
+from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 from support.openai_server import Script, serving
 
 AGENT = {"agent": RuleAgent(compact=True).policy()}
@@ -213,7 +213,7 @@ def test_a_recipe_that_makes_no_sense_is_refused(change, message):
 
 
 def test_summarisers_by_name():
-    from refork.core.policy.base import Sampling
+    from refork.policies.base import Sampling
 
     assert open_summariser("planted:echo", Sampling(), 0).name == "echo"
     assert open_summariser("scripted:greeter", Sampling(), 0).name == "scripted:greeter"

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadChange, BadInput
-from refork.core.policy.base import PolicyCard, Sampling
-from refork.core.tree.tree import Tree
-from refork.core.world.house_rules import TASKS, scenario
-from refork.core.world.house_rules.agents import RuleAgent
-from refork.core.world.house_rules.summarisers import SUMMARISERS
-from refork.operate.pin import PinnedBuffer, PinnedCompactor
-from refork.operate.pin.constraint import Constraint
-from refork.operate.pin.strategies import HeadTail, Summarise, Truncate
-from refork.operate.rot.on_tree import SURVIVAL, GovernanceProbe, rule_producer
+from refork.errors import BadChange, BadInput
+from refork.policies.base import PolicyCard, Sampling
+from refork.tree.tree import Tree
+from refork_methods.pin import PinnedBuffer, PinnedCompactor
+from refork_methods.pin.constraint import Constraint
+from refork_methods.pin.strategies import HeadTail, Summarise, Truncate
+from refork_methods.rot.on_tree import SURVIVAL, GovernanceProbe, rule_producer
+from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 TASK = TASKS["spend"]
 SESSION = scenario("spend", 3, turns=8, wording="small")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from refork.operate.pin import Constraint, PinnedBuffer
-from refork.operate.rot.pins import check_pins
+from refork_methods.pin import Constraint, PinnedBuffer
+from refork_methods.rot.pins import check_pins
 
 BUFFER = PinnedBuffer((Constraint("spend", "At most 100 USD."), Constraint("mail", "No mail.")))
 HELLO = {"role": "user", "content": "Hello."}

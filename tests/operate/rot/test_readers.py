@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree.tree import Tree
-from refork.core.world.house_rules import TASKS, scenario
-from refork.core.world.house_rules.agents import RuleAgent
-from refork.operate.pin.strategies import Truncate
-from refork.operate.rot.on_tree import GovernanceProbe
-from refork.operate.rot.readers import checkpoint_session, read_lines, read_sessions, write_session
-from refork.operate.rot.session import ModelCall, SessionLog, content_ids
+from refork.errors import BadInput
+from refork.tree.tree import Tree
+from refork_methods.pin.strategies import Truncate
+from refork_methods.rot.on_tree import GovernanceProbe
+from refork_methods.rot.readers import checkpoint_session, read_lines, read_sessions, write_session
+from refork_methods.rot.session import ModelCall, SessionLog, content_ids
+from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.agents import RuleAgent
 
 ASK, SAY = {"role": "user", "content": "Order ink."}, {"role": "assistant", "content": "Done."}
 
@@ -123,9 +123,9 @@ def test_a_langgraph_thread_is_read_with_its_compaction(tmp_path):
     from langchain_core.runnables import RunnableLambda
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from refork.core.chat import ScriptedChat
-    from refork.operate.pin.frameworks.langchain_messages import LangChainChat
-    from refork.operate.pin.frameworks.langgraph import summary_graph
+    from refork.chat import ScriptedChat
+    from refork_methods.pin.frameworks.langchain_messages import LangChainChat
+    from refork_methods.pin.frameworks.langgraph import summary_graph
 
     agent = LangChainChat(ScriptedChat(lambda m: f"answer {len(m)}"))
     graph = summary_graph(
@@ -164,11 +164,11 @@ def test_a_thread_whose_node_pins_is_never_silently_a_loss(tmp_path):
     pytest.importorskip("langgraph")
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from refork.core.chat import ScriptedChat
-    from refork.operate.pin import Constraint, PinnedBuffer
-    from refork.operate.pin.frameworks.langchain_messages import LangChainChat
-    from refork.operate.pin.frameworks.langgraph import pinned_model, summary_graph
-    from refork.operate.rot.audit import audit
+    from refork.chat import ScriptedChat
+    from refork_methods.pin import Constraint, PinnedBuffer
+    from refork_methods.pin.frameworks.langchain_messages import LangChainChat
+    from refork_methods.pin.frameworks.langgraph import pinned_model, summary_graph
+    from refork_methods.rot.audit import audit
 
     rule = Constraint("spend", "Never buy above 100 USD.")
     buffer, seen = PinnedBuffer((rule,)), []

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.operate.rot import report
-from refork.operate.rot.episode import Cell, Episode
-from refork.operate.rot.grid_report import flags, framings, grid_report, rounds, warnings
+from refork.errors import BadInput
+from refork_methods.rot import report
+from refork_methods.rot.episode import Cell, Episode
+from refork_methods.rot.grid_report import flags, framings, grid_report, rounds, warnings
 
 
 def row(result="allowed", condition="compaction", rep=0, *, model="m", task="spend", kind="soft", **more):

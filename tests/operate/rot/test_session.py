@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.compaction import SummaryCall, account
-from refork.core.errors import BadInput
-from refork.operate.rot.session import (
+from refork.compaction import SummaryCall, account
+from refork.errors import BadInput
+from refork_methods.rot.session import (
     ModelCall,
     SessionLog,
     compaction_from_json,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.compaction import SummaryCall, account, untouched
-from refork.operate.rot.survival import Kept, content_words, kept, recall_of
+from refork.compaction import SummaryCall, account, untouched
+from refork_methods.rot.survival import Kept, content_words, kept, recall_of
 
 RULE = "Only send e-mail to addresses at acme.com; never send any to another domain."
 

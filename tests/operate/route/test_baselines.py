@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.stats import pass_at_k
-from refork.operate.route.baselines import (
+from refork.errors import BadInput
+from refork.stats import pass_at_k
+from refork_methods.route.baselines import (
     best_of,
     best_single,
     by_shares,
@@ -21,7 +21,7 @@ from refork.operate.route.baselines import (
     random_worker,
     split_oracle,
 )
-from refork.operate.route.table import Outcome, OutcomeTable
+from refork_methods.route.table import Outcome, OutcomeTable
 
 REWARDS = np.array([[[1, 1, 0], [0, 0, 0]], [[0, 0, 0], [1, 1, 1]], [[1, 1, 1], [1, 0, 0]]], dtype=float)
 COST = np.broadcast_to(np.array([1.0, 3.0])[None, :, None], REWARDS.shape)

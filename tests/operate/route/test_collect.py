@@ -3,14 +3,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.fork.context import conversation
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import PolicyCard, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.tree import Draft, Tree
-from refork.core.world.specialists import (
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.forking.context import conversation
+from refork.growing.rollouts import grow
+from refork.policies.base import PolicyCard, Sampling
+from refork.policies.open import open_policy
+from refork.tree import Draft, Tree
+from refork_methods.route.collect import (
+    SwapPoint,
+    label_by_fork,
+    recorded_runs,
+    swap_effects,
+    swap_points,
+)
+from refork_methods.route.pool import Price, Worker, WorkerPool
+from refork_methods.route.runs import label_alone, record_runs, speaker, turns_of
+from refork_testbed.worlds.specialists import (
     ALONE,
     DOMAINS,
     HARNESS,
@@ -20,15 +29,6 @@ from refork.core.world.specialists import (
     success_of,
     turn_right,
 )
-from refork.operate.route.collect import (
-    SwapPoint,
-    label_by_fork,
-    recorded_runs,
-    swap_effects,
-    swap_points,
-)
-from refork.operate.route.pool import Price, Worker, WorkerPool
-from refork.operate.route.runs import label_alone, record_runs, speaker, turns_of
 
 LAW = Sampling(max_tokens=4)
 WORLD, SINGLE = SpecialistsWorld(), SpecialistsWorld(alone=True)

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.operate.route.decision import Decision, DecisionLog, decide, decisions_of_table
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.table import Outcome, OutcomeTable
+from refork.errors import BadInput, Mismatch
+from refork_methods.route.decision import Decision, DecisionLog, decide, decisions_of_table
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.table import Outcome, OutcomeTable
 
 POOL = WorkerPool.of("a", "b", "c")
 P = np.array([0.5, 0.3, 0.2])

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from cmaes import SepCMA
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, ServerError
-from refork.operate.route.acting import Drawn, Episode, Episodes, Greedy, OneByOne
-from refork.operate.route.evolve import EvolveSettings, evolve, fitness, recombination
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.reinforce import ReinforceSettings, leave_one_out, reinforce
-from refork.operate.route.scaffold import WORKERS, Scaffold
+from refork.errors import BadInput, CannotDo, Mismatch, ServerError
+from refork_methods.route.acting import Drawn, Episode, Episodes, Greedy, OneByOne
+from refork_methods.route.evolve import EvolveSettings, evolve, fitness, recombination
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.reinforce import ReinforceSettings, leave_one_out, reinforce
+from refork_methods.route.scaffold import WORKERS, Scaffold
 
 SMALL = EvolveSettings(iterations=6, repeats=8, seed=3)
 ZERO = SelectionHead.zero(WORKERS, 4)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.decide import area_under_frontier
-from refork.core.errors import BadInput
-from refork.core.world.specialists import HARNESS
-from refork.operate.route.frontier_report import frontier_report, removals, served, success_chance
-from refork.operate.route.table import OutcomeTable
+from refork.decide import area_under_frontier
+from refork.errors import BadInput
+from refork_methods.route.frontier_report import frontier_report, removals, served, success_chance
+from refork_methods.route.table import OutcomeTable
+from refork_testbed.worlds.specialists import HARNESS
 
 PRICES = np.array([0.2, 0.5, 1.0, 1.6])
 NAMES = ["small", "medium", "large", "huge"]

@@ -3,14 +3,14 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, WrongWeights
-from refork.core.policy.open import open_policy
-from refork.operate.route import Outcome, OutcomeTable, WorkerPool
-from refork.operate.route.backbone import RouterBackbone, StateFormat
-from refork.operate.route.card import HeadCard, load_head, measured, query_digest, save_head
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.routed import head_chooser
-from refork.operate.route.transcript import as_lines, raw_lines
+from refork.errors import BadInput, CannotDo, Mismatch, WrongWeights
+from refork.policies.open import open_policy
+from refork_methods.route import Outcome, OutcomeTable, WorkerPool
+from refork_methods.route.backbone import RouterBackbone, StateFormat
+from refork_methods.route.card import HeadCard, load_head, measured, query_digest, save_head
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.routed import head_chooser
+from refork_methods.route.transcript import as_lines, raw_lines
 from support.models import tiny_policy
 
 NAMES = ("a", "b", "c")

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.route import OutcomeTable
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.joint import JointSettings, fit_joint
-from refork.operate.route.stage1 import Stage1Settings, cases_of, fit_stage1
-from refork.operate.route.targets import mean_kl
+from refork.errors import BadInput, CannotDo
+from refork_methods.route import OutcomeTable
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.joint import JointSettings, fit_joint
+from refork_methods.route.stage1 import Stage1Settings, cases_of, fit_stage1
+from refork_methods.route.targets import mean_kl
 from support.models import tiny_policy
 
 PLAN = Stage1Settings(ridge=1e-3)

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Cost, Sampling
-from refork.core.policy.open import open_policy
-from refork.operate.route.pool import Bill, Price, Worker, WorkerPool
-from refork.operate.route.pool_io import read_pool
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Cost, Sampling
+from refork.policies.open import open_policy
+from refork_methods.route.pool import Bill, Price, Worker, WorkerPool
+from refork_methods.route.pool_io import read_pool
 
 ABC = WorkerPool.of("a", "b", "c")
 ASKED = [{"role": "user", "content": "well"}]

@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.chat import ChatModel, ScriptedChat
-from refork.core.errors import BadInput, Mismatch, ServerError
-from refork.core.grow.rollouts import grow
-from refork.core.policy.base import Sampling
-from refork.core.tree import Tree
-from refork.core.world.specialists import SpecialistsWorld, domain_of, specialist
-from refork.operate.route.backbone import StateFormat
-from refork.operate.route.decision import decisions_on
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.pool import Price, Worker, WorkerPool
-from refork.operate.route.routed import RoutedChat, always, head_chooser, query_of, routed_policy
+from refork.chat import ChatModel, ScriptedChat
+from refork.errors import BadInput, Mismatch, ServerError
+from refork.growing.rollouts import grow
+from refork.policies.base import Sampling
+from refork.tree import Tree
+from refork_methods.route.backbone import StateFormat
+from refork_methods.route.decision import decisions_on
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.pool import Price, Worker, WorkerPool
+from refork_methods.route.routed import RoutedChat, always, head_chooser, query_of, routed_policy
+from refork_testbed.worlds.specialists import SpecialistsWorld, domain_of, specialist
 
 ASKED = [{"role": "user", "content": "well"}]
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from refork.operate.route.acting import Greedy
-from refork.operate.route.evolve import EvolveSettings, evolve
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.reinforce import ReinforceSettings, reinforce
-from refork.operate.route.scaffold import ALONE_BEST, BEST_SINGLE, ORACLE, RANDOM, WORKERS, Scaffold
-from refork.operate.route.stage1 import fit_stage1
-from refork.operate.route.training import Always
+from refork_methods.route.acting import Greedy
+from refork_methods.route.evolve import EvolveSettings, evolve
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.reinforce import ReinforceSettings, reinforce
+from refork_methods.route.scaffold import ALONE_BEST, BEST_SINGLE, ORACLE, RANDOM, WORKERS, Scaffold
+from refork_methods.route.stage1 import fit_stage1
+from refork_methods.route.training import Always
 
 ZERO = SelectionHead.zero(WORKERS, Scaffold.WIDTH)
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.route.svf import LEAST_OFFSET, SvfAdapter, adapted, factor, offset_counts
+from refork.errors import BadInput, CannotDo
+from refork_methods.route.svf import LEAST_OFFSET, SvfAdapter, adapted, factor, offset_counts
 
 
 def qwen(tied=True, **changes):

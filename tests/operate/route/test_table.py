@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.operate.route.table import Outcome, OutcomeTable
-from refork.operate.route.table_io import read_shares, read_table, write_table
+from refork.errors import BadInput, MissingExtra
+from refork_methods.route.table import Outcome, OutcomeTable
+from refork_methods.route.table_io import read_shares, read_table, write_table
 
 ROWS = [
     Outcome("q1", "a", 1.0, 0.5, 2.0, 0, "one", (1.0, 2.0)),

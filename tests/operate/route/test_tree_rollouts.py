@@ -1,19 +1,19 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Continuation
-from refork.core.tree import Tree
-from refork.core.types import token_array
-from refork.core.world.specialists import SpecialistsWorld, features, specialist, success_of
-from refork.operate.route import Price, Worker, WorkerPool
-from refork.operate.route.acting import Greedy
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.evolve import EvolveSettings, evolve
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.reinforce import ReinforceSettings, reinforce
-from refork.operate.route.training import Always, trial
-from refork.operate.route.tree_rollouts import TreeRollouts
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Continuation
+from refork.tree import Tree
+from refork.types import token_array
+from refork_methods.route import Price, Worker, WorkerPool
+from refork_methods.route.acting import Greedy
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.evolve import EvolveSettings, evolve
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.reinforce import ReinforceSettings, reinforce
+from refork_methods.route.training import Always, trial
+from refork_methods.route.tree_rollouts import TreeRollouts
+from refork_testbed.worlds.specialists import SpecialistsWorld, features, specialist, success_of
 from support.models import tiny_policy
 
 WIDTH = 8

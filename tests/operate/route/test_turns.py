@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from refork.core.chat import ChatModel, ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.operate.route.backbone import StateFormat
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.pool import Price, Worker, WorkerPool
-from refork.operate.route.turns import PROMPTS, ROLES, TurnsChat, accepts, head_caster, named_role, run_turns
+from refork.chat import ChatModel, ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork_methods.route.backbone import StateFormat
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.pool import Price, Worker, WorkerPool
+from refork_methods.route.turns import PROMPTS, ROLES, TurnsChat, accepts, head_caster, named_role, run_turns
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]
 FREE = Price(0, 0, 0.5)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.accept import acceptance, couple, expected_tokens, keep_chance, reject, residual
-from refork.operate.speculate.laws import check_law, draw_from
+from refork.errors import BadInput
+from refork_methods.speculate.accept import acceptance, couple, expected_tokens, keep_chance, reject, residual
+from refork_methods.speculate.laws import check_law, draw_from
 
 EXACT = 1e-12
 LAWS = {

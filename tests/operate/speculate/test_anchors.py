@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.anchors import block_mask, block_tokens, possible_anchors, sample_anchors
+from refork.errors import BadInput
+from refork_methods.speculate.anchors import block_mask, block_tokens, possible_anchors, sample_anchors
 
 MASKS = st.lists(st.booleans(), min_size=1, max_size=40).map(lambda bits: np.array(bits, dtype=bool))
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.operate.speculate.bench import BatchResult, bench, prompt_tokens
-from refork.operate.speculate.data import Prompt
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.tally import Tally
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork_methods.speculate.bench import BatchResult, bench, prompt_tokens
+from refork_methods.speculate.data import Prompt
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.tally import Tally
 from support.drafters import gqa, knowing
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from refork.operate.speculate.cache import ContextCache, LateStates
+from refork_methods.speculate.cache import ContextCache, LateStates
 
 
 def entry(ticket, place):

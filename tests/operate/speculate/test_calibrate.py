@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from refork.core.decide import calibration_error, reliability
-from refork.core.errors import BadInput
-from refork.operate.speculate.calibrate import (
+from refork.decide import calibration_error, reliability
+from refork.errors import BadInput
+from refork_methods.speculate.calibrate import (
     BINS,
     GRID,
     SequentialTemperatureScaling,
@@ -18,7 +18,7 @@ from refork.operate.speculate.calibrate import (
     report,
     report_json,
 )
-from refork.operate.speculate.rounds import Round, Rounds
+from refork_methods.speculate.rounds import Round, Rounds
 
 BLOCK = 4
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from refork.core.policy.noise import NoiseKey, gumbels, uniforms
-from refork.operate.speculate.chances import PlainChances, plain_gumbels, round_chances
+from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork_methods.speculate.chances import PlainChances, plain_gumbels, round_chances
 
 KEYS = [NoiseKey(3, 8, draw) for draw in range(4)]
 

@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, DiskFull, Mismatch
-from refork.core.policy.base import Sampling
-from refork.operate.speculate import data as module
-from refork.operate.speculate import features as cache_module
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.data import (
+from refork.errors import BadInput, DiskFull, Mismatch
+from refork.policies.base import Sampling
+from refork_methods.speculate import data as module
+from refork_methods.speculate import features as cache_module
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.data import (
     Example,
     Prompt,
     answers,
@@ -17,7 +17,7 @@ from refork.operate.speculate.data import (
     parse_prompt,
     read_prompts,
 )
-from refork.operate.speculate.features import Recomputed, cache_bytes, cache_features
+from refork_methods.speculate.features import Recomputed, cache_bytes, cache_features
 from support.models import CONTEXT, tiny_policy
 
 SHORT = Sampling(max_tokens=6)

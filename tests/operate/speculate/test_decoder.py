@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.decoder.live import LiveDecoder
-from refork.core.policy.decoder.speculator import Branches
-from refork.core.policy.noise import NoiseKey
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.model import build_draft
-from refork.operate.speculate.policy import SpeculativePolicy
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.speculator import ModelSpeculator
-from refork.operate.speculate.step_cost import StepCost
+from refork.decoding.live import LiveDecoder
+from refork.decoding.speculator import Branches
+from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.model import build_draft
+from refork_methods.speculate.policy import SpeculativePolicy
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.speculator import ModelSpeculator
+from refork_methods.speculate.step_cost import StepCost
 from support.drafters import adversarial, gqa, knowing, untrained
 
 CLOSE = 2e-5
@@ -53,7 +53,7 @@ def requests():
 
 def test_turns_held_to_a_grammar_are_the_target_s(target, drafters, requests):
     pytest.importorskip("llguidance")
-    from refork.core.policy.grammar import Grammar
+    from refork.policies.grammar import Grammar
 
     law = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
     asked = [

@@ -12,10 +12,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.layouts import export_draft, import_draft
-from refork.operate.speculate.model import build_draft
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.layouts import export_draft, import_draft
+from refork_methods.speculate.model import build_draft
 from support.models import make_tokenizer
 
 PLACE = os.environ.get("REFORK_DEEPSPEC")

@@ -3,18 +3,18 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MuseGlimmerAssistantModel
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Sampling
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import token_array
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.data import Prompt, answers
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.dflash_hf import as_assistant, save_assistant
-from refork.operate.speculate.loss import LossWeights
-from refork.operate.speculate.model import build_draft
-from refork.operate.speculate.train import DraftTraining, train_draft
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Sampling
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork.types import token_array
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.data import Prompt, answers
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.dflash_hf import as_assistant, save_assistant
+from refork_methods.speculate.loss import LossWeights
+from refork_methods.speculate.model import build_draft
+from refork_methods.speculate.train import DraftTraining, train_draft
 from support.models import make_tokenizer
 
 MASK, TOKENS = 257, 40

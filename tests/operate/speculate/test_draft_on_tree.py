@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.on_tree import pruned, record_rejected
-from refork.operate.speculate.policy import SpeculativePolicy
+from refork.errors import BadInput
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.on_tree import pruned, record_rejected
+from refork_methods.speculate.policy import SpeculativePolicy
 from support.drafters import gqa, knowing
 
 

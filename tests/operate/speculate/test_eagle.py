@@ -3,16 +3,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import token_array
-from refork.operate.speculate.checkpoint import load_draft, save_draft
-from refork.operate.speculate.config import draft_config, eagle_layers
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.model import Lesson, build_draft
-from refork.operate.speculate.proposer import as_proposer
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.types import token_array
+from refork_methods.speculate.checkpoint import load_draft, save_draft
+from refork_methods.speculate.config import draft_config, eagle_layers
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.model import Lesson, build_draft
+from refork_methods.speculate.proposer import as_proposer
 from support.models import make_tokenizer
 
 WIDTH, LENGTH, BLOCK = 32, 24, 4

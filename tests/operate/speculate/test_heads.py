@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from refork.operate.speculate.heads import SequentialHead
+from refork_methods.speculate.heads import SequentialHead
 
 RANK, SIZE, WIDTH, ROWS, BLOCK = 3, 9, 5, 4, 6
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.core.policy import law
-from refork.core.policy.base import Sampling
-from refork.operate.speculate.accept import keep_chance, residual
-from refork.operate.speculate.laws import chance_of, law_of, law_scores
+from refork.errors import BadInput
+from refork.policies import law
+from refork.policies.base import Sampling
+from refork_methods.speculate.accept import keep_chance, residual
+from refork_methods.speculate.laws import chance_of, law_of, law_scores
 
 SETTINGS = [
     Sampling(),
@@ -46,7 +46,7 @@ def test_chances_of_tokens_are_those_of_the_whole_law(logits, monkeypatch):
     tokens = scores.argmax(dim=-1)
     wanted = law_of(scores).gather(1, tokens[:, None])[:, 0]
     assert torch.allclose(chance_of(scores, tokens), wanted, atol=1e-15)
-    monkeypatch.setattr("refork.operate.speculate.laws._AT_ONCE", 1)
+    monkeypatch.setattr("refork_methods.speculate.laws._AT_ONCE", 1)
     assert torch.allclose(chance_of(scores, tokens), wanted, atol=1e-15)
 
 

@@ -5,12 +5,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.layout_config import layout_of, read_fields, write_fields
-from refork.operate.speculate.layouts import export_draft, import_draft, layout_of_folder
-from refork.operate.speculate.model import build_draft
+from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.layout_config import layout_of, read_fields, write_fields
+from refork_methods.speculate.layouts import export_draft, import_draft, layout_of_folder
+from refork_methods.speculate.model import build_draft
 from support.models import make_tokenizer
 
 MASK, WIDTH, LENGTH = 257, 32, 20

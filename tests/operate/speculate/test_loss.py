@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.loss import (
+from refork.errors import BadInput
+from refork_methods.speculate.loss import (
     CODE_DECAY,
     LossWeights,
     acceptance,

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.certify import CONTROLS, EXACT_MODES, certify_rules
-from refork.operate.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
-from refork.operate.speculate.lossless import (
+from refork.errors import BadInput
+from refork_methods.speculate.certify import CONTROLS, EXACT_MODES, certify_rules
+from refork_methods.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
+from refork_methods.speculate.lossless import (
     JAGGED,
     check_lossless,
     emitted,
@@ -12,10 +12,10 @@ from refork.operate.speculate.lossless import (
     total_variation,
     worlds,
 )
-from refork.operate.speculate.named import schedule_of, schedules_of
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.step_cost import StepCost
-from refork.operate.speculate.tiny import counterexample, jagged, random_world, single_draft
+from refork_methods.speculate.named import schedule_of, schedules_of
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.step_cost import StepCost
+from refork_methods.speculate.tiny import counterexample, jagged, random_world, single_draft
 
 TABLE = StepCost.of({1: 1.0})
 EXACT = 1e-12

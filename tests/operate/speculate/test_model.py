@@ -3,10 +3,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.config import DraftConfig, draft_config, feature_layers
-from refork.operate.speculate.model import (
+from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.config import DraftConfig, draft_config, feature_layers
+from refork_methods.speculate.model import (
     DraftModel,
     Lesson,
     as_draft_model,

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import Mismatch
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.data import parse_prompt
-from refork.operate.speculate.on_prompts import ANSWERS, GREEDY, plan_on_prompts, train_on_prompts
-from refork.operate.speculate.train import DraftTraining
+from refork.errors import Mismatch
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.data import parse_prompt
+from refork_methods.speculate.on_prompts import ANSWERS, GREEDY, plan_on_prompts, train_on_prompts
+from refork_methods.speculate.train import DraftTraining
 from support.models import tiny_policy
 
 PROMPTS = [parse_prompt({"text": text}, "test") for text in ("once", "upon", "a time")]

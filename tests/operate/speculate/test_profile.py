@@ -3,14 +3,14 @@ import itertools
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.model import as_draft_model, build_draft
-from refork.operate.speculate.profile import measure, of_rounds, profile, swept
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.speculator import ModelSpeculator
-from refork.operate.speculate.step_cost import StepCost, shapes
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.model import as_draft_model, build_draft
+from refork_methods.speculate.profile import measure, of_rounds, profile, swept
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.speculator import ModelSpeculator
+from refork_methods.speculate.step_cost import StepCost, shapes
 from support.models import tiny_policy
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, DiskFull
-from refork.operate.speculate.rounds import Round, RoundLog, Rounds, read_rounds
+from refork.errors import BadInput, DiskFull
+from refork_methods.speculate.rounds import Round, RoundLog, Rounds, read_rounds
 
 FULL = Round((1.0, -0.5, 0.25), 3, 1, schedule=None, anchor=7, step=2, tokens_in_batch=8, seconds=0.5)
 

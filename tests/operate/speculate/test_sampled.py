@@ -3,17 +3,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Continuation, PolicyCard, Sampling
-from refork.core.policy.noise import uniforms
-from refork.core.types import token_array
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.model import as_draft_model, build_draft
-from refork.operate.speculate.policy import SpeculativePolicy
-from refork.operate.speculate.sampled import against_law, against_samples, check_decoder, exact_law
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput
+from refork.policies.base import Continuation, PolicyCard, Sampling
+from refork.policies.noise import uniforms
+from refork.types import token_array
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.model import as_draft_model, build_draft
+from refork_methods.speculate.policy import SpeculativePolicy
+from refork_methods.speculate.sampled import against_law, against_samples, check_decoder, exact_law
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.step_cost import StepCost
 from support.models import tiny_policy
 
 PROMPT = token_array([1, 2])

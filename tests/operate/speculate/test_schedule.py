@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.speculate.schedule import (
+from refork.errors import BadInput, CannotDo
+from refork_methods.speculate.schedule import (
     PrefixScheduler,
     early_stop,
     exhaustive,
@@ -15,7 +15,7 @@ from refork.operate.speculate.schedule import (
     throughput,
     top_k,
 )
-from refork.operate.speculate.step_cost import StepCost
+from refork_methods.speculate.step_cost import StepCost
 
 RNG = np.random.default_rng(0)
 

@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput
+from refork_methods.speculate.step_cost import StepCost
 
 
 def test_between_shapes_it_is_linear_and_nothing_is_guessed_outside():

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.speculator import Branches, Drafts
-from refork.core.policy.noise import NoiseKey
-from refork.operate.speculate.held_out import HeldOut
-from refork.operate.speculate.outcome import Outcome
-from refork.operate.speculate.tally import DECAY, Tally
+from refork.decoding.speculator import Branches, Drafts
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
+from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.outcome import Outcome
+from refork_methods.speculate.tally import DECAY, Tally
 
 
 def counted(lengths, accepted, ended=None):

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
-from refork.core.policy.base import Sampling
-from refork.core.policy.weights import weights_digest
-from refork.core.types import token_array
-from refork.operate.speculate.checkpoint import load_draft, save_draft
-from refork.operate.speculate.config import draft_config
-from refork.operate.speculate.data import Example, Prompt, answers
-from refork.operate.speculate.features import Recomputed
-from refork.operate.speculate.lessons import Chosen, make_lesson, parts, study
-from refork.operate.speculate.loss import LossWeights, position_weights
-from refork.operate.speculate.model import build_draft
-from refork.operate.speculate.train import DraftTraining, split, train_draft
+from refork.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
+from refork.policies.base import Sampling
+from refork.policies.weights import weights_digest
+from refork.types import token_array
+from refork_methods.speculate.checkpoint import load_draft, save_draft
+from refork_methods.speculate.config import draft_config
+from refork_methods.speculate.data import Example, Prompt, answers
+from refork_methods.speculate.features import Recomputed
+from refork_methods.speculate.lessons import Chosen, make_lesson, parts, study
+from refork_methods.speculate.loss import LossWeights, position_weights
+from refork_methods.speculate.model import build_draft
+from refork_methods.speculate.train import DraftTraining, split, train_draft
 from support.models import tiny_policy
 
 PLAN = DraftTraining(

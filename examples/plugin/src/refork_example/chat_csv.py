@@ -4,9 +4,9 @@ import csv
 from itertools import groupby
 from operator import itemgetter
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.base import Remark
-from refork.core.tree.formats.openai_chat import OpenAIChat
+from refork.errors import BadInput
+from refork.formats.base import Remark
+from refork.formats.openai_chat import OpenAIChat
 
 
 class ChatCsv:

@@ -1,7 +1,7 @@
 """A number is hidden; the world says whether a guess is too low or too high."""
 
-from refork.core.world.base import Episode, Observation, Task, World
-from refork.core.world.dice import Dice
+from refork.worlds.base import Episode, Observation, Task, World
+from refork.worlds.dice import Dice
 
 
 class Game(Episode):

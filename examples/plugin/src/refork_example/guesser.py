@@ -2,7 +2,7 @@
 
 import re
 
-from refork.core.policy.scripted import ScriptedPolicy
+from refork.policies.scripted import ScriptedPolicy
 
 
 def guesser(argument=""):

@@ -26,14 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.types import Json
-from refork.core.world.adapters.appworld_service import Imported, Served, Service
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest
-from refork.core.world.fork import check_answer
-from refork.core.world.game import need
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, CannotDo
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest
+from refork.worlds.fork import check_answer
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds.appworld_service import Imported, Served, Service
 
 DATASETS = ("dev", "test_normal", "test_challenge")
 _TURNS = 40

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol, final
 from urllib.parse import quote
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.types import Json
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.types import Json
 
 #: How to get AppWorld where it is not there.
 HOW = (

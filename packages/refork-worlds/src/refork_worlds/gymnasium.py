@@ -24,14 +24,14 @@ from typing import Any, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.adapters.toy_text import TOYS, Toy
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import clean, need
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import clean, need
+from refork.worlds.spec import Spec
+from refork_worlds.toy_text import TOYS, Toy
 
 _TURNS = 100
 

@@ -1,4 +1,4 @@
-"""Start an MCP server in a copy of a folder: ``python -m refork.core.world.adapters.mcp_fresh FOLDER ...``.
+"""Start an MCP server in a copy of a folder: ``python -m refork_worlds.mcp_fresh FOLDER ...``.
 
 ``tools:mcp?command=...`` starts a server for every episode, but what a server keeps on the disk outlives it:
 a replay would then begin where the last episode ended. Here the server works in a copy of the folder that is

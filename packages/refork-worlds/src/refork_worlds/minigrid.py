@@ -27,15 +27,15 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, MissingExtra
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.adapters.minigrid_state import load_state, save_state, state_digest
-from refork.core.world.adapters.minigrid_view import tell_view
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import clean, need
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, CannotDo, Mismatch, MissingExtra
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import clean, need
+from refork.worlds.spec import Spec
+from refork_worlds.minigrid_state import load_state, save_state, state_digest
+from refork_worlds.minigrid_view import tell_view
 
 #: Draws in a row without a new layout after which an environment counts as exhausted.
 _PATIENCE = 200

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
-from refork.core.world.adapters.minigrid import MiniGridWorld, begin, look, make_env, started
-from refork.core.world.base import Task
-from refork.core.world.game import clean
+from refork.errors import BadInput, CannotDo
+from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
+from refork.worlds.base import Task
+from refork.worlds.game import clean
+from refork_worlds.minigrid import MiniGridWorld, begin, look, make_env, started
 
 _WORDS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 #: Live bots that are kept, to go on from without playing again.

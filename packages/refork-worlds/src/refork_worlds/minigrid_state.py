@@ -14,9 +14,9 @@ from typing import Any, final
 
 import numpy as np
 
-from refork.core.errors import CannotDo
-from refork.core.types import Json
-from refork.core.world.dice import digest
+from refork.errors import CannotDo
+from refork.types import Json
+from refork.worlds.dice import digest
 
 #: Attributes that making the environment sets and nothing changes, or that are replaced before every step.
 _MADE = frozenset(

@@ -2,7 +2,7 @@
 
 A task is a seed for the page's own generator; held-out tasks use the page's own ``test`` mode where it has
 one. The task in words and every element stand in each observation; actions are those of
-:data:`~refork.core.world.adapters.miniwob_actions.SPACE`. The reward is the page's own, before any penalty
+:data:`~refork_worlds.miniwob_actions.SPACE`. The reward is the page's own, before any penalty
 for time, from -1 to 1; the limit is a number of turns, at which the page's own time-out is given (-1).
 
 Options: ``turns``; ``pace``, milliseconds of the page's time that an action takes; ``boxes``, the position of
@@ -22,16 +22,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.types import Json
-from refork.core.world.adapters.miniwob_actions import SPACE, Act, parse
-from refork.core.world.adapters.miniwob_page import MiniwobPage
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.screens.device import DONE, INVALID, NOT_DONE
-from refork.core.world.spec import Spec
-from refork.core.world.web.browser import in_browser
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds.miniwob_actions import SPACE, Act, parse
+from refork_worlds.miniwob_page import MiniwobPage
+from refork_worlds.screens.device import DONE, INVALID, NOT_DONE
+from refork_worlds.web.browser import in_browser
 
 _TURNS: Final = 10
 _PACE: Final = 1000

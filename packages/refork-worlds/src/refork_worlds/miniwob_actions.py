@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork.core.world.screens.actions import said
-from refork.core.world.web import actions as web
+from refork_worlds.screens.actions import said
+from refork_worlds.web import actions as web
 
 SPACE: Final = (
     "click N\ntype N: WORDS\nselect N: OPTION\npress KEY\nhover N\ndrag N to M\nscroll N: down\n"

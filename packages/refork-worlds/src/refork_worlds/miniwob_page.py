@@ -13,10 +13,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.types import Json
-from refork.core.world.adapters.miniwob_actions import Act
-from refork.core.world.screens.elements import word
-from refork.core.world.web.page import Tab
+from refork.types import Json
+from refork_worlds.miniwob_actions import Act
+from refork_worlds.screens.elements import word
+from refork_worlds.web.page import Tab
 
 #: Seconds since 1970, a day before every page begins: 2020-01-01.
 _EPOCH: Final = 1577836800

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, final
 
-from refork.core.errors import BadInput, Mismatch, MissingExtra
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import digest, split_of
-from refork.core.world.game import need
-from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, Mismatch, MissingExtra
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import digest, split_of
+from refork.worlds.game import need
+from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.worlds.spec import Spec
 
 _TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _TAG_PROMPT = "\nGive the final answer between <answer> and </answer>."

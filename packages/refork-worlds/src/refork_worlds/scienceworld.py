@@ -23,14 +23,14 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Literal, final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world.adapters import scienceworld_java as java
-from refork.core.world.adapters.scienceworld_java import Simulator, SimulatorBroken, State
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest
-from refork.core.world.fork import check_answer
-from refork.core.world.game import need
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, CannotDo
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest
+from refork.worlds.fork import check_answer
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds import scienceworld_java as java
+from refork_worlds.scienceworld_java import Simulator, SimulatorBroken, State
 
 _TURNS = 100
 

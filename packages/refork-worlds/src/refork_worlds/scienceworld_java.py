@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeVar, final
 
-from refork.core.errors import CannotDo, MissingExtra
-from refork.core.policy.noise import stream_of
-from refork.core.run.interrupt import Interrupt
+from refork.errors import CannotDo, MissingExtra
+from refork.policies.noise import stream_of
+from refork.runs.interrupt import Interrupt
 
 T = TypeVar("T")
 #: Simulators that run at once in this process; each takes a few hundred megabytes.

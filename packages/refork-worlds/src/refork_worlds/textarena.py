@@ -35,14 +35,14 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, MissingExtra
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.adapters.textarena_rivals import legal_moves
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, CannotDo, Mismatch, MissingExtra
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds.textarena_rivals import legal_moves
 
 _TURNS = 100
 #: Draws in a row without a new opening after which a game counts as exhausted.

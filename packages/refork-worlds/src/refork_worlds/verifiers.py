@@ -26,16 +26,16 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.thoughts import without_thoughts
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.core.world.adapters.verifiers_rollout import Asked, Broken, Ended, Event, Rollout, plain
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.house_rules.calls import calls_in
-from refork.core.world.spec import Spec
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.formats.openai_chat import text_of
+from refork.thoughts import without_thoughts
+from refork.tool_calls import calls_in
+from refork.types import Json, Message
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds.verifiers_rollout import Asked, Broken, Ended, Event, Rollout, plain
 
 _TURNS: Final = 50
 _SECONDS: Final = 120.0

@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, final
 
-from refork.core.types import Json, Message
+from refork.types import Json, Message
 
 #: What a reward function that raised is logged as; it is then counted as 0, which it is not.
 _FAILED: Final = "reward function"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from refork.core.chat import ChatModel, PolicyChat, ScriptedChat
-    from refork.core.decide import break_even, fit_calibration
-    from refork.core.errors import ReforkError, UserError
-    from refork.core.fork import (
+    from refork.chat import ChatModel, PolicyChat, ScriptedChat
+    from refork.decide import break_even, fit_calibration
+    from refork.decoding.live import LiveDecoder
+    from refork.errors import ReforkError, UserError
+    from refork.forking import (
         Ban,
         Compose,
         EditMessage,
@@ -30,40 +31,46 @@ if TYPE_CHECKING:
         fork,
         sweep,
     )
-    from refork.core.grow import UUCB, grow, grow_trees, plant_prompt
-    from refork.core.grow.leaves import leaf_batch
-    from refork.core.grow.report import collapse_report
-    from refork.core.judge import Judge, MatchJudge
-    from refork.core.policy.base import Policy, Sampling
-    from refork.core.policy.decoder.live import LiveDecoder
-    from refork.core.policy.grammar import Grammar
-    from refork.core.policy.inside import Capture, Edit
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.policy.open import open_policy
-    from refork.core.policy.remote import RemotePolicy
-    from refork.core.policy.scripted import ScriptedPolicy
-    from refork.core.tree.activations import ActivationStore
-    from refork.core.tree.node import Draft, Node, Point, Trajectory
-    from refork.core.tree.score import Producer, Score
-    from refork.core.tree.tree import Tree
-    from refork.core.world.base import Task, World
-    from refork.core.world.environment import Brief, EnvTrajectory
-    from refork.core.world.open import open_world
-    from refork.core.world.simulated import Simulator
-    from refork.discover.localize import RepoTools
-    from refork.discover.localize.casefile import CaseFile
-    from refork.discover.localize.investigate import investigate
-    from refork.discover.localize.on_repository import localize_path
-    from refork.examine.crosscoder import CrossCoder
-    from refork.examine.forensics import Case, Hypothesis, Incident, Intervention
-    from refork.examine.probe import FirstTokenProbe
-    from refork.examine.stance import causal_cuts, continuation_variance
-    from refork.examine.steer import AblateDirection, AddVector, ClampDirection, steering
-    from refork.learn.credit.graph import StateGraph
-    from refork.learn.credit.implicit.pair import ImplicitPair
-    from refork.learn.credit.methods import credit_method
-    from refork.learn.recovery import read_traces, recovery_audit
-    from refork.learn.simulate import (
+    from refork.growing import UUCB, grow, grow_trees, plant_prompt
+    from refork.growing.leaves import leaf_batch
+    from refork.growing.report import collapse_report
+    from refork.judge import Judge, MatchJudge
+    from refork.policies.base import Policy, Sampling
+    from refork.policies.grammar import Grammar
+    from refork.policies.inside import Capture, Edit
+    from refork.policies.local import LocalPolicy
+    from refork.policies.open import open_policy
+    from refork.policies.remote import RemotePolicy
+    from refork.policies.scripted import ScriptedPolicy
+    from refork.tree.activations import ActivationStore
+    from refork.tree.node import Draft, Node, Point, Trajectory
+    from refork.tree.score import Producer, Score
+    from refork.tree.tree import Tree
+    from refork.worlds.base import Task, World
+    from refork.worlds.environment import Brief, EnvTrajectory
+    from refork.worlds.open import open_world
+    from refork.worlds.simulated import Simulator
+    from refork_methods.credit.graph import StateGraph
+    from refork_methods.credit.methods import credit_method
+    from refork_methods.crosscoder import CrossCoder
+    from refork_methods.forensics import Case, Hypothesis, Incident, Intervention
+    from refork_methods.gate import BayesController, CriticModel
+    from refork_methods.gate.fit import fit_critics
+    from refork_methods.gate.live import run_gate
+    from refork_methods.implicit.pair import ImplicitPair
+    from refork_methods.localize import RepoTools
+    from refork_methods.localize.casefile import CaseFile
+    from refork_methods.localize.investigate import investigate
+    from refork_methods.localize.on_repository import localize_path
+    from refork_methods.memory import ExperienceMemory, RecurrenceGate
+    from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+    from refork_methods.probe import FirstTokenProbe
+    from refork_methods.recovery import read_traces, recovery_audit
+    from refork_methods.rot import GovernanceProbe
+    from refork_methods.route import OutcomeTable, RoutedChat, WorkerPool, label_by_fork
+    from refork_methods.route.conduct.conductor import Conductor
+    from refork_methods.route.head import SelectionHead
+    from refork_methods.simulate import (
         Fictional,
         HybridReward,
         LearnedSimulator,
@@ -76,24 +83,17 @@ if TYPE_CHECKING:
         sim_to_real,
         turn_stats,
     )
-    from refork.learn.train.loop import TreeTraining, improve
-    from refork.operate.gate import BayesController, CriticModel
-    from refork.operate.gate.fit import fit_critics
-    from refork.operate.gate.live import run_gate
-    from refork.operate.memory import ExperienceMemory, RecurrenceGate
-    from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
-    from refork.operate.rot import GovernanceProbe
-    from refork.operate.route import OutcomeTable, RoutedChat, WorkerPool, label_by_fork
-    from refork.operate.route.conduct.conductor import Conductor
-    from refork.operate.route.head import SelectionHead
-    from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-    from refork.operate.speculate.checkpoint import load_draft
-    from refork.operate.speculate.decoder import SpeculativeDecoder
-    from refork.operate.speculate.lossless import check_lossless
-    from refork.operate.speculate.policy import SpeculativePolicy, speculative
-    from refork.operate.speculate.schedule import PrefixScheduler
-    from refork.operate.speculate.step_cost import StepCost
-    from refork.operate.speculate.train import train_draft
+    from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+    from refork_methods.speculate.checkpoint import load_draft
+    from refork_methods.speculate.decoder import SpeculativeDecoder
+    from refork_methods.speculate.lossless import check_lossless
+    from refork_methods.speculate.policy import SpeculativePolicy, speculative
+    from refork_methods.speculate.schedule import PrefixScheduler
+    from refork_methods.speculate.step_cost import StepCost
+    from refork_methods.speculate.train import train_draft
+    from refork_methods.stance import causal_cuts, continuation_variance
+    from refork_methods.steer import AblateDirection, AddVector, ClampDirection, steering
+    from refork_methods.train.loop import TreeTraining, improve
 
 # Loaded on first use: a script that only reads a tree does not wait for torch.
 _HOME = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any, Final
 
-from refork.core.errors import BadInput, UserError
+from refork.errors import BadInput, UserError
 
 _PLACED: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from refork.core.types import Message
+from refork.types import Message
 
 
 def compact(value: Any) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Cost, Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.policy.one_at_a_time import one_at_a_time
-from refork.core.types import Finish, Json, Message, token_array
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Cost, Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey, stream_of
+from refork.policies.one_at_a_time import one_at_a_time
+from refork.types import Finish, Json, Message, token_array
 
 
 @dataclass(frozen=True, slots=True)

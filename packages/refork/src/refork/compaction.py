@@ -3,7 +3,7 @@
 A :class:`Compactor` gets messages that each carry an ``id`` and returns the shorter context together with an
 account: which messages its summariser was shown, which are gone, and so whether a text that is gone was
 *trimmed* (never shown to the summariser) or *omitted* (shown, and left out). Strategies that need no
-framework, and the adapters of real ones, are in :mod:`refork.operate.pin`.
+framework, and the adapters of real ones, are in :mod:`refork_methods.pin`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Message
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.types import Message
 
 #: What became of a text that stood in the history. ``absent``: it never did.
 Fate: TypeAlias = Literal["visible", "trimmed", "omitted", "absent"]
@@ -106,7 +106,7 @@ def checked_ids(messages: Sequence[Message]) -> list[str]:
             raise BadInput(
                 "a message has no id, so what becomes of it cannot be told",
                 where=f"message {place + 1}, role {message.get('role')!r}",
-                hint="number them with refork.core.compaction.with_ids(messages)",
+                hint="number them with refork.compaction.with_ids(messages)",
             )
         ids.append(name)
     if len(set(ids)) < len(ids):

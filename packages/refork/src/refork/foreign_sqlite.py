@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from refork.core.errors import NotATree
+from refork.errors import NotATree
 
 #: After how many steps of SQLite's machine Python looks for Ctrl-C: some milliseconds.
 BREATH: Final = 100_000

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self, final
 
-from refork.core.errors import DiskFull, Mismatch, TreeBusy
-from refork.core.jsonl import json_objects
-from refork.core.plain import canonical, content_hash, from_json, to_json
-from refork.core.types import Json
+from refork.errors import DiskFull, Mismatch, TreeBusy
+from refork.jsonl import json_objects
+from refork.plain import canonical, content_hash, from_json, to_json
+from refork.types import Json
 
 _BEGIN = "0" * 32
 

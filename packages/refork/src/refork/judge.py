@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.registry import resolve, split, version_of
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer
-from refork.core.tree.turn import last_said
+from refork.errors import BadInput
+from refork.registry import resolve, split, version_of
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer
+from refork.tree.turn import last_said
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 T = TypeVar("T")
 

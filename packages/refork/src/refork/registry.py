@@ -27,7 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, final, get_args
 
-from refork.core.errors import BadInput, CannotDo, UserError
+from refork.errors import BadInput, CannotDo, UserError
 
 Kind = Literal[
     "policies",

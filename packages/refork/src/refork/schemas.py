@@ -67,7 +67,7 @@ class Checker:
                 self._end()
         told: str | None = json.loads(answer)
         if told == _MISSING:
-            from refork.core.errors import MissingExtra
+            from refork.errors import MissingExtra
 
             raise MissingExtra("jsonschema", "mcp")
         return told

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
+from refork.formats.openai_chat import text_of
+from refork.types import Json, Message
 
 _TAG = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _OPENING = re.compile(r"[\[{]")

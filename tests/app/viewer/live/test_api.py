@@ -11,10 +11,10 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from refork.app.viewer.live.api import create_viewer_app
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.errors import BadInput, NotATree
-from refork.core.tree import Draft, Tree
+from refork.errors import BadInput, NotATree
+from refork.tree import Draft, Tree
+from refork.viewer.live.api import create_viewer_app
+from refork.viewer.live.shelf import Shelf
 from support.viewer_tree import HOSTILE
 
 HERE = "http://127.0.0.1"

@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("fastapi")
 
 from refork import Draft, MatchJudge, Tree, fork
-from refork.app.viewer.live.export import export_page
-from refork.app.viewer.live.forking import Actor, Forking
-from refork.app.viewer.live.server import viewing
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.tree.formats import OpenAIChat
-from refork.core.world.web import browser
+from refork.formats import OpenAIChat
+from refork.viewer.live.export import export_page
+from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.server import viewing
+from refork.viewer.live.shelf import Shelf
+from refork_worlds.web import browser
 from support.viewer_tree import grow, policy
 
 WHY = browser.missing()

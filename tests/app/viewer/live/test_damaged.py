@@ -5,9 +5,9 @@ import sqlite3
 import pytest
 from starlette.testclient import TestClient
 
-from refork.app.viewer.live.api import create_viewer_app
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.tree import Draft, Tree
+from refork.tree import Draft, Tree
+from refork.viewer.live.api import create_viewer_app
+from refork.viewer.live.shelf import Shelf
 
 HERE = "http://127.0.0.1"
 
@@ -52,7 +52,7 @@ def test_a_bug_of_ours_is_not_blamed_on_a_whole_tree(tmp_path, monkeypatch):
     with Tree.open(tmp_path / "good.db", "x") as tree:
         (task,) = tree.append([Draft(kind="task", text="toss")])
     app = create_viewer_app(Shelf([tmp_path]))
-    monkeypatch.setattr("refork.app.viewer.live.answers.walk", lambda view, node: 1 / 0)
+    monkeypatch.setattr("refork.viewer.live.answers.walk", lambda view, node: 1 / 0)
     with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:
         told = client.get("/api/walk", params={"tree": "good.db", "node": task.id})
     assert told.status_code == 500

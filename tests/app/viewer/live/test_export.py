@@ -8,10 +8,10 @@ import re
 import pytest
 
 from refork import Draft, Tree
-from refork.app.viewer.live import export
-from refork.app.viewer.live.export import export_page
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.errors import BadInput, CannotDo
+from refork.errors import BadInput, CannotDo
+from refork.viewer.live import export
+from refork.viewer.live.export import export_page
+from refork.viewer.live.shelf import Shelf
 
 
 def shared_of(file):

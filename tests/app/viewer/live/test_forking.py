@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from refork import MatchJudge, Remove, Tree, compare, fork
-from refork.app.viewer.live.forking import Actor, Forking, Wish, _batches
-from refork.core.errors import BadChange, BadInput, CannotDo
-from refork.core.fork.recorded import recorded_effect
+from refork.errors import BadChange, BadInput, CannotDo
+from refork.forking.recorded import recorded_effect
+from refork.viewer.live.forking import Actor, Forking, Wish, _batches
 from support.viewer_tree import grow, policy
 
 
@@ -122,7 +122,7 @@ def test_what_goes_wrong_is_told(tree):
 
 
 def test_a_fault_of_ours_is_not_told_in_detail(tree, monkeypatch, caplog):
-    monkeypatch.setattr("refork.app.viewer.live.forking.fork_both", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("refork.viewer.live.forking.fork_both", lambda *a, **k: 1 / 0)
     desk = forking(tree)
     failed = over(desk, desk.begin(wish(tree)))
     assert failed.error == "the fork failed; the server's log says how"

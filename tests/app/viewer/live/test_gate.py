@@ -9,11 +9,11 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from refork import MatchJudge
-from refork.app.viewer.live.api import LONGEST, create_viewer_app
-from refork.app.viewer.live.forking import Actor, Forking
-from refork.app.viewer.live.server import serve_viewer
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.viewer.live.api import LONGEST, create_viewer_app
+from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.server import serve_viewer
+from refork.viewer.live.shelf import Shelf
 from support.viewer_tree import policy
 
 

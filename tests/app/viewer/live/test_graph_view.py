@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from refork import Tree
-from refork.app.viewer.live.graph_view import layers, merged_states
-from refork.core.errors import BadInput
-from refork.core.tree.view import TreeView
+from refork.errors import BadInput
+from refork.tree.view import TreeView
+from refork_methods.credit.graph.view import layers, merged_states
 
 
 def test_columns_are_distances_and_ends_stand_last():

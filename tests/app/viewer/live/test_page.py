@@ -9,10 +9,10 @@ from importlib.resources import files
 
 import pytest
 
-from refork.app.viewer.live.page import ASSETS, MODULES, asset, bundle, live_page, shared_page
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.viewer.live.page import ASSETS, MODULES, asset, bundle, live_page, shared_page
 
-FOLDER = files("refork.app.viewer.live").joinpath("web")
+FOLDER = files("refork.viewer.live").joinpath("web")
 
 
 def test_what_is_vendored_is_what_its_list_says():

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from refork.core.fork.backend import Backend, open_backend
-from refork.core.policy.base import Policy
-from refork.core.policy.open import open_policy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.forking.backend import Backend, open_backend
+from refork.policies.base import Policy
+from refork.policies.open import open_policy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 from support.chain import PLAIN
 from support.exported import exported
 
@@ -28,9 +28,9 @@ class Work:
         self.policy, self.world = policy, world
 
     def into(self, tree: Tree, backend: Backend | None, progress=None) -> None:
-        from refork.core.fork import Remove, fork
-        from refork.core.grow.rollouts import grow
-        from refork.core.run.progress import silent
+        from refork.forking import Remove, fork
+        from refork.growing.rollouts import grow
+        from refork.runs.progress import silent
 
         told = progress or silent
         world = open_world(self.world)

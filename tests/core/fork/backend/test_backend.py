@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, InternalError, WrongWeights
-from refork.core.fork import Force, SwapPolicy, compare, fork, sweep
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.fork.backend import open_backend
-from refork.core.fork.backend import worker as worker_module
-from refork.core.fork.backend.backend import absolute
-from refork.core.fork.backend.pool import SerialPool
-from refork.core.fork.backend.processes import ProcessPool
-from refork.core.fork.backend.ray_pool import RayPool
-from refork.core.grow.plant import plant_prompt
-from refork.core.grow.rollouts import grow_trees
-from refork.core.grow.selector import RandomNode
-from refork.core.grow.speculate import Speculation
-from refork.core.judge import MatchJudge
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.run.observe import observed
-from refork.core.run.record import records
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
+from refork.errors import BadInput, CannotDo, InternalError, WrongWeights
+from refork.forking import Force, SwapPolicy, compare, fork, sweep
+from refork.forking.arm import prepare, run_jobs
+from refork.forking.backend import open_backend
+from refork.forking.backend import worker as worker_module
+from refork.forking.backend.backend import absolute
+from refork.forking.backend.pool import SerialPool
+from refork.forking.backend.processes import ProcessPool
+from refork.forking.backend.ray_pool import RayPool
+from refork.growing.plant import plant_prompt
+from refork.growing.rollouts import grow_trees
+from refork.growing.selector import RandomNode
+from refork.growing.speculate import Speculation
+from refork.judge import MatchJudge
+from refork.policies.scripted import ScriptedPolicy
+from refork.runs.observe import observed
+from refork.runs.record import records
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
 from support.chain import PLAIN, TABLE
 from support.exported import exported, unordered
 from support.mortal import broken, mortal, other_weights
@@ -261,7 +261,7 @@ def test_judges_effects_sweeps_and_trees_are_the_same_on_a_backend(processes):
             if backend is not None:
                 lock = backend.open("scripted:lock")
             else:
-                from refork.core.policy.open import open_policy
+                from refork.policies.open import open_policy
 
                 lock = open_policy("scripted:lock")
             groups, log = grow_trees(
@@ -275,7 +275,7 @@ def test_judges_effects_sweeps_and_trees_are_the_same_on_a_backend(processes):
 
 def test_arms_prepared_for_this_process_run_on_a_backend_too(tree, processes):
     policy, world = processes.open("scripted:lock"), open_world("lock")
-    from refork.core.grow.plant import plant
+    from refork.growing.plant import plant
 
     (point,) = plant(tree, policy, world, world.tasks("held-out", 1, 0))
     job = prepare(point, policy, 4, settings=PLAIN.but(max_tokens=40), world=world)
@@ -336,7 +336,7 @@ def test_folders_in_names_are_made_absolute(tmp_path, monkeypatch):
 def test_processes_end_with_the_process_that_began_them(tmp_path):
     script = (
         "import os, signal\n"
-        "from refork.core.fork.backend import open_backend\n"
+        "from refork.forking.backend import open_backend\n"
         "pool = open_backend('processes:1').pool\n"
         "pool.start()\n"
         "while not pool.alive(): pool.wait(1)\n"
@@ -359,7 +359,7 @@ def test_processes_end_with_the_process_that_began_them(tmp_path):
 
 @pytest.mark.slow
 def test_a_local_model_says_the_same_tokens_and_log_probs_on_any_worker(tmp_path_factory):
-    from refork.learn.organism import build
+    from refork_testbed.models import build
 
     model = f"hf:{build('test-tiny', tmp_path_factory.mktemp('organism') / 'tiny')}"
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from refork.core.errors import MissingExtra, ServerError
-from refork.core.fork.backend import open_backend
-from refork.core.fork.backend.ray_pool import import_ray
+from refork.errors import MissingExtra, ServerError
+from refork.forking.backend import open_backend
+from refork.forking.backend.ray_pool import import_ray
 
 try:
     import_ray()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import MissingExtra
-from refork.core.fork.backend.ray_pool import import_ray
-from refork.core.tree import Tree
+from refork.errors import MissingExtra
+from refork.forking.backend.ray_pool import import_ray
+from refork.tree import Tree
 from support.exported import exported
 
 try:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo, InternalError, ReplayDiverged
-from refork.core.fork.backend.pool import Died, Done, Starts
-from refork.core.fork.backend.schedule import LIVES, Lost, Schedule
-from refork.core.fork.backend.unit import Unit
-from refork.core.run.workers import Roster, Sign, together
+from refork.errors import BadInput, CannotDo, InternalError, ReplayDiverged
+from refork.forking.backend.pool import Died, Done, Starts
+from refork.forking.backend.schedule import LIVES, Lost, Schedule
+from refork.forking.backend.unit import Unit
+from refork.runs.workers import Roster, Sign, together
 
 
 class Fake:

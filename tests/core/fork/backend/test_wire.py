@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.fork.backend.wire import (
+from refork.forking.backend.wire import (
     pack,
     pack_array,
     pack_score,
@@ -16,11 +16,11 @@ from refork.core.fork.backend.wire import (
     unpack_producer,
     unpack_score,
 )
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.tree.node import Draft, Node
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
 
 ints = st.lists(st.integers(0, 2**31 - 1), max_size=5)
 floats = st.lists(st.floats(width=32, allow_nan=False), max_size=5)

@@ -3,7 +3,7 @@
 import pytest
 from tests.core.policy.decoder import models
 
-from refork.core.policy.decoder.backbone import Backbone
+from refork.decoding.backbone import Backbone
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from refork.core.policy import law
-from refork.core.policy.decoder.speculator import Drafts, Settled
-from refork.core.policy.noise import gumbels, uniforms
+from refork.decoding.speculator import Drafts, Settled
+from refork.policies import law
+from refork.policies.noise import gumbels, uniforms
 
 
 class Oracle:

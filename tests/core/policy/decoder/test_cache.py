@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.cache import BlockCache
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.plan import BLOCK
-from refork.core.policy.decoder.session import NEVER
-from refork.core.policy.decoder.stack import KvShape, LayerShape, Stack
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.cache import BlockCache
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.plan import BLOCK
+from refork.decoding.session import NEVER
+from refork.decoding.stack import KvShape, LayerShape, Stack
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
 
 SHAPE = KvShape((LayerShape(1, 1, 2, 3),), torch.float32, torch.device("cpu"))
 TOKENS = np.arange(3 * BLOCK, dtype=np.int32)

@@ -5,10 +5,10 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.score import hidden, score
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.score import hidden, score
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 LENGTH = 40

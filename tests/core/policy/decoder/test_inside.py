@@ -7,14 +7,14 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.plan import BLOCK, clusters, traces
-from refork.core.policy.decoder.score import hidden, next_laws, score
-from refork.core.policy.decoder.sites import Look, Sites
-from refork.core.policy.inside import Capture, Edit, layer_number
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.plan import BLOCK, clusters, traces
+from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.sites import Look, Sites
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Sampling
+from refork.policies.inside import Capture, Edit, layer_number
+from refork.policies.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 NOISE = [NoiseKey(5, 0, i) for i in range(len(PREFIXES))]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.core.policy.decoder import models
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.backbone import Backbone
+from refork.decoding.loop import BranchDecoder
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 DRAWS = 3

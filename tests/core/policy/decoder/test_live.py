@@ -6,14 +6,14 @@ import torch
 from tests.core.policy.decoder import models
 from tests.core.policy.decoder.fakes import Oracle
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.live import Ask, LiveDecoder
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.score import hidden
-from refork.core.policy.decoder.session import NEVER, Ends
-from refork.core.policy.inside import Edit
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.live import Ask, LiveDecoder
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.score import hidden
+from refork.decoding.session import NEVER, Ends
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.inside import Edit
+from refork.policies.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 LAWS = [

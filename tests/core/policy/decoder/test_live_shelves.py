@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.policy.decoder.live_shelves import Shelves
-from refork.core.policy.decoder.plan import BLOCK
-from refork.core.policy.decoder.prefill import Seat
-from refork.core.policy.decoder.stack import KvShape, LayerShape, Stack
-from refork.core.types import IntArray
+from refork.decoding.live_shelves import Shelves
+from refork.decoding.plan import BLOCK
+from refork.decoding.prefill import Seat
+from refork.decoding.stack import KvShape, LayerShape, Stack
+from refork.types import IntArray
 
 SHAPE = KvShape((LayerShape(2, 2, 4, 3), LayerShape(1, 4, 4, 3)), torch.float32, torch.device("cpu"))
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder import attention, opening
-from refork.core.policy.decoder.attention import Step
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.opening import open_decoder
-from refork.core.policy.decoder.own import OwnDecoder
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.open import open_policy
+from refork.decoding import attention, opening
+from refork.decoding.attention import Step
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.opening import open_decoder
+from refork.decoding.own import OwnDecoder
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.policies.open import open_policy
 from support.models import make_tokenizer
 
 

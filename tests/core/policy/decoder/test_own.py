@@ -7,16 +7,16 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.own import OwnDecoder, OwnForward
-from refork.core.policy.decoder.score import hidden, next_laws, score
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.inside import Capture, Edit
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import token_array
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.own import OwnDecoder, OwnForward
+from refork.decoding.score import hidden, next_laws, score
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.grammar import Grammar
+from refork.policies.inside import Capture, Edit
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.types import token_array
 from support.models import CONTEXT, make_model, make_tokenizer
 
 PREFIXES = models.prefixes()
@@ -219,21 +219,21 @@ def test_trained_adapters_count_and_changed_weights_too():
 
 
 def models_backbone(model):
-    from refork.core.policy.decoder.backbone import Backbone
+    from refork.decoding.backbone import Backbone
 
     return Backbone(model)
 
 
 def test_a_live_decoder_says_that_it_cannot(both):
-    from refork.core.policy.decoder.live import LiveDecoder
+    from refork.decoding.live import LiveDecoder
 
     with pytest.raises(CannotDo, match=re.escape("its own forward pass")):
         LiveDecoder(both[1].decoder)
 
 
 def test_drafting_for_such_a_model_is_refused_with_the_reason(both):
-    from refork.operate.speculate.config import draft_config
-    from refork.operate.speculate.model import build_draft
+    from refork_methods.speculate.config import draft_config
+    from refork_methods.speculate.model import build_draft
 
     with pytest.raises(CannotDo, match="its own forward pass, one branch at a time"):
         build_draft(draft_config(both[1]), both[1])

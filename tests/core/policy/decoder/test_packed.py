@@ -4,8 +4,8 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.policy.decoder import experts
-from refork.core.policy.decoder.packed import PackedLinears
+from refork.decoding import experts
+from refork.decoding.packed import PackedLinears
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.policy.decoder.plan import BLOCK, align, clusters, shared, traces
+from refork.decoding.plan import BLOCK, align, clusters, shared, traces
 
 
 def ids(*tokens):

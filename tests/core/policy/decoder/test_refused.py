@@ -7,10 +7,10 @@ from tests.core.policy.decoder.models import PLAIN, VOCABULARY, make
 from torch import nn
 from transformers import masking_utils
 
-from refork.core.errors import CannotDo
-from refork.core.policy.decoder import attention
-from refork.core.policy.decoder.attention import Rule
-from refork.core.policy.decoder.backbone import Backbone
+from refork.decoding import attention
+from refork.decoding.attention import Rule
+from refork.decoding.backbone import Backbone
+from refork.errors import CannotDo
 
 FEW = {"num_key_value_heads": 2}
 STATES = {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1}

@@ -5,9 +5,9 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
-from refork.core.policy.decoder import alone
-from refork.core.policy.decoder.batch import Batch
-from refork.core.policy.decoder.loop import BranchDecoder, Wanted
+from refork.decoding import alone
+from refork.decoding.batch import Batch
+from refork.decoding.loop import BranchDecoder, Wanted
 
 PREFIXES = models.prefixes()
 LENGTH = 70

@@ -6,14 +6,14 @@ import torch
 from tests.core.policy.decoder import models
 from transformers import Phi3Config, Phi3ForCausalLM
 
-from refork.core.errors import CannotDo
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.live import Ask, LiveDecoder
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.score import hidden, next_laws, score
-from refork.core.policy.inside import Capture, Edit
-from refork.core.policy.noise import NoiseKey
+from refork.decoding.backbone import Backbone
+from refork.decoding.live import Ask, LiveDecoder
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.score import hidden, next_laws, score
+from refork.errors import CannotDo
+from refork.policies.base import Sampling
+from refork.policies.inside import Capture, Edit
+from refork.policies.noise import NoiseKey
 
 SWITCH = 80
 LENGTH = 40

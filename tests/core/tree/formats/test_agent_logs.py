@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from refork.core.tree.formats import reader_for
-from refork.core.world.walks import trajectory_of
+from refork.formats import reader_for
+from refork.worlds.walks import trajectory_of
 from support.foreign_logs import FIXTURES, REAL, imported, kinds, plain, whats
 
 

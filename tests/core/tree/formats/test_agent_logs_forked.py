@@ -6,11 +6,11 @@ import gzip
 
 import pytest
 
-from refork.core.fork import fork
-from refork.core.policy.base import Sampling
-from refork.core.policy.shown import shown
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
+from refork.forking import fork
+from refork.formats import reader_for
+from refork.policies.base import Sampling
+from refork.policies.shown import shown
+from refork.tree import Tree
 from support.foreign_logs import FIXTURES, REAL
 from support.tool_talks import ALL, policy
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.formats import ATIF, ATIFWriter, reader_for
-from refork.core.tree.formats.base import Remark
-from refork.core.world.walks import trajectory_of
+from refork.errors import BadInput
+from refork.formats import ATIF, ATIFWriter, reader_for
+from refork.formats.base import Remark
+from refork.tree import Tree
+from refork.worlds.walks import trajectory_of
 from support.told import told
 
 STEPS = [

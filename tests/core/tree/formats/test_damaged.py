@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats import readers
-from refork.core.tree.formats.pickled import unpickled
+from refork.errors import BadInput
+from refork.formats import readers
+from refork.formats.pickled import unpickled
 
 CALLS = [{"id": "c", "function": {"name": "look", "arguments": "{}"}}]
 GOOD: dict[str, Any] = {
@@ -100,7 +100,7 @@ def packed(path, raw):
 
 def test_pickles_that_ask_for_memory_are_refused(tmp_path, monkeypatch):
     file = tmp_path / "T_0.pkl.gz"
-    monkeypatch.setattr("refork.core.tree.formats.pickled.LARGEST", 1 << 20)
+    monkeypatch.setattr("refork.formats.pickled.LARGEST", 1 << 20)
     with pytest.raises(BadInput, match="unpacks to more"):
         unpickled(packed(file, pickle.dumps(b"\0" * (2 << 20))))
     with pytest.raises(BadInput, match="remembers more"):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for, readers, writer_for
-from refork.core.tree.formats.base import Draft, Position, Remark
-from refork.core.tree.formats.otlp_export import OTLPWriter
+from refork.errors import BadInput
+from refork.formats import reader_for, readers, writer_for
+from refork.formats.base import Draft, Position, Remark
+from refork.formats.otlp_export import OTLPWriter
+from refork.tree import Tree
 from support.foreign_logs import FIXTURES, exported, unpacked
 from support.fuzz_seeds import BATCH
 

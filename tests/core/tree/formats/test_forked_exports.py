@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from refork.core.fork.arm import fork
-from refork.core.fork.change import (
+from refork.forking.arm import fork
+from refork.forking.change import (
     Ban,
     Change,
     Compose,
@@ -26,16 +26,16 @@ from refork.core.fork.change import (
     SwapPolicy,
     SwapWorld,
 )
-from refork.core.fork.context import conversation
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for, writer_for
-from refork.core.tree.formats.base import Remark
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.node import Point, Trajectory
-from refork.core.tree.turn import Shown, parts_of
+from refork.forking.context import conversation
+from refork.formats import reader_for, writer_for
+from refork.formats.base import Remark
+from refork.formats.openai_chat import text_of
+from refork.growing.plant import plant
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree import Tree
+from refork.tree.node import Point, Trajectory
+from refork.tree.turn import Shown, parts_of
 from support.worlds import TwoTurns
 
 REPLIES = ["go left now", "ask Élan why", " a"]
@@ -283,7 +283,7 @@ def test_ids_log_probs_and_who_said_a_token_come_back(form, change, point, tmp_p
 @pytest.mark.parametrize("point", ["middle", "second turn", "nested"])
 def test_rows_for_training_have_the_prompt_that_their_ids_say(point, change):
     """The credit-bearing export groups by prompt too, and its messages are those of the ids."""
-    from refork.learn.train.rows import rollout_rows
+    from refork_methods.train.rows import rollout_rows
 
     tree = forked(point, change)
     walks = tree.paths(tree.leaves())

@@ -13,14 +13,14 @@ import zipfile
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.codec import DEEPEST
-from refork.core.tree.formats import Head, readers
-from refork.core.tree.formats import reader_for as named
-from refork.core.tree.formats.archive import open_zip
-from refork.core.tree.formats.llm_logs import LLMLogs
-from refork.core.tree.formats.native import Native
+from refork.errors import BadInput
+from refork.formats import Head, readers
+from refork.formats import reader_for as named
+from refork.formats.archive import open_zip
+from refork.formats.llm_logs import LLMLogs
+from refork.formats.native import Native
+from refork.tree import Tree
+from refork.tree.codec import DEEPEST
 from support.fuzz_seeds import seeds_of
 from support.mutate import changed, words_of
 

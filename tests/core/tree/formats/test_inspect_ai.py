@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.formats import InspectAI, reader_for
-from refork.core.tree.formats.archive import ZSTANDARD
-from refork.core.tree.load import Loader
+from refork.errors import BadInput
+from refork.formats import InspectAI, reader_for
+from refork.formats.archive import ZSTANDARD
+from refork.tree import Tree
+from refork.tree.load import Loader
 
 HERE = Path(__file__).parent / "fixtures"
 #: A folder of real logs of the project, which are not part of this one.
@@ -192,10 +192,10 @@ def test_bombs_are_refused(tmp_path, monkeypatch):
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("_journal/start.json", "{}")
         packed.writestr("samples/1_epoch_1.json", b" " * (40 << 20))
-    monkeypatch.setattr("refork.core.tree.formats.archive.RATIO", 100)
+    monkeypatch.setattr("refork.formats.archive.RATIO", 100)
     with pytest.raises(BadInput, match="unpacks to"):
         read(file)
-    monkeypatch.setattr("refork.core.tree.formats.archive.ENTRIES", 1)
+    monkeypatch.setattr("refork.formats.archive.ENTRIES", 1)
     with pytest.raises(BadInput, match="entries"):
         read(file)
 

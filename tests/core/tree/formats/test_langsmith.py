@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from refork.core.tree.formats import reader_for
+from refork.formats import reader_for
 from support.foreign_logs import imported, kinds, whats
 
 WALK = ["task", "action", "observation", "action"]

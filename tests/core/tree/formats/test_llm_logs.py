@@ -7,9 +7,9 @@ import sqlite3
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats import reader_for
-from refork.core.tree.formats.llm_logs import LLMLogs
+from refork.errors import BadInput
+from refork.formats import reader_for
+from refork.formats.llm_logs import LLMLogs
 from support.foreign_logs import imported, kinds, unpacked, whats
 
 TALK = ["task", "action", "observation", "action", "observation", "action"]

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from refork.core.fork import fork
-from refork.core.judge import MatchJudge
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.tree import Tree
+from refork.forking import fork
+from refork.formats.openai_chat import OpenAIChat
+from refork.judge import MatchJudge
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
 
 
 def imported(policy, text, tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.tree import app
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
+from refork.cli.tree import app
+from refork.formats import reader_for
+from refork.tree import Tree
 
 HERE = Path(__file__).parent / "fixtures"
 ASK = [{"role": "user", "content": "What is there?"}]

@@ -18,12 +18,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
-from refork.core.policy.base import Cost
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.formats import reader_for
-from refork.core.tree.formats.otlp import OTLP
-from refork.core.tree.formats.otlp_export import OTLPWriter
-from refork.core.tree.formats.otlp_json import attributes_list
+from refork.formats import reader_for
+from refork.formats.otlp import OTLP
+from refork.formats.otlp_export import OTLPWriter
+from refork.formats.otlp_json import attributes_list
+from refork.policies.base import Cost
+from refork.tree import Draft, Producer, Score, Tree
 from support.foreign_logs import exported, imported, kinds, plain, whats
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
-from refork.core.tree.formats.base import Remark
-from refork.core.tree.formats.redact import Redactor, redacted
-from refork.core.tree.formats.secret_shapes import GIVEN, NEIGHBOURS, STEMS
-from refork.core.tree.node import Draft
+from refork.formats import reader_for
+from refork.formats.base import Remark
+from refork.formats.redact import Redactor, redacted
+from refork.formats.secret_shapes import GIVEN, NEIGHBOURS, STEMS
+from refork.tree import Tree
+from refork.tree.node import Draft
 from support.secret_samples import samples
 
 SAMPLES = samples(7)

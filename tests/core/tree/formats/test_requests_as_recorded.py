@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.fork import Set, fork, recorded_settings
-from refork.core.policy.base import Sampling
-from refork.core.policy.remote import RemotePolicy
-from refork.core.policy.sent import kept_request, sent_message
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
+from refork.forking import Set, fork, recorded_settings
+from refork.formats import reader_for
+from refork.policies.base import Sampling
+from refork.policies.remote import RemotePolicy
+from refork.policies.sent import kept_request, sent_message
+from refork.tree import Tree
 from support.openai_server import Refusal, Script, serving
 
 HERE = Path(__file__).parent / "fixtures"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.plain import canonical
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for, writer_for
+from refork.formats import reader_for, writer_for
+from refork.plain import canonical
+from refork.tree import Tree
 from support.told import told
 
 HERE = Path(__file__).parent / "fixtures"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats import rows
-from refork.core.tree.formats.base import Draft, Position, Remark
-from refork.core.tree.formats.json_guard import DEPTH, DIGITS, parse_json
-from refork.core.tree.formats.rows import objects, read_items
+from refork.errors import BadInput
+from refork.formats import rows
+from refork.formats.base import Draft, Position, Remark
+from refork.formats.json_guard import DEPTH, DIGITS, parse_json
+from refork.formats.rows import objects, read_items
 
 JSON = st.recursive(
     st.none()

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.formats import folder_files, reader_for
-from refork.core.tree.formats.androidworld import AndroidWorld
-from refork.core.tree.formats.osworld import OSWorld
-from refork.core.tree.formats.pickled import number, unpickled
-from refork.core.world.walks import trajectory_of
+from refork.errors import BadInput
+from refork.formats import folder_files, reader_for
+from refork.formats.pickled import number, unpickled
+from refork.tree import Tree
+from refork.worlds.walks import trajectory_of
+from refork_worlds.formats.androidworld import AndroidWorld
+from refork_worlds.formats.osworld import OSWorld
 
 MODULE = "android_world.env.representation_utils"
 

@@ -8,10 +8,10 @@ import sqlite3
 import numpy as np
 import pytest
 
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
-from refork.core.tree.formats.tokenised import TokenWalk
+from refork.formats import reader_for
+from refork.formats.tokenised import TokenWalk
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree import Tree
 from support.foreign_logs import unpacked
 from support.fuzz_seeds import CALL, attribute
 

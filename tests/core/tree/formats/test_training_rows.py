@@ -14,12 +14,12 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.formats import reader_for
-from refork.core.tree.formats.parquet_export import TRLPairsWriter, TRLWriter, VerlWriter
-from refork.core.tree.formats.trl import TRL
-from refork.core.tree.formats.verl import Verl
+from refork.errors import BadInput
+from refork.formats import reader_for
+from refork.formats.parquet_export import TRLPairsWriter, TRLWriter, VerlWriter
+from refork.formats.trl import TRL
+from refork.formats.verl import Verl
+from refork.tree import Draft, Producer, Score, Tree
 from support.foreign_logs import FIXTURES, exported, imported, kinds, plain, whats
 
 USER = {"role": "user", "content": "2+2?"}
@@ -387,7 +387,7 @@ def test_nothing_to_write_is_said(tmp_path):
 
 
 def test_parquet_is_read_by_row_groups(tmp_path, monkeypatch):
-    from refork.core.tree.formats import parquet
+    from refork.formats import parquet
 
     rows = [{"prompt": f"q{number}", "completion": "a"} for number in range(1000)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "many.parquet", row_group_size=100)

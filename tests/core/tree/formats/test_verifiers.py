@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.core.tree.formats import reader_for
+from refork.errors import BadInput
+from refork.formats import reader_for
+from refork.tree import Tree
 
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
 COMPLETION = [

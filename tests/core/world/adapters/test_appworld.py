@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, ReplayDiverged, ServerError
-from refork.core.world import Task, World, open_world, resume
-from refork.core.world.adapters.appworld import code_in, scenarios_of
+from refork.errors import BadInput, CannotDo, ReplayDiverged, ServerError
+from refork.worlds import Task, World, open_world, resume
+from refork_worlds.appworld import code_in, scenarios_of
 
 IDS = {"train": ["aa_1", "aa_2", "aa_3", "bb_1"], "dev": ["cc_1", "cc_2"]}
 FAIL, DONE = "print(nothing)", "apis.supervisor.complete_task()"

@@ -4,9 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world import open_world, resume
-from refork.core.world.adapters.gymnasium import tell
+from refork.errors import BadInput, CannotDo
+from refork.worlds import open_world, resume
+from refork_worlds.gymnasium import tell
 
 NO_SLIP = "gymnasium:FrozenLake-v1?is_slippery=false"
 

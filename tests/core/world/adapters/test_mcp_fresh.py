@@ -11,16 +11,16 @@ from urllib.parse import quote
 
 import pytest
 
-from refork.core.errors import ReplayDiverged
-from refork.core.fork import fork
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world import open_world, resume
-from refork.core.world.adapters import mcp_fresh
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.mcp_client import ServerBroken
+from refork.errors import ReplayDiverged
+from refork.forking import fork
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds import open_world, resume
+from refork_worlds import mcp_fresh
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.mcp_client import ServerBroken
 
 pytest.importorskip("mcp")
 

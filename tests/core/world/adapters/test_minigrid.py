@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.fork import Force, fork
-from refork.core.grow import grow
-from refork.core.grow.plant import opening
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.core.world import Episode, World, open_world, resume
-from refork.core.world.open import task_from_json, task_to_json
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.forking import Force, fork
+from refork.growing import grow
+from refork.growing.plant import opening
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork.worlds import Episode, World, open_world, resume
+from refork.worlds.open import task_from_json, task_to_json
 
 pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
 
-from refork.core.world.adapters import minigrid as adapter
-from refork.core.world.adapters.minigrid_bot import Adviser, babyai_bot, bot_plan
-from refork.core.world.adapters.minigrid_state import load_state, save_state
-from refork.core.world.adapters.minigrid_view import FACING, rectangles
+from refork_worlds import minigrid as adapter
+from refork_worlds.minigrid_bot import Adviser, babyai_bot, bot_plan
+from refork_worlds.minigrid_state import load_state, save_state
+from refork_worlds.minigrid_view import FACING, rectangles
 
 ENVS = [
     "BabyAI-GoToLocal-v0",
@@ -171,7 +171,7 @@ def test_another_process_goes_on_identically(tmp_path):
     (tmp_path / "task").write_text(json.dumps(task_to_json(task)))
     program = """
 import json, pathlib, sys
-from refork.core.world.open import open_world, task_from_json
+from refork.worlds.open import open_world, task_from_json
 folder = pathlib.Path(sys.argv[1])
 data = json.loads((folder / "task").read_text())
 world = open_world(data["world"])

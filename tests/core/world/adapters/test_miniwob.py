@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.fork import fork
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world import World, open_world, resume
-from refork.core.world.adapters import miniwob
-from refork.core.world.adapters.miniwob_actions import KEYS, Act, parse
-from refork.core.world.adapters.miniwob_page import line
-from refork.core.world.open import task_from_json, task_to_json
-from refork.core.world.web import browser
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.forking import fork
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds import World, open_world, resume
+from refork.worlds.open import task_from_json, task_to_json
+from refork_worlds import miniwob
+from refork_worlds.miniwob_actions import KEYS, Act, parse
+from refork_worlds.miniwob_page import line
+from refork_worlds.web import browser
 from support.miniwob_pages import write
 
 WHY = browser.missing()

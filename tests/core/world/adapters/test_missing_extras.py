@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from refork.core.errors import MissingExtra
-from refork.core.world import open_world
+from refork.errors import MissingExtra
+from refork.worlds import open_world
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.world import open_world
-from refork.core.world.adapters.reasoning_gym import Extraction, score_in_time
+from refork.errors import BadInput, Mismatch
+from refork.worlds import open_world
+from refork_worlds.reasoning_gym import Extraction, score_in_time
 
 SUMS = "reasoning-gym:chain_sum?min_terms=2&max_terms=3&min_digits=1&max_digits=2"
 

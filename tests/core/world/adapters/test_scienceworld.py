@@ -13,18 +13,18 @@ from typing import ClassVar
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, ReplayDiverged
-from refork.core.fork import Force, fork
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world import Episode, World, open_world
-from refork.core.world.adapters import scienceworld as adapter
-from refork.core.world.adapters import scienceworld_java as java
-from refork.core.world.adapters.scienceworld_java import SimulatorBroken, State
-from refork.core.world.dice import Dice
-from refork.core.world.open import task_from_json, task_to_json
+from refork.errors import BadInput, CannotDo, ReplayDiverged
+from refork.forking import Force, fork
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds import Episode, World, open_world
+from refork.worlds.dice import Dice
+from refork.worlds.open import task_from_json, task_to_json
+from refork_worlds import scienceworld as adapter
+from refork_worlds import scienceworld_java as java
+from refork_worlds.scienceworld_java import SimulatorBroken, State
 
 HERE = find_spec("scienceworld") is not None and shutil.which("java") is not None
 real = pytest.mark.skipif(not HERE, reason="the extra scienceworld, or Java, is not installed")
@@ -343,7 +343,7 @@ def test_rollouts_are_grown_and_forked(imitated, tmp_path):
 def test_the_real_simulator_boils_water_and_is_forked_by_checked_replay():
     # In a process of its own: py4j leaves sockets to the garbage collector, which warns of them.
     program = """
-from refork.core.world import open_world, resume
+from refork.worlds import open_world, resume
 world = open_world("scienceworld:boil?simplify=easy")
 task = world.tasks("train", 1)[0]
 gold = world.gold(task)
@@ -364,7 +364,7 @@ def texts(seed):
     episode = live.start(task, seed)
     return [episode.step(action).text for action in walk]
 assert texts(1) == texts(1)
-from refork.core.world.adapters import scienceworld_java as java
+from refork_worlds import scienceworld_java as java
 sim = java.Simulator()
 try:
     sim._asked(lambda: sim._env._gateway.jvm.java.util.ArrayList().get(3))

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, ReplayDiverged
-from refork.core.fork import Force, fork
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world import Episode, World, open_world, resume
-from refork.core.world.open import task_from_json, task_to_json
+from refork.errors import BadInput, CannotDo, Mismatch, ReplayDiverged
+from refork.forking import Force, fork
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds import Episode, World, open_world, resume
+from refork.worlds.open import task_from_json, task_to_json
 
 pytest.importorskip("textarena", reason="the extra textarena is not installed")
 
-from refork.core.world.adapters.textarena import addressed
-from refork.core.world.adapters.textarena_rivals import legal_moves
+from refork_worlds.textarena import addressed
+from refork_worlds.textarena_rivals import legal_moves
 
 ALONE = {
     "FifteenPuzzle-v0": ["[up]", "[down]", "[left]", "[right]"],
@@ -104,7 +104,7 @@ def test_another_process_opens_and_answers_alike():
     specs = ["FifteenPuzzle-v0", "2048-v0", "Mastermind-v0", "ConnectFour-v0", "KuhnPoker-v0"]
     program = """
 import json, sys
-from refork.core.world.open import open_world
+from refork.worlds.open import open_world
 told = []
 for spec in sys.argv[1:]:
     world = open_world("textarena:" + spec)

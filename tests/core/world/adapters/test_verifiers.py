@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra, ReplayDiverged
-from refork.core.fork import fork
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world import Episode, World, open_world, resume
-from refork.core.world.adapters import verifiers, verifiers_rollout
-from refork.core.world.open import task_from_json, task_to_json
+from refork.errors import BadInput, CannotDo, MissingExtra, ReplayDiverged
+from refork.forking import fork
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds import Episode, World, open_world, resume
+from refork.worlds.open import task_from_json, task_to_json
+from refork_worlds import verifiers, verifiers_rollout
 from support import verifiers_imitation
 
 GUESS = "verifiers:refork-guess"

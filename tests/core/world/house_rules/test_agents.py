@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.chat import ChatModel, PolicyChat
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy, Sampling
-from refork.core.stats import wilson
-from refork.core.world.house_rules import TASKS, grade, scenario, scenarios
-from refork.core.world.house_rules.agents import RuleAgent, expected_violations
-from refork.core.world.house_rules.attacks import FRAMINGS, STRESS, framing, ingested
+from refork.chat import ChatModel, PolicyChat
+from refork.errors import BadInput
+from refork.policies.base import Policy, Sampling
+from refork.stats import wilson
+from refork_testbed.worlds.house_rules import TASKS, grade, scenario, scenarios
+from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS, STRESS, framing, ingested
 
 SESSION = Sampling(max_tokens=400)
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.compaction import checked_ids, holds
-from refork.core.errors import BadInput
-from refork.core.world.house_rules import TASKS, requested, scenario
-from refork.core.world.house_rules.attacks import (
+from refork.compaction import checked_ids, holds
+from refork.errors import BadInput
+from refork_testbed.worlds.house_rules import TASKS, requested, scenario
+from refork_testbed.worlds.house_rules.attacks import (
     FRAMINGS,
     STRESS,
     distractor_rules,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.world.house_rules.calls import (
+from refork.tool_calls import (
     ToolCall,
     Unparseable,
     calls_in,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.world.house_rules import TASKS, ToolCall, grade, judged, openai_call, violates
-from refork.core.world.house_rules.checkers import check_checker
+from refork.errors import BadInput
+from refork_testbed.worlds.house_rules import TASKS, ToolCall, grade, judged, openai_call, violates
+from refork_testbed.worlds.house_rules.checkers import check_checker
 
 
 def answer(task, **arguments):

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork.context import conversation
-from refork.core.grow import grow, plant
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.core.world import World, open_world
-from refork.core.world.house_rules import TASKS, TOOLS, compact, scenarios
-from refork.core.world.house_rules.agents import RuleAgent
-from refork.core.world.house_rules.world import RuleJudge
+from refork.errors import BadInput
+from refork.forking.context import conversation
+from refork.growing import grow, plant
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork.worlds import World, open_world
+from refork_testbed.worlds.house_rules import TASKS, TOOLS, compact, scenarios
+from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.world import RuleJudge
 
 SETTINGS = Sampling(max_tokens=300)
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.house_rules import TASKS, ToolCall, judged
-from refork.core.world.house_rules import words as w
-from refork.core.world.house_rules.checks.language import outside
+from refork.errors import BadInput
+from refork_testbed.worlds.house_rules import TASKS, ToolCall, judged
+from refork_testbed.worlds.house_rules import words as w
+from refork_testbed.worlds.house_rules.checks.language import outside
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.compaction import checked_ids, holds
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.world.house_rules import (
+from refork.compaction import checked_ids, holds
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork_testbed.worlds.house_rules import (
     CHANNELS,
     TASKS,
     TOOLS,
@@ -19,8 +19,8 @@ from refork.core.world.house_rules import (
     scenario,
     scenarios,
 )
-from refork.core.world.house_rules.checkers import violates
-from refork.core.world.house_rules.vocabulary import _PIECE, small_vocabulary
+from refork_testbed.worlds.house_rules.checkers import violates
+from refork_testbed.worlds.house_rules.vocabulary import _PIECE, small_vocabulary
 
 WORDINGS = ("full", "small")
 #: The table of the paper: type and tool of the nine tasks.

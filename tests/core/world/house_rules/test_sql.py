@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.world.house_rules import TASKS, ToolCall, judged
-from refork.core.world.house_rules.checks.base import CannotJudge
-from refork.core.world.house_rules.checks.sql import statements
+from refork_testbed.worlds.house_rules import TASKS, ToolCall, judged
+from refork_testbed.worlds.house_rules.checks.base import CannotJudge
+from refork_testbed.worlds.house_rules.checks.sql import statements
 
 
 def production(sql, database="production"):

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.chat import ChatModel
-from refork.core.errors import BadInput
-from refork.core.stats import wilson
-from refork.core.world.house_rules import TASKS, scenario
-from refork.core.world.house_rules.agents import RuleAgent, expected_violations
-from refork.core.world.house_rules.summarisers import (
+from refork.chat import ChatModel
+from refork.errors import BadInput
+from refork.stats import wilson
+from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
+from refork_testbed.worlds.house_rules.summarisers import (
     NOTHING,
     SUMMARISERS,
     drops_rules,

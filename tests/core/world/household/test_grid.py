@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.base import Task
-from refork.core.world.expert import expert
-from refork.core.world.household import household_world
+from refork.errors import BadInput
+from refork.worlds.base import Task
+from refork.worlds.expert import expert
+from refork_testbed.worlds.household import household_world
 
 
 def test_key_then_goal_on_a_6_by_6_grid():

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world.expert import demonstrate, expert, shortest
-from refork.core.world.household import SIZES, household_world
-from refork.core.world.household.layout import Layout
-from refork.core.world.household.rooms import HELD, WRONG
+from refork.errors import BadInput, CannotDo
+from refork.worlds.expert import demonstrate, expert, shortest
+from refork_testbed.worlds.household import SIZES, household_world
+from refork_testbed.worlds.household.layout import Layout
+from refork_testbed.worlds.household.rooms import HELD, WRONG
 
 
 def exhaustive(game, state):

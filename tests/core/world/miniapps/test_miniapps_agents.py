@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, ReplayDiverged
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.world.base import Task
-from refork.core.world.miniapps import (
+from refork.errors import BadInput, ReplayDiverged
+from refork.policies.noise import NoiseKey, stream_of
+from refork.worlds.base import Task
+from refork_testbed.worlds.miniapps import (
     Agent,
     Rates,
     ScriptTool,
@@ -29,12 +29,12 @@ from refork.core.world.miniapps import (
     spoiled,
     statement,
 )
-from refork.core.world.miniapps.advice import CONVENTIONS, PURPOSES, TOPICS, advice_of, beliefs, plan_for
-from refork.core.world.miniapps.agents import thought_in, thought_of
-from refork.core.world.miniapps.catalogue import catalogue
-from refork.core.world.miniapps.mind import Mind
-from refork.core.world.miniapps.scenarios import SIMPLE, prompt_of
-from refork.core.world.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.advice import CONVENTIONS, PURPOSES, TOPICS, advice_of, beliefs, plan_for
+from refork_testbed.worlds.miniapps.agents import thought_in, thought_of
+from refork_testbed.worlds.miniapps.catalogue import catalogue
+from refork_testbed.worlds.miniapps.mind import Mind
+from refork_testbed.worlds.miniapps.scenarios import SIMPLE, prompt_of
+from refork_testbed.worlds.miniapps.shift import Shift
 
 USUAL = documented(prompt_of("x", Shift()))
 FACTS = tuple(Text("fact", statement(topic, USUAL[topic])) for topic in CONVENTIONS)
@@ -44,7 +44,7 @@ TOOLS = tuple(ScriptTool(key, USUAL) for key in SIMPLE)
 @cache
 def plans() -> tuple[Text, ...]:
     """Plans as a reflector would write them: the sentence, and the functions that the expert called."""
-    from refork.core.world.miniapps import expert
+    from refork_testbed.worlds.miniapps import expert
 
     world, found = miniapps_world("", "seen"), {}
     for task in world.tasks("train", 60):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import ServerError
-from refork.core.fork import SwapPolicy, compare, fork
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.core.world import open_world
-from refork.core.world.miniapps import (
+from refork.chat import ScriptedChat
+from refork.errors import ServerError
+from refork.forking import SwapPolicy, compare, fork
+from refork.growing.plant import plant
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork.worlds import open_world
+from refork_testbed.worlds.miniapps import (
     Agent,
     Rates,
     ScriptTool,
@@ -23,8 +23,8 @@ from refork.core.world.miniapps import (
     play_chat,
     statement,
 )
-from refork.core.world.miniapps.agents import thought_in
-from refork.core.world.miniapps.chat import system_text
+from refork_testbed.worlds.miniapps.agents import thought_in
+from refork_testbed.worlds.miniapps.chat import system_text
 
 LAW = Sampling(max_tokens=600)
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.world.miniapps.catalogue import PAGE_SIZE, TOKEN_LIFE, catalogue
-from refork.core.world.miniapps.scenarios import scenario
-from refork.core.world.miniapps.service import PASSWORDS, USERNAME, Service, is_refused
-from refork.core.world.miniapps.shift import Shift
-from refork.core.world.miniapps.store import Store
+from refork_testbed.worlds.miniapps.catalogue import PAGE_SIZE, TOKEN_LIFE, catalogue
+from refork_testbed.worlds.miniapps.scenarios import scenario
+from refork_testbed.worlds.miniapps.service import PASSWORDS, USERNAME, Service, is_refused
+from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.store import Store
 
 
 def service(shift: Shift = Shift(), name: str = "event-delete", seed: int = 3) -> Service:  # noqa: B008

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.world import open_world
-from refork.core.world.miniapps import Agent, MiniAppsWorld, Rates, ToolLike, expert, miniapps_world, play
-from refork.core.world.miniapps.mind import default_slips
-from refork.core.world.miniapps.scenarios import SETS, read_query
-from refork.core.world.miniapps.world import MAX_TURNS, scenarios_of
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, stream_of
+from refork.worlds import open_world
+from refork_testbed.worlds.miniapps import Agent, MiniAppsWorld, Rates, ToolLike, expert, miniapps_world, play
+from refork_testbed.worlds.miniapps.mind import default_slips
+from refork_testbed.worlds.miniapps.scenarios import SETS, read_query
+from refork_testbed.worlds.miniapps.world import MAX_TURNS, scenarios_of
 
 KEY = NoiseKey(0, 0, 0)
 #: An agent that slips at every third occasion: its actions wander through all frictions.

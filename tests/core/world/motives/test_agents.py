@@ -7,11 +7,11 @@ import math
 import pytest
 
 from refork import Tree
-from refork.core.errors import BadInput
-from refork.core.fork import Remove, compare, fork
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.world.motives import (
+from refork.errors import BadInput
+from refork.forking import Remove, compare, fork
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork_testbed.worlds.motives import (
     AGENTS,
     APPEAL,
     CAREFUL_OPENING,
@@ -28,7 +28,7 @@ from refork.core.world.motives import (
     rate,
     sentences_in,
 )
-from refork.core.world.motives.agents import usual_dials
+from refork_testbed.worlds.motives.agents import usual_dials
 
 LIMITS = Sampling(max_tokens=64)
 EVERYBODY = [*AGENTS.values(), *TWINS.values()]
@@ -210,9 +210,9 @@ def test_a_note_is_given_where_it_is_demanded_and_a_question_is_answered():
     talk = [{"role": "user", "content": task.prompt}]
 
     def reply(new):
-        from refork.core.policy.base import Request
-        from refork.core.policy.noise import NoiseKey
-        from refork.core.types import token_array
+        from refork.policies.base import Request
+        from refork.policies.noise import NoiseKey
+        from refork.types import token_array
 
         tokens = policy.render([], token_array([]), [*talk, *new]).tokens
         return next(iter(policy.sample([Request(tokens, NoiseKey(0, 0, 0))], LIMITS))).text

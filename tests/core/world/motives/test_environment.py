@@ -6,8 +6,8 @@ from copy import deepcopy
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.motives import (
+from refork.errors import BadInput
+from refork_testbed.worlds.motives import (
     APPEAL,
     NEUTRAL,
     SCENES,
@@ -16,7 +16,7 @@ from refork.core.world.motives import (
     environment_dials,
     environment_task,
 )
-from refork.core.world.motives.environment import COMMANDS, SETTINGS, files_of, prompt_of
+from refork_testbed.worlds.motives.environment import COMMANDS, SETTINGS, files_of, prompt_of
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from refork import Tree
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.world import open_world
-from refork.core.world.base import Task
-from refork.core.world.motives import (
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.policies.scripted import ScriptedPolicy
+from refork.worlds import open_world
+from refork.worlds.base import Task
+from refork_testbed.worlds.motives import (
     SCENES,
     TargetJudge,
     command_in,

@@ -6,8 +6,8 @@ import textwrap
 import pytest
 from unidiff import PatchSet
 
-from refork.core.errors import BadInput
-from refork.core.world.repair.mutation import KINDS, lines, mutations, unified_diff
+from refork.errors import BadInput
+from refork_testbed.worlds.repair.mutation import KINDS, lines, mutations, unified_diff
 
 SOURCE = textwrap.dedent(
     '''
@@ -66,7 +66,7 @@ def test_a_negation_is_taken_away_where_there_is_one():
 
 @pytest.mark.parametrize("module", ["textwrap", "heapq", "colorsys", "ntpath"])
 def test_spans_are_exact_and_gold_takes_each_back(module):
-    from refork.core.world.repair.stdlib import source_of
+    from refork_testbed.worlds.repair.stdlib import source_of
 
     source = source_of(module)
     found = mutations(source)

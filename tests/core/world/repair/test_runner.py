@@ -2,9 +2,9 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Limits, Sandbox
-from refork.core.world.repair.runner import RESTARTS, STANDARD, TestRunner, Variant, test_names
+from refork.errors import BadInput
+from refork.sandbox import Limits, Sandbox
+from refork_testbed.worlds.repair.runner import RESTARTS, STANDARD, TestRunner, Variant, test_names
 
 FILES = {
     "shop/__init__.py": "",

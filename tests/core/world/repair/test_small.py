@@ -2,12 +2,12 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world import open_world
-from refork.core.world.repair.generated import generated
-from refork.core.world.repair.mutation import mutations
-from refork.core.world.repair.small import HELD_OUT, mutation_split, small_prompt, span
-from refork.core.world.repair.tasks import known_task, repair_tasks
+from refork.errors import BadInput
+from refork.worlds import open_world
+from refork_testbed.worlds.repair.generated import generated
+from refork_testbed.worlds.repair.mutation import mutations
+from refork_testbed.worlds.repair.small import HELD_OUT, mutation_split, small_prompt, span
+from refork_testbed.worlds.repair.tasks import known_task, repair_tasks
 
 SOURCE = '''
 def outer(values, limit=2):

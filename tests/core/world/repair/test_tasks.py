@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.repair.edits import edited
-from refork.core.world.repair.generated import blocks, generated
-from refork.core.world.repair.mutation import KINDS
-from refork.core.world.repair.package import SUPPORT_PATH
-from refork.core.world.repair.projects import project, project_names, shared_runner, split_of_project
-from refork.core.world.repair.rename import renamed_project
-from refork.core.world.repair.runner import test_names
-from refork.core.world.repair.stdlib import source_of
-from refork.core.world.repair.tasks import LEAST, PUBLIC, repair_tasks, task_from_json
+from refork.errors import BadInput
+from refork_testbed.worlds.repair.edits import edited
+from refork_testbed.worlds.repair.generated import blocks, generated
+from refork_testbed.worlds.repair.mutation import KINDS
+from refork_testbed.worlds.repair.package import SUPPORT_PATH
+from refork_testbed.worlds.repair.projects import project, project_names, shared_runner, split_of_project
+from refork_testbed.worlds.repair.rename import renamed_project
+from refork_testbed.worlds.repair.runner import test_names
+from refork_testbed.worlds.repair.stdlib import source_of
+from refork_testbed.worlds.repair.tasks import LEAST, PUBLIC, repair_tasks, task_from_json
 
 NAMES = ("harbour", "std-textwrap", "clinic", "std-bisect", "museum", "std-getopt")
 
@@ -76,7 +76,7 @@ def test_standard_modules_are_as_installed_without_their_compiled_twins():
 
 @pytest.mark.parametrize("name", ["harbour", "std-textwrap"])
 def test_a_project_is_the_same_in_another_process_of_the_sandbox(name):
-    from refork.core.world.repair.runner import TestRunner
+    from refork_testbed.worlds.repair.runner import TestRunner
 
     home = project(name)
     assert test_names(home.tests) == home.names

@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Request, Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.open import scripted
-from refork.core.world import open_world
-from refork.core.world.repair.critics import hidden_tests, public_tests, ruff, ruff_batch, syntax
-from refork.core.world.repair.edits import EditError, as_action, edited
-from refork.core.world.repair.repairer import THOUGHTS, Skill, propose, repairer, without_thought
-from refork.core.world.repair.tasks import known_task, repair_tasks
+from refork.errors import BadInput
+from refork.policies.base import Request, Sampling
+from refork.policies.noise import NoiseKey
+from refork.policies.open import scripted
+from refork.worlds import open_world
+from refork_testbed.worlds.repair.critics import hidden_tests, public_tests, ruff, ruff_batch, syntax
+from refork_testbed.worlds.repair.edits import EditError, as_action, edited
+from refork_testbed.worlds.repair.repairer import THOUGHTS, Skill, propose, repairer, without_thought
+from refork_testbed.worlds.repair.tasks import known_task, repair_tasks
 
 NAMES = ("harbour", "std-textwrap", "clinic", "std-bisect")
 FILES = {"a/b.py": "def f(x):\n    if x:\n        return 1\n    return 2\n", "a/c.py": "X = 1\n"}

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.world.screens.actions import desktop_action, phone_action, said
-from refork.core.world.screens.desktop import Desktop, DesktopState
-from refork.core.world.screens.elements import Element, line
-from refork.core.world.screens.phone import Phone, PhoneState
+from refork_worlds.screens.actions import desktop_action, phone_action, said
+from refork_worlds.screens.desktop import Desktop, DesktopState
+from refork_worlds.screens.elements import Element, line
+from refork_worlds.screens.phone import Phone, PhoneState
 
 
 @pytest.mark.parametrize(

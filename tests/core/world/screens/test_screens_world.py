@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world import open_world, resume
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Environment
-from refork.core.world.open import task_from_json, task_to_json
-from refork.core.world.screens.actors import ScreenActor
+from refork.errors import BadInput
+from refork.worlds import open_world, resume
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Environment
+from refork.worlds.open import task_from_json, task_to_json
+from refork_worlds.screens.actors import ScreenActor
 
 SPECS = ["phone", "desktop"]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.search.actions import Call, read_action
-from refork.core.world.search.engine import Index, Snippets, best_sentence, query_words
-from refork.core.world.search.grade import grade, items_of, normalised, spans_of
+from refork.errors import BadInput
+from refork_testbed.worlds.search.actions import Call, read_action
+from refork_testbed.worlds.search.engine import Index, Snippets, best_sentence, query_words
+from refork_testbed.worlds.search.grade import grade, items_of, normalised, spans_of
 
 PAGES = {
     "velora": (

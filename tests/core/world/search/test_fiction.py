@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.dice import Dice
-from refork.core.world.search.fiction import (
+from refork.errors import BadInput
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.search.fiction import (
     CONTRADICTIONS,
     Fiction,
     draw_tables,
@@ -14,8 +14,8 @@ from refork.core.world.search.fiction import (
     read_sentence,
     tables_of,
 )
-from refork.core.world.search.questions import KINDS, draw_question, make_question
-from refork.core.world.search.words import COLUMNS, vocabulary
+from refork_testbed.worlds.search.questions import KINDS, draw_question, make_question
+from refork_testbed.worlds.search.words import COLUMNS, vocabulary
 
 WORLDS = range(6)
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.dice import digest, split_of
-from refork.core.world.environment import Environment
-from refork.core.world.open import open_world, task_from_json, task_to_json
+from refork.errors import BadInput
+from refork.worlds.dice import digest, split_of
+from refork.worlds.environment import Environment
+from refork.worlds.open import open_world, task_from_json, task_to_json
 
 
 @pytest.fixture(scope="module")

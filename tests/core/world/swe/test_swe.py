@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world.base import Task
-from refork.core.world.environment import Environment
-from refork.core.world.open import open_world
-from refork.core.world.swe import world as swe
-from refork.core.world.swe.repository import hashes
-from refork.core.world.swe.world import SweWorld
+from refork.errors import BadInput, CannotDo
+from refork.worlds.base import Task
+from refork.worlds.environment import Environment
+from refork.worlds.open import open_world
+from refork_testbed.worlds.swe import world as swe
+from refork_testbed.worlds.swe.repository import hashes
+from refork_testbed.worlds.swe.world import SweWorld
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.poisons import processes
-from refork.core.sandbox.shell import Ran, ShellLostError, ShellState
-from refork.core.world.base import Task
-from refork.core.world.dice import split_of
-from refork.core.world.environment import Environment
-from refork.core.world.open import open_world
-from refork.core.world.terminal.actions import knowable, note, said, submitted
-from refork.core.world.terminal.goals import KINDS, Drawn
-from refork.core.world.terminal.world import TerminalWorld
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.poisons import processes
+from refork.sandbox.shell import Ran, ShellLostError, ShellState
+from refork.worlds.base import Task
+from refork.worlds.dice import split_of
+from refork.worlds.environment import Environment
+from refork.worlds.open import open_world
+from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
+from refork_testbed.worlds.terminal.goals import KINDS, Drawn
+from refork_testbed.worlds.terminal.world import TerminalWorld
 
 
 @pytest.fixture(scope="module")

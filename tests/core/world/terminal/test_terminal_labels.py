@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.shell import ShellState
-from refork.core.world.open import open_world
-from refork.core.world.spec import Spec
-from refork.core.world.terminal.labels import Trace, labelled, labelled_note, lines_of, traced
-from refork.core.world.terminal.world import TerminalWorld, open_terminal
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.shell import ShellState
+from refork.worlds.open import open_world
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.terminal.labels import Trace, labelled, labelled_note, lines_of, traced
+from refork_testbed.worlds.terminal.world import TerminalWorld, open_terminal
 
 FILES = {"box/a.txt": "red fox\nowl\nred fox\n", "b.md": "3\n1\n"}
 BEGIN = ShellState.of_files(FILES, ["new"])

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from refork.core.world.open import open_world
+from refork.worlds.open import open_world
 
 #: ``work`` tells a pipe that it works and does not answer until it was cancelled once, for which its last
 #: word names a file; ``freeze`` hears nothing more, not even that it is to end.

@@ -8,17 +8,17 @@ import threading
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world.base import Task
-from refork.core.world.environment import Environment
-from refork.core.world.open import open_world
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.mcp import McpWorld
-from refork.core.world.tools.mcp_actor import McpActor
-from refork.core.world.tools.mcp_client import Connection, Listed, Server, ServerBroken
-from refork.core.world.tools.mcp_goals import read_goals
-from refork.core.world.tools.schema import DATABASES
-from refork.core.world.tools.server import server
+from refork.errors import BadInput, CannotDo
+from refork.worlds.base import Task
+from refork.worlds.environment import Environment
+from refork.worlds.open import open_world
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.mcp import McpWorld
+from refork_worlds.tools.mcp_actor import McpActor
+from refork_worlds.tools.mcp_client import Connection, Listed, Server, ServerBroken
+from refork_worlds.tools.mcp_goals import read_goals
+from refork_worlds.tools.schema import DATABASES
+from refork_worlds.tools.server import server
 
 anyio = pytest.importorskip("anyio")
 pytest.importorskip("mcp")
@@ -104,7 +104,7 @@ def test_wrong_calls_are_answers_and_exploration_is_not_graded(world):
 
 
 def test_a_real_server_is_started_used_and_gone(tmp_path):
-    command = f"{sys.executable}%20-m%20refork.core.world.tools.server%20shop"
+    command = f"{sys.executable}%20-m%20refork_worlds.tools.server%20shop"
     before = threading.active_count()
     world = open_world(f"tools:mcp?command={command}&turns=3")
     episode = world.start(Task("explore", world.name, "train", "", {}), 0)

@@ -12,12 +12,12 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 
-from refork.core.world import resume
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.mcp import McpWorld
-from refork.core.world.tools.mcp_actor import McpActor
-from refork.core.world.tools.mcp_changes import Listed, after, told
-from refork.core.world.tools.mcp_client import Server
+from refork.worlds import resume
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.mcp import McpWorld
+from refork_worlds.tools.mcp_actor import McpActor
+from refork_worlds.tools.mcp_changes import Listed, after, told
+from refork_worlds.tools.mcp_client import Server
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 TOOLS = st.dictionaries(

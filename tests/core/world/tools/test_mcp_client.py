@@ -16,18 +16,18 @@ from urllib.parse import quote
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
-from refork.core.world.recorder import record
-from refork.core.world.tools import mcp_child
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.mcp import McpWorld
-from refork.core.world.tools.mcp_client import ServerBroken
+from refork.errors import BadInput, CannotDo
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork.worlds.recorder import record
+from refork_worlds.tools import mcp_child
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.mcp import McpWorld
+from refork_worlds.tools.mcp_client import ServerBroken
 
 pytest.importorskip("mcp")
 

@@ -15,16 +15,16 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from refork.core import schemas
-from refork.core.errors import CannotDo
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.schemas import Checker
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.core.world.tools import mcp_child
-from refork.core.world.tools.call import call_text
+from refork import schemas
+from refork.errors import CannotDo
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.schemas import Checker
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_worlds.tools import mcp_child
+from refork_worlds.tools.call import call_text
 
 SHORT = Sampling(max_tokens=200)
 #: What a process may grow by while a server floods it; unbounded, each flood takes gigabytes in seconds.

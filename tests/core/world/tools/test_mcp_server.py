@@ -10,15 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.grow import grow
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.mcp_client import ServerBroken
-from refork.core.world.tools.mcp_server import Server
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.growing import grow
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.mcp_client import ServerBroken
+from refork_worlds.tools.mcp_server import Server
 
 pytest.importorskip("mcp")
 

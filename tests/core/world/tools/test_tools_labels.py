@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.open import open_world
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.goals import Goal, Part, after
-from refork.core.world.tools.labels import all_labels, label, state, submit_note
-from refork.core.world.tools.schema import DATABASES, MOST
-from refork.core.world.tools.service import Service
-from refork.core.world.tools.store import Store
-from refork.core.world.tools.world import MAX_TURNS
+from refork.errors import BadInput
+from refork.worlds.open import open_world
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.goals import Goal, Part, after
+from refork_worlds.tools.labels import all_labels, label, state, submit_note
+from refork_worlds.tools.schema import DATABASES, MOST
+from refork_worlds.tools.service import Service
+from refork_worlds.tools.store import Store
+from refork_worlds.tools.world import MAX_TURNS
 
 PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+")
 LIBRARY = DATABASES["library"]

@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.environment import Environment
-from refork.core.world.open import open_world, task_from_json, task_to_json
-from refork.core.world.tools.call import call_text, read_call
-from refork.core.world.tools.goals import ASKS, CHANGES, HELD_OUT, Goal, Part, after
-from refork.core.world.tools.schema import DATABASES, PEOPLE, THINGS
-from refork.core.world.tools.service import Service, tools_of
-from refork.core.world.tools.store import Store
-from refork.core.world.tools.world import MAX_TURNS, ToolsWorld
+from refork.errors import BadInput
+from refork.worlds.environment import Environment
+from refork.worlds.open import open_world, task_from_json, task_to_json
+from refork_worlds.tools.call import call_text, read_call
+from refork_worlds.tools.goals import ASKS, CHANGES, HELD_OUT, Goal, Part, after
+from refork_worlds.tools.schema import DATABASES, PEOPLE, THINGS
+from refork_worlds.tools.service import Service, tools_of
+from refork_worlds.tools.store import Store
+from refork_worlds.tools.world import MAX_TURNS, ToolsWorld
 
 ROWS = {
     "books": [

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world import open_world, resume
-from refork.core.world.environment import Environment
-from refork.core.world.web import browser, site
-from refork.core.world.web.actions import Action, parse
-from refork.core.world.web.agents import Visitor
-from refork.core.world.web.tree import nodes, text_of
+from refork.errors import BadInput, CannotDo
+from refork.worlds import open_world, resume
+from refork.worlds.environment import Environment
+from refork_worlds.web import browser, site
+from refork_worlds.web.actions import Action, parse
+from refork_worlds.web.agents import Visitor
+from refork_worlds.web.tree import nodes, text_of
 
 WHY = browser.missing()
 real = pytest.mark.skipif(WHY is not None, reason=WHY or "")

@@ -2,15 +2,15 @@ import json
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.sandbox.shell import Shell, ShellLimits
-from refork.discover.evolve.archive import fold
-from refork.discover.evolve.editors.by_chat import ChatDrafter
-from refork.discover.evolve.editors.by_command import CommandDrafter
-from refork.discover.evolve.editors.edits import Draft, FolderEditor
-from refork.discover.evolve.editors.folder import workspace
-from refork.discover.evolve.editors.seen import seen
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.sandbox.shell import Shell, ShellLimits
+from refork_methods.evolve.archive import fold
+from refork_methods.evolve.editors.by_chat import ChatDrafter
+from refork_methods.evolve.editors.by_command import CommandDrafter
+from refork_methods.evolve.editors.edits import Draft, FolderEditor
+from refork_methods.evolve.editors.folder import workspace
+from refork_methods.evolve.editors.seen import seen
 
 FILES = {"agent.md": "Answer.\n", "test.py": "assert True\n"}
 

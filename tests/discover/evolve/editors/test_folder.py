@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.evolve.editors.folder import (
+from refork.errors import BadInput
+from refork_methods.evolve.editors.folder import (
     FolderLimits,
     check_files,
     check_path,

@@ -3,19 +3,19 @@ import re
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.plain import canonical
-from refork.discover.evolve.editors.by_chat import ChatDrafter
-from refork.discover.evolve.editors.edits import FolderEditor
-from refork.discover.evolve.editors.folder import files_of, write_folder
-from refork.discover.evolve.editors.judges import ChatRunner
-from refork.discover.evolve.editors.material import Artifacts, Example, Task, check_material, read_lines
-from refork.discover.evolve.editors.world import AGENT, JUDGE, SLOT, Bench, open_folder, part_of
-from refork.discover.evolve.promote import Gate
-from refork.discover.evolve.replay import replay, resume
-from refork.discover.evolve.search import Settings, run
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.plain import canonical
+from refork_methods.evolve.editors.by_chat import ChatDrafter
+from refork_methods.evolve.editors.edits import FolderEditor
+from refork_methods.evolve.editors.folder import files_of, write_folder
+from refork_methods.evolve.editors.judges import ChatRunner
+from refork_methods.evolve.editors.material import Artifacts, Example, Task, check_material, read_lines
+from refork_methods.evolve.editors.world import AGENT, JUDGE, SLOT, Bench, open_folder, part_of
+from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.replay import replay, resume
+from refork_methods.evolve.search import Settings, run
 
 SEED = {"agent.md": "skill 0", "judge.md": "likes shiny"}
 TASKS = [Task(f"t{i}", f"Sum {i} and {i}.", None if i % 2 else str(2 * i)) for i in range(24)]

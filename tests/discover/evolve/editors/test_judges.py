@@ -1,9 +1,9 @@
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.sandbox.shell import Shell, ShellLimits
-from refork.discover.evolve.editors.judges import (
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.sandbox.shell import Shell, ShellLimits
+from refork_methods.evolve.editors.judges import (
     ChatRunner,
     PartJudge,
     ShellRunner,

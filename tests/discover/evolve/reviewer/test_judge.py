@@ -4,11 +4,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from refork.core.errors import BadInput
-from refork.core.plain import from_json, to_json
-from refork.discover.evolve.reviewer.features import FEATURES
-from refork.discover.evolve.reviewer.judge import STYLE, ReviewerSettings, TextReviewer, train
-from refork.discover.evolve.reviewer.shop import Material
+from refork.errors import BadInput
+from refork.plain import from_json, to_json
+from refork_methods.evolve.reviewer.features import FEATURES
+from refork_methods.evolve.reviewer.judge import STYLE, ReviewerSettings, TextReviewer, train
+from refork_methods.evolve.reviewer.shop import Material
 
 
 @pytest.fixture(scope="module")

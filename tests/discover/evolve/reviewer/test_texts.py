@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.evolve.reviewer.features import FEATURES, SPOTS, feature_table, features
-from refork.discover.evolve.reviewer.readings import FINDINGS, invented, make_log
-from refork.discover.evolve.reviewer.texts import (
+from refork.errors import BadInput
+from refork_methods.evolve.reviewer.features import FEATURES, SPOTS, feature_table, features
+from refork_methods.evolve.reviewer.readings import FINDINGS, invented, make_log
+from refork_methods.evolve.reviewer.texts import (
     ASKED,
     BONUS,
     ENOUGH,
@@ -14,7 +14,7 @@ from refork.discover.evolve.reviewer.texts import (
     machine_report,
     write,
 )
-from refork.discover.evolve.reviewer.writer import MINUTES, MOST, START, WriterSettings, mutate
+from refork_methods.evolve.reviewer.writer import MINUTES, MOST, START, WriterSettings, mutate
 
 FULL = Polish(6, 8, 10)
 

@@ -3,13 +3,13 @@ from functools import cache
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.plain import canonical
-from refork.discover.evolve.replay import replay, resume
-from refork.discover.evolve.reviewer import SETTINGS, ReviewWorld, evolve, measure, open_world
-from refork.discover.evolve.reviewer.outcome import measure_reviewer, measure_writer
-from refork.discover.evolve.reviewer.shop import (
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.plain import canonical
+from refork_methods.evolve.replay import replay, resume
+from refork_methods.evolve.reviewer import SETTINGS, ReviewWorld, evolve, measure, open_world
+from refork_methods.evolve.reviewer.outcome import measure_reviewer, measure_writer
+from refork_methods.evolve.reviewer.shop import (
     ANCHOR,
     SLOT,
     TRAP,
@@ -18,7 +18,7 @@ from refork.discover.evolve.reviewer.shop import (
     labelled_humans,
     reviewer_of,
 )
-from refork.discover.evolve.reviewer.writer import START, WriterSettings
+from refork_methods.evolve.reviewer.writer import START, WriterSettings
 
 SHORT = replace(SETTINGS, budget=300, first=128, gate=replace(SETTINGS.gate, looks=2))
 

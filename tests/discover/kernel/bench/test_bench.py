@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.inside import seccomp
-from refork.discover.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
-from refork.discover.kernel.bench.calibration import load_calibration
-from refork.discover.kernel.bench.check import called
-from refork.discover.kernel.bench.draw import draw_batch
-from refork.discover.kernel.bench.layout import layout_of, place
-from refork.discover.kernel.bench.process import FailedError, Host, Shared
-from refork.discover.kernel.bench.roofs import least_seconds
-from refork.discover.kernel.problem import Problem
-from refork.discover.kernel.problem_read import read_problem
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.inside import seccomp
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
+from refork_methods.kernel.bench.calibration import load_calibration
+from refork_methods.kernel.bench.check import called
+from refork_methods.kernel.bench.draw import draw_batch
+from refork_methods.kernel.bench.layout import layout_of, place
+from refork_methods.kernel.bench.process import FailedError, Host, Shared
+from refork_methods.kernel.bench.roofs import least_seconds
+from refork_methods.kernel.problem import Problem
+from refork_methods.kernel.problem_read import read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 pytestmark = pytest.mark.skipif(

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox import jailed
-from refork.core.sandbox.jailed import Way, only
-from refork.core.sandbox.result import UnconfinedWarning
-from refork.discover.kernel.bench.disguised import PROBLEM, Planted, try_all, try_bomb, try_walls
-from refork.discover.kernel.bench.disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
-from refork.discover.kernel.bench.elf import read_object
-from refork.discover.kernel.bench.program import Programs
-from refork.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
-from refork.discover.kernel.cpu import build
-from refork.discover.kernel.cpu.build import LARGEST, OpenedError, compile_object
-from refork.discover.kernel.cpu.toolchain import run, toolchain
+from refork.errors import BadInput, CannotDo
+from refork.sandbox import jailed
+from refork.sandbox.jailed import Way, only
+from refork.sandbox.result import UnconfinedWarning
+from refork_methods.kernel.bench.disguised import PROBLEM, Planted, try_all, try_bomb, try_walls
+from refork_methods.kernel.bench.disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
+from refork_methods.kernel.bench.elf import read_object
+from refork_methods.kernel.bench.program import Programs
+from refork_methods.kernel.bench.screen import RefusedError, screen_object, screen_source
+from refork_methods.kernel.cpu import build
+from refork_methods.kernel.cpu.build import LARGEST, OpenedError, compile_object
+from refork_methods.kernel.cpu.toolchain import run, toolchain
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("gcc", "g++", "objcopy", "objdump"))), reason="needs gcc and binutils"

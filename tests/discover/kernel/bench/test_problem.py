@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.problem import Argument, Problem
-from refork.discover.kernel.problem_expr import names_in, value
-from refork.discover.kernel.problem_read import parse_settings, read_problem
+from refork.errors import BadInput
+from refork_methods.kernel.problem import Argument, Problem
+from refork_methods.kernel.problem_expr import names_in, value
+from refork_methods.kernel.problem_read import parse_settings, read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 MATMUL = """

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu import optinfo, static
-from refork.discover.kernel.cpu.build import Built, check_flags, compile_object, for_profiling
-from refork.discover.kernel.cpu.static import static_signals
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu import optinfo, static
+from refork_methods.kernel.cpu.build import Built, check_flags, compile_object, for_profiling
+from refork_methods.kernel.cpu.static import static_signals
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 

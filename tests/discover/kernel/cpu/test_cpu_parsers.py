@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import cachegrind, mca, objdump, optinfo, perf
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.diagnose import diagnose_cpu
-from refork.discover.kernel.cpu.loops import innermost
-from refork.discover.kernel.roofline import Ceilings, Work
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import cachegrind, mca, objdump, optinfo, perf
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.diagnose import diagnose_cpu
+from refork_methods.kernel.cpu.loops import innermost
+from refork_methods.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.signals import Signals
 
 DATA = Path(__file__).parent / "data"
 #: Of the profiled runs.

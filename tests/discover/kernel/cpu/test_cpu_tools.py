@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from refork.discover.kernel import tool
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.diagnose import derived, diagnose_cpu
-from refork.discover.kernel.cpu.metrics import METRICS, Metric
-from refork.discover.kernel.cpu.tools import cpu_tools
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.roofline import Ceilings, Work
-from refork.discover.kernel.signals import Signals, Source
+from refork_methods.kernel import tool
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.diagnose import derived, diagnose_cpu
+from refork_methods.kernel.cpu.metrics import METRICS, Metric
+from refork_methods.kernel.cpu.tools import cpu_tools
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.signals import Signals, Source
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 #: A float matmul with N = 512, once.

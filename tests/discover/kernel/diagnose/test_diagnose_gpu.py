@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from discover.kernel.diagnose.conftest import KNOWN, needs_gcc
-from refork.app.cli.kernel import app
-from refork.core.errors import BadInput, UserError
-from refork.discover.kernel.bench.calibration import calibration_path
-from refork.discover.kernel.diagnose_gpu import SYNTHETIC, diagnose_cuda, diagnose_exports
-from refork.discover.kernel.diagnose_told import told_gpu
+from refork.errors import BadInput, UserError
+from refork_methods.kernel.bench.calibration import calibration_path
+from refork_methods.kernel.commands import app
+from refork_methods.kernel.diagnose_gpu import SYNTHETIC, diagnose_cuda, diagnose_exports
+from refork_methods.kernel.diagnose_told import told_gpu
 
 SOURCE = Path(__file__).parents[1] / "gpu" / "data" / "kernels.cu"
 EXAMPLE = Path("example:transpose")

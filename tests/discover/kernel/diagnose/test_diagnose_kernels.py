@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from discover.kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench import Bench, Calibration, Candidate
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.diagnose import ceilings_of, diagnose
-from refork.discover.kernel.diagnose_code import read_code
-from refork.discover.kernel.diagnose_samples import calls_for, repeated, sampled, seconds_of
-from refork.discover.kernel.diagnose_told import told
-from refork.discover.kernel.problem_read import read_problem
+from refork.errors import BadInput
+from refork_methods.kernel.bench import Bench, Calibration, Candidate
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.diagnose import ceilings_of, diagnose
+from refork_methods.kernel.diagnose_code import read_code
+from refork_methods.kernel.diagnose_samples import calls_for, repeated, sampled, seconds_of
+from refork_methods.kernel.diagnose_told import told
+from refork_methods.kernel.problem_read import read_problem
 
 PLANTED = Path(__file__).parents[4] / "benchmarks" / "parts" / "kernels" / "planted"
 FLAGS = ("-O3", "-mavx2", "-mfma")

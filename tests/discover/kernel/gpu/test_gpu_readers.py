@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.kernel.gpu import live
-from refork.discover.kernel.gpu.diagnose import diagnose_gpu
-from refork.discover.kernel.gpu.metrics import BY_LABEL, BY_RAW, METRICS
-from refork.discover.kernel.gpu.ncu import launches, ncu_signals, read_ncu
-from refork.discover.kernel.gpu.nsys import nsys_signals, read_nsys
-from refork.discover.kernel.gpu.ptxas import ptxas_signals, resources
-from refork.discover.kernel.gpu.sass import functions, sass_signals
-from refork.discover.kernel.gpu.units import factor, number
+from refork.errors import BadInput, CannotDo
+from refork_methods.kernel.gpu import live
+from refork_methods.kernel.gpu.diagnose import diagnose_gpu
+from refork_methods.kernel.gpu.metrics import BY_LABEL, BY_RAW, METRICS
+from refork_methods.kernel.gpu.ncu import launches, ncu_signals, read_ncu
+from refork_methods.kernel.gpu.nsys import nsys_signals, read_nsys
+from refork_methods.kernel.gpu.ptxas import ptxas_signals, resources
+from refork_methods.kernel.gpu.sass import functions, sass_signals
+from refork_methods.kernel.gpu.units import factor, number
 
 DATA = Path(__file__).parent / "data"
 STALL = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import refork.discover.kernel.gpu.tools as package
-from refork.discover.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
-from refork.discover.kernel.gpu.ncu import read_ncu
-from refork.discover.kernel.gpu.paper import HITS
-from refork.discover.kernel.gpu.tools import gpu_tools
-from refork.discover.kernel.roofline import Ceilings, Work
-from refork.discover.kernel.signals import Signals
+import refork_methods.kernel.gpu.tools as package
+from refork_methods.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
+from refork_methods.kernel.gpu.ncu import read_ncu
+from refork_methods.kernel.gpu.paper import HITS
+from refork_methods.kernel.gpu.tools import gpu_tools
+from refork_methods.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.signals import Signals
 
 TOOLS = {tool.name.removeprefix("gpu."): tool for tool in gpu_tools()}
 EXAMPLE = Path(package.__file__).parents[1] / "examples" / "ncu_synthetic_transpose.csv"

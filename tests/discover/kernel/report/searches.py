@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from refork.core.plain import canonical
-from refork.discover.kernel.bench.result import Candidate
+from refork.plain import canonical
+from refork_methods.kernel.bench.result import Candidate
 
 NAIVE = """// refork: entry=matmul n=512
 void matmul(int n, const float *a, const float *b, float *c) {

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from discover.kernel.report.searches import FLAGS, NAIVE, facts, failed, finding, line, matmul, right, store
-from refork.core.errors import BadInput
-from refork.core.plain import from_json
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.report import read_search
-from refork.discover.kernel.roofline import Ceilings, Work
-from refork.discover.kernel.search.folder import SearchFolder
-from refork.discover.kernel.search.model import Observation, Proposal
-from refork.discover.kernel.search.record import SearchNode
+from refork.errors import BadInput
+from refork.plain import from_json
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.report import read_search
+from refork_methods.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.search.folder import SearchFolder
+from refork_methods.kernel.search.model import Observation, Proposal
+from refork_methods.kernel.search.record import SearchNode
 
 
 def test_reads_what_the_search_writes(tmp_path: Path) -> None:

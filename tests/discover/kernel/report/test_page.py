@@ -15,10 +15,10 @@ import typer
 from typer.testing import CliRunner
 
 from discover.kernel.report.searches import NAIVE, failed, finding, line, matmul, right, store
-from refork.app.cli import kernel_report
-from refork.core.errors import BadInput
-from refork.discover.kernel.report import write_report
-from refork.discover.kernel.report.words import span, times
+from refork.errors import BadInput
+from refork_methods.kernel.commands import report as kernel_report
+from refork_methods.kernel.report import write_report
+from refork_methods.kernel.report.words import span, times
 
 _VOID = {"meta", "br", "hr", "img", "input", "link"}
 SECTIONS = ["progress", "roofline", "tree", "best", "findings", "tools", "failures"]

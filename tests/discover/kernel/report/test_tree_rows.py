@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.discover.kernel.bench.result import Evaluated
-from refork.discover.kernel.report.folder import Node
-from refork.discover.kernel.report.tree_rows import tree_rows
+from refork_methods.kernel.bench.result import Evaluated
+from refork_methods.kernel.report.folder import Node
+from refork_methods.kernel.report.tree_rows import tree_rows
 
 
 @st.composite

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.discover.kernel.report import words
-from refork.discover.kernel.report.diff import WIDEST, change
-from refork.discover.kernel.report.markdown import code, fence, text
-from refork.discover.kernel.report.svg import LogAxis, covering, tag
+from refork_methods.kernel.report import words
+from refork_methods.kernel.report.diff import WIDEST, change
+from refork_methods.kernel.report.markdown import code, fence, text
+from refork_methods.kernel.report.svg import LogAxis, covering, tag
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, MATMUL
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu.tools import cpu_tools
-from refork.discover.kernel.rewrite import Move, apply, moves
-from refork.discover.kernel.rewrite.moves import RULES
+from refork.errors import BadInput
+from refork_methods.kernel.cpu.tools import cpu_tools
+from refork_methods.kernel.rewrite import Move, apply, moves
+from refork_methods.kernel.rewrite.moves import RULES
 
 REORDERS = (
     "interchange",

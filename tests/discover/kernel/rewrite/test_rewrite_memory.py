@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, Kernel, build, call
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench.screen import screen_source
-from refork.discover.kernel.rewrite import Move, apply, moves
-from refork.discover.kernel.rewrite.syntax import Assign, Loop, Unary, statements
-from refork.discover.kernel.rewrite.unit import read_unit
+from refork.errors import BadInput
+from refork_methods.kernel.bench.screen import screen_source
+from refork_methods.kernel.rewrite import Move, apply, moves
+from refork_methods.kernel.rewrite.syntax import Assign, Loop, Unary, statements
+from refork_methods.kernel.rewrite.unit import read_unit
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 AXPY = """

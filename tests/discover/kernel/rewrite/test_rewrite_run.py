@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, Kernel, build, call, same
-from refork.discover.kernel.rewrite import Move, apply, moves
+from refork_methods.kernel.rewrite import Move, apply, moves
 
 #: The same moves with more of the same: left out to save time.
 LARGE = {

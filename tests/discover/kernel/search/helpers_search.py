@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from refork.discover.kernel.bench.result import Candidate
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.problem import Argument, Problem
-from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
-from refork.discover.kernel.search.run import SearchResult, run_search
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.bench.result import Candidate
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.problem import Argument, Problem
+from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
+from refork_methods.kernel.search.run import SearchResult, run_search
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 PROBLEM = Problem(
     name="scale",

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from discover.kernel.search.helpers_search import search
-from refork.core.errors import BadInput
-from refork.core.tree.tree import Tree
-from refork.discover.kernel.search.arms import compare_arms, read_arms
-from refork.discover.kernel.search.on_tree import record_on_tree
+from refork.errors import BadInput
+from refork.tree.tree import Tree
+from refork_methods.kernel.search.arms import compare_arms, read_arms
+from refork_methods.kernel.search.on_tree import record_on_tree
 
 
 def test_arms_are_paired_by_task_and_seed() -> None:

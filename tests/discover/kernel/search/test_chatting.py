@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from discover.kernel.search.helpers_search import FINDING, PROBLEM, TableEvaluator
-from refork.core.chat import Reply, ScriptedChat
-from refork.core.errors import ServerError
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.search.chatting import MOST_SOURCE, ChatWriter, code_of, question, said_before
-from refork.discover.kernel.search.model import Observation, Trial, WriterState
-from refork.discover.kernel.search.run import run_search
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork.chat import Reply, ScriptedChat
+from refork.errors import ServerError
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.search.chatting import MOST_SOURCE, ChatWriter, code_of, question, said_before
+from refork_methods.kernel.search.model import Observation, Trial, WriterState
+from refork_methods.kernel.search.run import run_search
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 FAILED = Evaluated(ok=False, stage="build", why="k.c:3: error: expected ';'")
 DONE = Evaluated(ok=True, stage="done", speedup=2.5)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from discover.kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
-from refork.core.errors import BadInput, Mismatch, TreeBusy
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
-from refork.discover.kernel.search.folder import SearchFolder
-from refork.discover.kernel.search.folder_read import read_facts, read_history
-from refork.discover.kernel.search.run import run_search
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork.errors import BadInput, Mismatch, TreeBusy
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
+from refork_methods.kernel.search.folder import SearchFolder
+from refork_methods.kernel.search.folder_read import read_facts, read_history
+from refork_methods.kernel.search.run import run_search
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 FILES = ("nodes.jsonl", "rounds.jsonl", "findings.jsonl")
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.mcts import SearchSettings
-from refork.discover.kernel.search.fakes import TableEvaluator, WordWriter
-from refork.discover.kernel.search.loop import SearchLoop
-from refork.discover.kernel.search.model import Observation, Proposal, WriterState
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork.errors import BadInput, CannotDo
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.mcts import SearchSettings
+from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
+from refork_methods.kernel.search.loop import SearchLoop
+from refork_methods.kernel.search.model import Observation, Proposal, WriterState
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 ROOT = Candidate("start", ("-O2",))
 WORDS = ("a", "b", "c", "d")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.search.model import Observation, Trial, WriterState
-from refork.discover.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
-from refork.discover.kernel.search.unlocking import Unlocked
-from refork.discover.kernel.slip import Slip
+from refork.errors import BadInput
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.search.model import Observation, Trial, WriterState
+from refork_methods.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
+from refork_methods.kernel.search.unlocking import Unlocked
+from refork_methods.kernel.slip import Slip
 
 DONE = Evaluated(ok=True, stage="done", speedup=1.0)
 

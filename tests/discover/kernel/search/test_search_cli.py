@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.kernel import app
-from refork.core.errors import BadInput, UserError
-from refork.core.tree.tree import Tree
-from refork.discover.kernel.bench import Bench, Candidate, calibrate
-from refork.discover.kernel.problem_read import read_problem
-from refork.discover.kernel.search.folder_read import read_history
-from refork.discover.kernel.search.on_bench import BenchEvaluator
-from refork.discover.kernel.search.on_file import open_writer
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork.errors import BadInput, UserError
+from refork.tree.tree import Tree
+from refork_methods.kernel.bench import Bench, Candidate, calibrate
+from refork_methods.kernel.commands import app
+from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.search.folder_read import read_history
+from refork_methods.kernel.search.on_bench import BenchEvaluator
+from refork_methods.kernel.search.on_file import open_writer
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 DOT = """// refork: entry=dot n=256 x=n y=n r=1:out flops=2*n bytes=8*n
 void dot(int n, const float *x, const float *y, float *r) {

@@ -13,26 +13,26 @@ import pytest
 from typer.testing import CliRunner
 
 from discover.kernel.search.helpers_search import PROBLEM
-from refork.app.cli.kernel import app
-from refork.core.errors import BadInput
-from refork.discover.kernel import rewrite
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.rewrite.moves import moves
-from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule
-from refork.discover.kernel.rewrite.unit import Unit, read_unit
-from refork.discover.kernel.roofline import classify
-from refork.discover.kernel.search import on_file
-from refork.discover.kernel.search.fakes import TableEvaluator
-from refork.discover.kernel.search.folder_read import read_history
-from refork.discover.kernel.search.model import Observation
-from refork.discover.kernel.search.rewriting import RewriteWriter
-from refork.discover.kernel.search.run import SearchResult, run_search
-from refork.discover.kernel.search.settings import KernelSearchSettings
-from refork.discover.kernel.search.unlocking import Unlocked
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.slip import Slip
-from refork.discover.kernel.tool import MicroTool, run_tools
+from refork.errors import BadInput
+from refork_methods.kernel import rewrite
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.commands import app
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.rewrite.moves import moves
+from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule
+from refork_methods.kernel.rewrite.unit import Unit, read_unit
+from refork_methods.kernel.roofline import classify
+from refork_methods.kernel.search import on_file
+from refork_methods.kernel.search.fakes import TableEvaluator
+from refork_methods.kernel.search.folder_read import read_history
+from refork_methods.kernel.search.model import Observation
+from refork_methods.kernel.search.rewriting import RewriteWriter
+from refork_methods.kernel.search.run import SearchResult, run_search
+from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.unlocking import Unlocked
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.slip import Slip
+from refork_methods.kernel.tool import MicroTool, run_tools
 
 FLAGS = ("-O3",)
 listing = sys.modules[moves.__module__]

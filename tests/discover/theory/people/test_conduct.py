@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, TreeBusy
-from refork.core.journal import Journal
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.experiment import trial_orders
-from refork.discover.theory.people import Answer, Completion, Conduct, Study, read_results
-from refork.discover.theory.people.codes import new_key
-from refork.discover.theory.people.conduct import NotNow, UnknownVisitor, key_file
+from refork.errors import BadInput, CannotDo, Mismatch, TreeBusy
+from refork.journal import Journal
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.experiment import trial_orders
+from refork_methods.theory.people import Answer, Completion, Conduct, Study, read_results
+from refork_methods.theory.people.codes import new_key
+from refork_methods.theory.people.conduct import NotNow, UnknownVisitor, key_file
 
 PAIRS = CueExperiment.of(
     [0.9, 0.8, 0.7], [[1, 0, 0], [0, 1, 0], [1, 1, 0]], [[0, 1, 1], [0, 0, 1], [0, 0, 1]]

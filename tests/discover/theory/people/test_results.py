@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.gambles.experiment import GambleExperiment
-from refork.discover.theory.open import read_choices
-from refork.discover.theory.people import Answer, Conduct, Study, read_results
-from refork.discover.theory.people.results import find_person, is_results
-from refork.discover.theory.read import read_csv_trials
+from refork.errors import BadInput
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.gambles.experiment import GambleExperiment
+from refork_methods.theory.open import read_choices
+from refork_methods.theory.people import Answer, Conduct, Study, read_results
+from refork_methods.theory.people.results import find_person, is_results
+from refork_methods.theory.read import read_csv_trials
 
 CUES = CueExperiment.of([0.9, 0.8, 0.7], [[1, 0, 0], [0, 1, 0], [1, 1, 0]], [[0, 1, 1], [0, 0, 1], [0, 0, 1]])
 GAMBLES = GambleExperiment.of([([(0, 0.3), (40, 0.7)], [(25, 1.0)]), ([(-10, 0.5), (35, 0.5)], [(10, 1.0)])])

@@ -11,10 +11,10 @@ from importlib.resources import files
 import pytest
 import yaml
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.gambles.experiment import GambleExperiment
-from refork.discover.theory.people import (
+from refork.errors import BadInput
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.gambles.experiment import GambleExperiment
+from refork_methods.theory.people import (
     Completion,
     Study,
     default_texts,
@@ -22,10 +22,10 @@ from refork.discover.theory.people import (
     read_experiment,
     read_texts,
 )
-from refork.discover.theory.people.codes import ALPHABET, new_code, new_key, pseudonym, sealed_session
-from refork.discover.theory.people.page_files import ASSETS, asset, export, page
-from refork.discover.theory.people.recruiter import BadLink, Recruited, recruited
-from refork.discover.theory.people.texts import template
+from refork_methods.theory.people.codes import ALPHABET, new_code, new_key, pseudonym, sealed_session
+from refork_methods.theory.people.page_files import ASSETS, asset, export, page
+from refork_methods.theory.people.recruiter import BadLink, Recruited, recruited
+from refork_methods.theory.people.texts import template
 
 CUES = CueExperiment.of([0.9, 0.6], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
 GAMBLES = GambleExperiment.of([([(0, 0.3), (40, 0.7)], [(25, 1.0)])])
@@ -171,7 +171,7 @@ def test_an_export_is_whole_small_and_loads_nothing_from_elsewhere(tmp_path):
 
 
 def test_what_is_vendored_is_what_its_list_says():
-    folder = files("refork.discover.theory.people").joinpath("page", "vendor")
+    folder = files("refork_methods.theory.people").joinpath("page", "vendor")
     listed = tomllib.loads(folder.joinpath("VENDORED.toml").read_text("utf-8"))["file"]
     there = {one.name for one in folder.iterdir() if not one.name.startswith(".")}
     assert there == {"VENDORED.toml", "LICENSES.txt"} | {one["name"] for one in listed}

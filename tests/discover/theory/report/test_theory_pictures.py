@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.priors import Fixed
-from refork.discover.theory.report import dial_curve, dial_picture, utility_curve, utility_picture
-from refork.discover.theory.report.svg import label, num, spread
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.priors import Fixed
+from refork_methods.theory.report import dial_curve, dial_picture, utility_curve, utility_picture
+from refork_methods.theory.report.svg import label, num, spread
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation
 
 
 def seen(rule, top, count=5):

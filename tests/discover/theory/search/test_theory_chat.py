@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.plain import canonical
-from refork.core.sandbox import Sandbox
-from refork.discover.theory.domains import domain_named
-from refork.discover.theory.sandboxed import LIMITS
-from refork.discover.theory.search import SimulatedPeople, TheorySearch, TheorySettings
-from refork.discover.theory.search.chat import ASKED, ChatScientist, one_object
-from refork.discover.theory.search.spec import TheorySpec
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.plain import canonical
+from refork.sandbox import Sandbox
+from refork_methods.theory.domains import domain_named
+from refork_methods.theory.sandboxed import LIMITS
+from refork_methods.theory.search import SimulatedPeople, TheorySearch, TheorySettings
+from refork_methods.theory.search.chat import ASKED, ChatScientist, one_object
+from refork_methods.theory.search.spec import TheorySpec
 
 CUES = domain_named("cues")
 DESIGN = {

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.sandbox import Sandbox
-from refork.discover.theory.read import read_csv_trials
-from refork.discover.theory.sandboxed import LIMITS
-from refork.discover.theory.search.audit import audit_theories
-from refork.discover.theory.search.folder import Recipe, read_theories, resume_theories, run_theories
-from refork.discover.theory.search.heldout import score_held_out
-from refork.discover.theory.search.settings import TheorySettings
-from refork.discover.theory.search.statistic import metric_of, read_statistic
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput, Mismatch
+from refork.sandbox import Sandbox
+from refork_methods.theory.read import read_csv_trials
+from refork_methods.theory.sandboxed import LIMITS
+from refork_methods.theory.search.audit import audit_theories
+from refork_methods.theory.search.folder import Recipe, read_theories, resume_theories, run_theories
+from refork_methods.theory.search.heldout import score_held_out
+from refork_methods.theory.search.settings import TheorySettings
+from refork_methods.theory.search.statistic import metric_of, read_statistic
+from refork_methods.theory.theory_file import Theory
 
 RECIPE = Recipe(
     domain="cues", seeds=({"rule": "tallying"}, {"rule": "wadd"}), participants="simulated:take-the-best",
@@ -88,7 +88,7 @@ def test_an_audit_sees_what_was_changed(run, sandbox, tmp_path):
 
 def test_an_audit_sees_a_forged_chain(run, sandbox, tmp_path):
     """Predictions written anew with right digests do not come out the same."""
-    from refork.discover.theory.search.record import Record
+    from refork_methods.theory.search.record import Record
 
     out, search, _ = run
     forged = Record(tmp_path)

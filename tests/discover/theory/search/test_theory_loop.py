@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.sandbox import Sandbox
-from refork.core.tree.tree import Tree
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.domains import domain_named
-from refork.discover.theory.sandboxed import LIMITS
-from refork.discover.theory.search import (
+from refork.errors import BadInput, Mismatch
+from refork.sandbox import Sandbox
+from refork.tree.tree import Tree
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.domains import domain_named
+from refork_methods.theory.sandboxed import LIMITS
+from refork_methods.theory.search import (
     RecordedPeople,
     ScriptedScientist,
     SimulatedPeople,
@@ -22,14 +22,14 @@ from refork.discover.theory.search import (
     TheorySettings,
     open_participants,
 )
-from refork.discover.theory.search.on_tree import record_on_tree
-from refork.discover.theory.search.record import Record
-from refork.discover.theory.search.scientist import Designed, Fault
-from refork.discover.theory.search.spec import TheorySpec, spec_of
-from refork.discover.theory.search.statistic import Named
-from refork.discover.theory.search.told import told_search
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation
+from refork_methods.theory.search.on_tree import record_on_tree
+from refork_methods.theory.search.record import Record
+from refork_methods.theory.search.scientist import Designed, Fault
+from refork_methods.theory.search.spec import TheorySpec, spec_of
+from refork_methods.theory.search.statistic import Named
+from refork_methods.theory.search.told import told_search
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation
 
 CUES = domain_named("cues")
 SMALL = TheorySettings(rounds=2, tries=20, seed=3, designs=2)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.policy.base import Sampling
-from refork.core.tree.tree import Tree
-from refork.core.world.motives import TargetJudge, find_agent, motive_world
-from refork.examine.forensics.bench import Bench, restart
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.incident import Incident, Target
+from refork.policies.base import Sampling
+from refork.tree.tree import Tree
+from refork_methods.forensics.bench import Bench, restart
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.incident import Incident, Target
+from refork_testbed.worlds.motives import TargetJudge, find_agent, motive_world
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork import fork
-from refork.core.world.motives import TargetJudge
-from refork.core.world.motives.world import command_in
-from refork.examine.forensics.instruments.audit_notes import (
+from refork.errors import BadInput
+from refork.forking import fork
+from refork_methods.forensics.instruments.audit_notes import (
     DEMAND,
     AuditNotes,
     edit_noticed,
@@ -14,8 +12,10 @@ from refork.examine.forensics.instruments.audit_notes import (
     notes_of,
     stated_motives,
 )
-from refork.examine.forensics.instruments.outcomes import arm_of
-from refork.examine.forensics.instruments.reading import Patterns
+from refork_methods.forensics.instruments.outcomes import arm_of
+from refork_methods.forensics.instruments.reading import Patterns
+from refork_testbed.worlds.motives import TargetJudge
+from refork_testbed.worlds.motives.world import command_in
 
 
 @pytest.fixture

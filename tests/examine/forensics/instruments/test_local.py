@@ -7,20 +7,20 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.node import Draft
-from refork.core.types import token_array
-from refork.examine.forensics.instruments.follow_up import follow_up
-from refork.examine.forensics.instruments.logprob_prefill import phrase_levels
-from refork.examine.forensics.instruments.reading import Patterns
-from refork.examine.forensics.instruments.reflective_prefill import reflective_prefill
-from refork.examine.forensics.instruments.repeated_resampling import repeated_resample
-from refork.examine.forensics.instruments.sentence_resampling import sentence_resample
-from refork.examine.forensics.instruments.user_turn import user_turn_sample
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.tree.node import Draft
+from refork.types import token_array
+from refork_methods.forensics.instruments.follow_up import follow_up
+from refork_methods.forensics.instruments.logprob_prefill import phrase_levels
+from refork_methods.forensics.instruments.reading import Patterns
+from refork_methods.forensics.instruments.reflective_prefill import reflective_prefill
+from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
+from refork_methods.forensics.instruments.sentence_resampling import sentence_resample
+from refork_methods.forensics.instruments.user_turn import user_turn_sample
+from refork_testbed.models.tokenizer import make_tokenizer
 
 TEXT = "I run it.  The hook\nfails! Then we go on."
 SETTINGS = Sampling(max_tokens=24)

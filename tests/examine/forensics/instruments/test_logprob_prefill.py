@@ -6,19 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.world.motives import SURFACES, TAKE, TargetJudge, find_agent
-from refork.examine.forensics.instruments.logprob_prefill import (
+from refork.errors import BadInput, CannotDo
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork_methods.forensics.instruments.logprob_prefill import (
     ever_exceeds,
     logprob_prefill,
     paragraph_breaks,
     phrase_levels,
 )
+from refork_testbed.worlds.motives import SURFACES, TAKE, TargetJudge, find_agent
 
 
 def test_a_rollout_is_split_by_its_first_breaks():

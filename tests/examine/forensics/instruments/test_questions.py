@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Rendered, Sampling
-from refork.core.policy.chat import Codec
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.node import Draft
-from refork.core.types import token_array
-from refork.examine.forensics.design import Design
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction
-from refork.examine.forensics.instruments.follow_up import follow_up, forced_choice
-from refork.examine.forensics.instruments.reading import Patterns
-from refork.examine.forensics.instruments.reflective_prefill import reasoning_end, reflective_prefill
-from refork.examine.forensics.instruments.replies import last_said, put_message
-from refork.examine.forensics.instruments.self_report import form_text, read_fields, self_report
-from refork.examine.forensics.instruments.third_person import third_person
-from refork.examine.forensics.instruments.user_turn import user_header, user_turn_sample
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.errors import BadInput, CannotDo
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Rendered, Sampling
+from refork.policies.chat import Codec
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import Draft
+from refork.types import token_array
+from refork_methods.forensics.design import Design
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction
+from refork_methods.forensics.instruments.follow_up import follow_up, forced_choice
+from refork_methods.forensics.instruments.reading import Patterns
+from refork_methods.forensics.instruments.reflective_prefill import reasoning_end, reflective_prefill
+from refork_methods.forensics.instruments.replies import last_said, put_message
+from refork_methods.forensics.instruments.self_report import form_text, read_fields, self_report
+from refork_methods.forensics.instruments.third_person import third_person
+from refork_methods.forensics.instruments.user_turn import user_header, user_turn_sample
+from refork_testbed.models.tokenizer import make_tokenizer
 
 WHY = Patterns.of(work="too much", press="press")
 

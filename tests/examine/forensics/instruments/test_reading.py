@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.examine.forensics.instruments.outcomes import said, same_model
-from refork.examine.forensics.instruments.reading import (
+from refork.errors import BadInput
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork_methods.forensics.instruments.outcomes import said, same_model
+from refork_methods.forensics.instruments.reading import (
     AskModel,
     Patterns,
     ReaderJudge,

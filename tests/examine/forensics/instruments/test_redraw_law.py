@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.examine.forensics.instruments.redraw_law import chain_paths, chain_rates, judge_quality
+from refork.errors import BadInput
+from refork_methods.forensics.instruments.redraw_law import chain_paths, chain_rates, judge_quality
 
 
 def chain(said):

@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.score import Producer
-from refork.examine.forensics.instruments.reading import Patterns
-from refork.examine.forensics.instruments.redraw_law import chain_rates
-from refork.examine.forensics.instruments.repeated_resampling import repeated_resample
+from refork.errors import BadInput
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.score import Producer
+from refork_methods.forensics.instruments.reading import Patterns
+from refork_methods.forensics.instruments.redraw_law import chain_rates
+from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 
 FIRST = {" Aa.": 0.6, " Bb.": 0.4}
 SECOND = {" Aa.": {" Cc.": 0.8, " Dd.": 0.2}, " Bb.": {" Cc.": 0.1, " Dd.": 0.9}}

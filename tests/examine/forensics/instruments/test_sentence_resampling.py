@@ -6,14 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge, Verdict
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.score import Producer
-from refork.examine.forensics.instruments.sentence_resampling import (
+from refork.errors import BadInput, CannotDo
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge, Verdict
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.score import Producer
+from refork_methods.forensics.instruments.sentence_resampling import (
     martingale,
     prefix_scores,
     sentence_resample,
@@ -104,7 +104,7 @@ def hit_leaf(bench, case, draws=60):
 
 def test_rates_of_a_planted_agent_are_its_exact_chances(make_bench):
     # 8 prefixes of 160 draws: all within 4 standard errors but for 1 seed in 2,000.
-    from refork.core.world.motives import find_agent
+    from refork_testbed.worlds.motives import find_agent
 
     case, bench, world = make_bench("tedium")
     agent = find_agent("tedium")
@@ -186,7 +186,7 @@ def test_cut_off_and_odd_continuations_are_not_counted_silently(tree):
 
 
 def test_a_judge_that_is_the_subject_and_edited_traces_are_warned_of(tree):
-    from refork.core.fork import Insert
+    from refork.forking import Insert
 
     policy = ScriptedPolicy.from_replies(["a. b. yes", "a. c. no"])
 
@@ -230,7 +230,7 @@ def test_an_unfinished_episode_has_no_outcome_either(make_bench):
     case, bench, world = make_bench("tedium")
     data = case.incident.environment | {"settings": case.incident.environment["settings"] | {"turns": 2}}
     arm = bench.run([data], [range(20)])[0]
-    from refork.core.world.motives.world import ending_of
+    from refork_testbed.worlds.motives.world import ending_of
 
     leaf = next(w.leaf.id for w in arm.leaves() if ending_of(w)[0] == "unfinished")
     found = sentence_resample(bench.tree.at(leaf), bench.policy, 3, grader=bench.grader, world=world)

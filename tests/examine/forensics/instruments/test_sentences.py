@@ -5,13 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import Words
-from refork.core.tree.node import Draft, Point
-from refork.examine.forensics.instruments.sentences import paragraph_ends, pieces, sentence_ends, token_cuts
-from refork.learn.credit.cliff.planted import flat_chain, record_trace
+from refork.errors import BadInput, CannotDo
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Sampling
+from refork.policies.scripted import Words
+from refork.tree.node import Draft, Point
+from refork_methods.cliff.planted import flat_chain, record_trace
+from refork_methods.forensics.instruments.sentences import paragraph_ends, pieces, sentence_ends, token_cuts
 
 
 def spans(text, ends):

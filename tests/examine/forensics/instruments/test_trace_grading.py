@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from refork.core.errors import BadInput
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import Verdict
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.node import Draft
-from refork.core.tree.score import Producer
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.instruments.trace_grading import ScaleJudge, read_grade, trace_grading
+from refork.errors import BadInput
+from refork.growing.plant import plant_prompt
+from refork.judge import Verdict
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import Draft
+from refork.tree.score import Producer
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.instruments.trace_grading import ScaleJudge, read_grade, trace_grading
 
 
 class Length:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.tree.tree import Tree
-from refork.learn.credit.cliff.planted import flat_chain, record_trace
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.tree.tree import Tree
+from refork_methods.cliff.planted import flat_chain, record_trace
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.bound import bound_violations, can_fall, max_drop, most_large_drops
-from refork.learn.credit.cliff.planted import absorbing_values, chain_values, flat_chain, planted_chain
+from refork.errors import BadInput
+from refork_methods.cliff.bound import bound_violations, can_fall, max_drop, most_large_drops
+from refork_methods.cliff.planted import absorbing_values, chain_values, flat_chain, planted_chain
 
 
 def random_chain(seed, states=12):

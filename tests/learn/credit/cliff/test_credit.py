@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.credit import cliff_advantages, potential_gains, recorded_potentials
-from refork.learn.credit.cliff.scan import token_potential
-from refork.learn.train.batch import trajectories_to_batch
+from refork.errors import BadInput
+from refork_methods.cliff.credit import cliff_advantages, potential_gains, recorded_potentials
+from refork_methods.cliff.scan import token_potential
+from refork_methods.train.batch import trajectories_to_batch
 
 
 def test_gains_telescope():

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.curve import Curve, reuse_factor
-from refork.learn.credit.cliff.detect import screen
+from refork.errors import BadInput
+from refork_methods.cliff.curve import Curve, reuse_factor
+from refork_methods.cliff.detect import screen
 from support.curves import curve
 
 

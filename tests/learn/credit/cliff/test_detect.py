@@ -6,9 +6,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 from scipy.stats import beta, binom, norm
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.detect import _limits, retest_p, screen, survivors, undecided, z_of
-from refork.learn.credit.cliff.table import cliff_table
+from refork.errors import BadInput
+from refork_methods.cliff.detect import _limits, retest_p, screen, survivors, undecided, z_of
+from refork_methods.cliff.table import cliff_table
 from support.curves import curve
 
 

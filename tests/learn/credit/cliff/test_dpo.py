@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.dpo import (
+from refork.errors import BadInput
+from refork_methods.cliff.dpo import (
     CliffDpoSettings,
     Lora,
     cliff_dpo,
@@ -13,10 +13,10 @@ from refork.learn.credit.cliff.dpo import (
     token_margin,
     two_logit_gradient,
 )
-from refork.learn.credit.cliff.pairs import Pair
-from refork.learn.organism.build import new_model
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork_methods.cliff.pairs import Pair
+from refork_testbed.models.build import new_model
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.tokenizer import make_tokenizer
 
 
 def logits(seed, rows=5, size=30):
@@ -64,7 +64,7 @@ def test_the_released_form_adds_the_end_of_sequence():
 
 @pytest.fixture
 def policy():
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
     torch.manual_seed(0)
     tokenizer = make_tokenizer(("one", "two", "three"), 32)
@@ -100,7 +100,7 @@ def test_training_is_repeatable(policy):
 
     twin = copy.deepcopy(policy.model)
     first = cliff_dpo(policy, pairs_for(policy), SETTINGS)
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
     again = LocalPolicy(twin, policy.codec, name="tiny")
     assert [r["loss"] for r in cliff_dpo(again, pairs_for(again), SETTINGS).log] == [

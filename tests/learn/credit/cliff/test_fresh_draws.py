@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.fork import fork
-from refork.core.policy.noise import stream_of
-from refork.learn.credit.cliff.candidates import candidates
-from refork.learn.credit.cliff.intervene import contrast, intervene
-from refork.learn.credit.cliff.scan import nominate, token_potential
-from refork.learn.credit.cliff.verify import verify
+from refork.forking import fork
+from refork.policies.noise import stream_of
+from refork_methods.cliff.candidates import candidates
+from refork_methods.cliff.intervene import contrast, intervene
+from refork_methods.cliff.scan import nominate, token_potential
+from refork_methods.cliff.verify import verify
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Policy
-from refork.core.stats import pass_at_k
-from refork.learn.credit.cliff.candidates import candidates, shift
-from refork.learn.credit.cliff.intervene import contrast, intervene, random_positions
-from refork.learn.credit.cliff.pairs import Pair, chosen_tokens, cliff_pairs, read_pairs, write_pairs
-from refork.learn.credit.cliff.scan import nominate, token_potential
-from refork.learn.credit.cliff.verify import counts, verify
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Policy
+from refork.stats import pass_at_k
+from refork_methods.cliff.candidates import candidates, shift
+from refork_methods.cliff.intervene import contrast, intervene, random_positions
+from refork_methods.cliff.pairs import Pair, chosen_tokens, cliff_pairs, read_pairs, write_pairs
+from refork_methods.cliff.scan import nominate, token_potential
+from refork_methods.cliff.verify import counts, verify
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.candidates import cliff_mass, falls
-from refork.learn.credit.cliff.kinds import SURE, cliff_kind, token_rank, top_entropy
+from refork.errors import BadInput
+from refork_methods.cliff.candidates import cliff_mass, falls
+from refork_methods.cliff.kinds import SURE, cliff_kind, token_rank, top_entropy
 
 
 def test_the_bound_is_the_entropy_of_a_99_to_1_coin():

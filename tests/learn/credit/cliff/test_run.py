@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.fork import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.run.recipe import open_folder
-from refork.core.tree.tree import Tree
-from refork.learn.credit.cliff.credit import recorded_potentials
-from refork.learn.credit.cliff.pairs import read_pairs
-from refork.learn.credit.cliff.planted import flat_chain
-from refork.learn.credit.cliff.run import (
+from refork.errors import BadInput, Mismatch
+from refork.forking import fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.runs.recipe import open_folder
+from refork.tree.tree import Tree
+from refork_methods.cliff.credit import recorded_potentials
+from refork_methods.cliff.pairs import read_pairs
+from refork_methods.cliff.planted import flat_chain
+from refork_methods.cliff.run import (
     CliffRecipe,
     kinds_of,
     load_recipe,
@@ -25,7 +25,7 @@ from refork.learn.credit.cliff.run import (
     scanned_traces,
     summary,
 )
-from refork.learn.credit.cliff.select import choose_traces
+from refork_methods.cliff.select import choose_traces
 
 CHAIN = flat_chain(8, 0.7, 0.1, at=[3], chance=0.85, low=0.3)
 

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.fork import plan_sweep, run_sweep, sweep
-from refork.core.fork.potential import first_passage, pair_up
-from refork.core.grow import grow
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge, Verdict
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.node import Draft
-from refork.core.tree.score import Producer
-from refork.learn.credit.cliff.planted import flat_chain, planted_chain, record_trace
-from refork.learn.credit.cliff.scan import Nominee, looks, nominate, scan, token_potential
-from refork.learn.credit.cliff.verify import verify
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.forking import plan_sweep, run_sweep, sweep
+from refork.forking.potential import first_passage, pair_up
+from refork.growing import grow
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge, Verdict
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import Draft
+from refork.tree.score import Producer
+from refork_methods.cliff.planted import flat_chain, planted_chain, record_trace
+from refork_methods.cliff.scan import Nominee, looks, nominate, scan, token_potential
+from refork_methods.cliff.verify import verify
 from support.worlds import TwoTurns
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.table import (
+from refork.errors import BadInput
+from refork_methods.cliff.table import (
     check_draws,
     cliff_table,
     detection_rate,

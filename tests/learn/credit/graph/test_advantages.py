@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.credit.graph.advantages import (
+from refork.errors import BadInput
+from refork_methods.credit.graph.advantages import (
     METHODS,
     CreditSettings,
     edge_gains,
@@ -19,9 +19,9 @@ from refork.learn.credit.graph.advantages import (
     standardise,
     step_advantages,
 )
-from refork.learn.credit.graph.collisions import collision_report, compared_steps, merged_steps
-from refork.learn.credit.graph.edges import gain_variance
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.collisions import collision_report, compared_steps, merged_steps
+from refork_methods.credit.graph.edges import gain_variance
+from refork_methods.credit.graph.state_graph import StateGraph
 from support.graph_reference import Reference
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.learn.credit.graph.advantages import METHODS, node_values, step_advantages
-from refork.learn.credit.graph.anchors import (
+from refork.errors import BadInput
+from refork_methods.credit.graph.advantages import METHODS, node_values, step_advantages
+from refork_methods.credit.graph.anchors import (
     apply_anchor,
     codes,
     exact,
@@ -19,12 +19,12 @@ from refork.learn.credit.graph.anchors import (
     merge_similar,
     normalised,
 )
-from refork.learn.credit.graph.collisions import collision_report, compared_steps, merged_steps
-from refork.learn.credit.graph.compare import compare_methods
-from refork.learn.credit.graph.edges import critical_edges, distinct_trajectories, edges
-from refork.learn.credit.graph.export import graph_json, write_graph
-from refork.learn.credit.graph.records import Recorded, RecordedStep
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.collisions import collision_report, compared_steps, merged_steps
+from refork_methods.credit.graph.compare import compare_methods
+from refork_methods.credit.graph.edges import critical_edges, distinct_trajectories, edges
+from refork_methods.credit.graph.export import graph_json, write_graph
+from refork_methods.credit.graph.records import Recorded, RecordedStep
+from refork_methods.credit.graph.state_graph import StateGraph
 
 
 def recorded(group, name, seen, reward, **more):

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Draft
-from refork.core.tree.score import ForkRecord, Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.learn.credit.graph.advantages import METHODS, CreditSettings, node_values, step_advantages
-from refork.learn.credit.graph.on_tree import ON_TREE, graph_advantages, graph_credit
-from refork.learn.credit.graph.state_graph import StateGraph
-from refork.learn.credit.graph.walk_steps import walk_steps
-from refork.learn.train.batch import trajectories_to_batch
+from refork.errors import BadInput
+from refork.tree.node import Draft
+from refork.tree.score import ForkRecord, Producer, Score
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork_methods.credit.graph.advantages import METHODS, CreditSettings, node_values, step_advantages
+from refork_methods.credit.graph.on_tree import ON_TREE, graph_advantages, graph_credit
+from refork_methods.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.walk_steps import walk_steps
+from refork_methods.train.batch import trajectories_to_batch
 
 WORLD = Producer("world:test", "1")
 MEAN = CreditSettings(norm="mean", over="trajectories")

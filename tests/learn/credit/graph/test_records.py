@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.credit.graph.advantages import step_advantages
-from refork.learn.credit.graph.records import (
+from refork.errors import BadInput
+from refork_methods.credit.graph.advantages import step_advantages
+from refork_methods.credit.graph.records import (
     Recorded,
     RecordedStep,
     check_records,
     parse_records,
     read_records,
 )
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.state_graph import StateGraph
 
 
 def line(name="a", group="g", steps=("s", "t"), reward=1.0, **more):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from refork.core.policy.local import LocalPolicy
-from refork.learn.organism.build import new_model
-from refork.learn.organism.recipe import Shape
-from refork.learn.organism.tokenizer import make_tokenizer
+from refork.policies.local import LocalPolicy
+from refork_testbed.models.build import new_model
+from refork_testbed.models.recipe import Shape
+from refork_testbed.models.tokenizer import make_tokenizer
 
 WORDS = ("go", "north", "south", "wait", "key", "door", "open", "the", "at")
 SHAPE = Shape(layers=2, width=32, heads=2, hidden=64, context=256)

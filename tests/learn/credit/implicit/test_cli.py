@@ -8,14 +8,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from refork.app.cli.implicit import app
-from refork.core.errors import BadInput
-from refork.core.fork.arm import fork
-from refork.core.grow.plant import plant_prompt
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput
+from refork.forking.arm import fork
+from refork.growing.plant import plant_prompt
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork_methods.implicit.commands import app
 
 
 def run(*arguments):

@@ -10,14 +10,14 @@ import torch
 from tests.learn.credit.implicit.conftest import make_policy
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.local import LocalPolicy
-from refork.learn.credit.implicit import aggregate
-from refork.learn.credit.implicit import pair as pair_module
-from refork.learn.credit.implicit.chunked import Head, chunked_logprobs, head_of, model_logprobs
-from refork.learn.credit.implicit.merge import merge_reference, merged_tensor
-from refork.learn.credit.implicit.pair import ImplicitPair
-from refork.learn.credit.implicit.score import score_chats
+from refork.errors import BadInput, CannotDo
+from refork.policies.local import LocalPolicy
+from refork_methods.implicit import aggregate
+from refork_methods.implicit import pair as pair_module
+from refork_methods.implicit.chunked import Head, chunked_logprobs, head_of, model_logprobs
+from refork_methods.implicit.merge import merge_reference, merged_tensor
+from refork_methods.implicit.pair import ImplicitPair
+from refork_methods.implicit.score import score_chats
 
 
 @pytest.mark.parametrize(("rows", "words"), [(1, 1), (3, 7), (100, 1000)])

@@ -5,42 +5,42 @@ import json
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import fork
-from refork.core.grow import grow_trees
-from refork.core.grow.plant import plant_prompt
-from refork.core.grow.points import candidates
-from refork.core.grow.selector import PointValues
-from refork.core.grow.uucb import UUCB
-from refork.core.judge import MatchJudge
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.node import Draft
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.core.world.open import open_world
-from refork.learn.credit.implicit import implicit_advantages
-from refork.learn.credit.implicit.aggregate import step_advantages, token_advantages
-from refork.learn.credit.implicit.logged import read_scored, realised, scored_line
-from refork.learn.credit.implicit.on_tree import (
+from refork.errors import BadInput
+from refork.forking.arm import fork
+from refork.growing import grow_trees
+from refork.growing.plant import plant_prompt
+from refork.growing.points import candidates
+from refork.growing.selector import PointValues
+from refork.growing.uucb import UUCB
+from refork.judge import MatchJudge
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.tree.node import Draft
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork.worlds.open import open_world
+from refork_methods.credit.methods import fixed_pair
+from refork_methods.implicit import implicit_advantages
+from refork_methods.implicit.aggregate import step_advantages, token_advantages
+from refork_methods.implicit.logged import read_scored, realised, scored_line
+from refork_methods.implicit.on_tree import (
     NAME,
     model_pairs,
     recorded_pair,
     tree_implicit,
     walk_steps,
 )
-from refork.learn.credit.implicit.pair import ImplicitPair
-from refork.learn.credit.implicit.points import ImplicitValues
-from refork.learn.credit.implicit.report import (
+from refork_methods.implicit.pair import ImplicitPair
+from refork_methods.implicit.points import ImplicitValues
+from refork_methods.implicit.report import (
     attribution_report,
     best_report,
     predict_report,
     scores_of,
     warnings_of,
 )
-from refork.learn.credit.implicit.score import scored_tree
-from refork.learn.credit.methods import fixed_pair
-from refork.learn.train.batch import trajectories_to_batch
+from refork_methods.implicit.score import scored_tree
+from refork_methods.train.batch import trajectories_to_batch
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import pytest
 import torch
 from tests.learn.credit.implicit.conftest import WORDS, make_policy
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer
-from refork.learn.credit.implicit.aggregate import TOKEN_RULES, step_advantages
-from refork.learn.credit.implicit.pair import ImplicitPair
-from refork.learn.credit.implicit.render import (
+from refork.errors import BadInput, CannotDo, WrongTokenizer
+from refork_methods.implicit.aggregate import TOKEN_RULES, step_advantages
+from refork_methods.implicit.pair import ImplicitPair
+from refork_methods.implicit.render import (
     Piece,
     action_tokens,
     cut_left,

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork.core.errors import BadInput
-from refork.learn.credit.implicit.corridor import REFERENCE, START, corridor
-from refork.learn.credit.implicit.regularised import (
+from refork.errors import BadInput
+from refork_methods.implicit.corridor import REFERENCE, START, corridor
+from refork_methods.implicit.regularised import (
     ascend,
     exact_gradient,
     regularised_values,
     softmax,
     visits,
 )
-from refork.learn.credit.implicit.soft_values import (
+from refork_methods.implicit.soft_values import (
     FiniteMdp,
     along,
     expectations,

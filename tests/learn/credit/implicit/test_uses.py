@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from refork.core.errors import BadInput
-from refork.learn.credit.implicit.aggregate import (
+from refork.errors import BadInput
+from refork_methods.implicit.aggregate import (
     STEP_RULES,
     TOKEN_RULES,
     aggregate_steps,
@@ -19,10 +19,10 @@ from refork.learn.credit.implicit.aggregate import (
     token_advantages,
     trajectory_score,
 )
-from refork.learn.credit.implicit.attribute import decisive_step, step_accuracy
-from refork.learn.credit.implicit.choose import best_of, select_best
-from refork.learn.credit.implicit.predict import bootstrap_auroc, predict_success, tune
-from refork.learn.credit.implicit.signal import advise, win_chance
+from refork_methods.implicit.attribute import decisive_step, step_accuracy
+from refork_methods.implicit.choose import best_of, select_best
+from refork_methods.implicit.predict import bootstrap_auroc, predict_success, tune
+from refork_methods.implicit.signal import advise, win_chance
 
 NAN = float("nan")
 POLICY = [-9.0, -1.0, -2.0, -0.5, -9.0, -3.0, -1.0]

@@ -2,14 +2,14 @@
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
-from refork.core.world.search.fiction import fiction
-from refork.core.world.search.source import text_of
-from refork.learn.simulate.control.base import Control
-from refork.learn.simulate.control.fictional import Fictional
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork_methods.simulate.control.base import Control
+from refork_methods.simulate.control.fictional import Fictional
+from refork_testbed.worlds.search.fiction import fiction
+from refork_testbed.worlds.search.source import text_of
 
 NOISE = NoiseKey(0, 0, 0)
 

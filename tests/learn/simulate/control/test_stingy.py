@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey
-from refork.core.world.base import Task
-from refork.core.world.open import open_world
-from refork.learn.simulate.control.base import Control, steer
-from refork.learn.simulate.control.stingy import Secret, Stingy, query_of, teased, told, unearned
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork_methods.simulate.control.base import Control, steer
+from refork_methods.simulate.control.stingy import Secret, Stingy, query_of, teased, told, unearned
 
 NOISE = NoiseKey(0, 0, 0)
 SECRET = Secret(("1893", "Mira Oberg"), {"Mira Oberg": ("M. Oberg",)}, ("orvel works",))

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.operate.gate.prices import Rates
-from refork.operate.gate.readers import read_jsonl, read_reports, read_swebench, write_jsonl
-from refork.operate.gate.readers.junit import read_junit
-from refork.operate.gate.readers.pytest_json import read_pytest_json
-from refork.operate.gate.readers.suite import parametrised
-from refork.operate.gate.records import joined, labelled
+from refork.errors import BadInput
+from refork_methods.gate.prices import Rates
+from refork_methods.gate.readers import read_jsonl, read_reports, read_swebench, write_jsonl
+from refork_methods.gate.readers.junit import read_junit
+from refork_methods.gate.readers.pytest_json import read_pytest_json
+from refork_methods.gate.readers.suite import parametrised
+from refork_methods.gate.records import joined, labelled
 
 
 def lines(path, *rows):

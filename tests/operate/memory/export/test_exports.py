@@ -9,13 +9,13 @@ import sys
 import pytest
 import yaml
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Limits, Sandbox
-from refork.operate.memory.export import export_mcp, export_package, export_skills, record
-from refork.operate.memory.export.skills import skill_name
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput
+from refork.sandbox import Limits, Sandbox
+from refork_methods.memory.export import export_mcp, export_package, export_skills, record
+from refork_methods.memory.export.skills import skill_name
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.tool import Tool
 
 FIND = '''def find_person(apis, tools, *, name: str) -> object:
     """Find a person by "name"

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.sandbox import Limits, Sandbox
-from refork.operate.memory.export import export_mcp
-from refork.operate.memory.export.mcp_server import build_server, environment, main
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.sandbox import Limits, Sandbox
+from refork_methods.memory.export import export_mcp
+from refork_methods.memory.export.mcp_server import build_server, environment, main
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.tool import Tool
 
 SEND = '''def send_all(apis, tools, *, names: list, text: str = "hello") -> object:
     """Send a text to everybody."""

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from operate.memory.memory_parts import PEOPLE, asks, pay_run
-from refork.core.chat import ScriptedChat
-from refork.core.errors import ServerError
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.retrieve import Candidate, Document
-from refork.operate.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
-from refork.operate.memory.roles.lesson import Lesson, Most
-from refork.operate.memory.roles.team import roles_by
+from refork.chat import ScriptedChat
+from refork.errors import ServerError
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.retrieve import Candidate, Document
+from refork_methods.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
+from refork_methods.memory.roles.lesson import Lesson, Most
+from refork_methods.memory.roles.team import roles_by
 
 GIVEN = [MemoryItem("plan-1", "plan", "Pay.")]
 

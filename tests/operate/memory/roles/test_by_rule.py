@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from operate.memory.memory_parts import asks, pay_run
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.retrieve import Candidate, Document
-from refork.operate.memory.roles.by_rule import RuleManager, RuleReflector, RuleScreener
-from refork.operate.memory.roles.lesson import Lesson, Most
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.retrieve import Candidate, Document
+from refork_methods.memory.roles.by_rule import RuleManager, RuleReflector, RuleScreener
+from refork_methods.memory.roles.lesson import Lesson, Most
 
 
 def lessons(**more):

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from operate.memory.memory_parts import CATALOGUE, asks, pay_run
-from refork.core.chat import ScriptedChat
-from refork.core.errors import ServerError
-from refork.operate.memory.codifier import CodifierInput
-from refork.operate.memory.guard import AdmissionGuard
-from refork.operate.memory.roles.code_by_model import ModelCodifier, ModelRepairer, literals_of
+from refork.chat import ScriptedChat
+from refork.errors import ServerError
+from refork_methods.memory.codifier import CodifierInput
+from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.roles.code_by_model import ModelCodifier, ModelRepairer, literals_of
 
 SOURCE = '''def pay_person(apis, tools, *, user_id: int, amount: float, note: str) -> object:
     """Pay a person."""

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from operate.memory.memory_parts import PEOPLE, asks, pay_run
-from refork.core.errors import BadInput
-from refork.operate.memory.induce import skeleton_of
-from refork.operate.memory.sources import read_runs
-from refork.operate.memory.sources.messages import function_name, refuses, run_of_messages
-from refork.operate.memory.sources.read import write_runs
+from refork.errors import BadInput
+from refork_methods.memory.induce import skeleton_of
+from refork_methods.memory.sources import read_runs
+from refork_methods.memory.sources.messages import function_name, refuses, run_of_messages
+from refork_methods.memory.sources.read import write_runs
 
 
 def called(number, name, arguments, result):
@@ -142,8 +142,8 @@ def test_spans(tmp_path):
 
 
 def test_a_tree(tmp_path):
-    from refork.core.tree.formats.openai_chat import OpenAIChat
-    from refork.core.tree.tree import Tree
+    from refork.formats.openai_chat import OpenAIChat
+    from refork.tree.tree import Tree
 
     source = lines(tmp_path / "a.jsonl", {"messages": conversation()})
     with Tree.open(tmp_path / "tree.db") as tree:

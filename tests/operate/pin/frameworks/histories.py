@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.core.compaction import with_ids
-from refork.operate.pin import Constraint, PinnedBuffer
+from refork.compaction import with_ids
+from refork_methods.pin import Constraint, PinnedBuffer
 
 RULE = "Deploy only to region us-west-2."
 BUFFER = PinnedBuffer((Constraint("region", RULE), Constraint("spend", "Buy nothing above 100 USD.")))

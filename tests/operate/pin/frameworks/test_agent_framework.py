@@ -18,13 +18,13 @@ from agent_framework import (
 )
 
 from operate.pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import fate, with_ids
-from refork.core.errors import BadInput, ServerError
-from refork.operate.pin import PinnedBuffer, PinnedCompactor
-from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor, PinnedCompaction
-from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
-from refork.operate.pin.frameworks.agent_framework_messages import (
+from refork.chat import ScriptedChat
+from refork.compaction import fate, with_ids
+from refork.errors import BadInput, ServerError
+from refork_methods.pin import PinnedBuffer, PinnedCompactor
+from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor, PinnedCompaction
+from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
+from refork_methods.pin.frameworks.agent_framework_messages import (
     FrameworkShape,
     from_framework,
     to_framework,

@@ -21,10 +21,10 @@ from autogen_core.tools import FunctionTool
 from autogen_ext.models.replay import ReplayChatCompletionClient
 
 from operate.pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result, words
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import fate, with_ids
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.pin import (
+from refork.chat import ScriptedChat
+from refork.compaction import fate, with_ids
+from refork.errors import BadInput, CannotDo
+from refork_methods.pin import (
     Constraint,
     OperatorChannel,
     PinnedBuffer,
@@ -32,9 +32,9 @@ from refork.operate.pin import (
     changed,
     next_version,
 )
-from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor, PinnedContext
-from refork.operate.pin.frameworks.autogen_client import AutoGenChatClient
-from refork.operate.pin.frameworks.autogen_messages import AutoGenShape, from_autogen, to_autogen
+from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor, PinnedContext
+from refork_methods.pin.frameworks.autogen_client import AutoGenChatClient
+from refork_methods.pin.frameworks.autogen_messages import AutoGenShape, from_autogen, to_autogen
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMB"

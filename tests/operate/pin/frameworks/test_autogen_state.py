@@ -14,13 +14,13 @@ from autogen_core.model_context import (
 from autogen_ext.models.replay import ReplayChatCompletionClient
 
 from operate.pin.frameworks.histories import BUFFER, RULE, call
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import holds
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.pin.frameworks.autogen import PinnedContext
-from refork.operate.pin.frameworks.autogen_client import AutoGenChatClient
-from refork.operate.pin.frameworks.autogen_messages import from_autogen
-from refork.operate.pin.frameworks.autogen_state import read_autogen_state
+from refork.chat import ScriptedChat
+from refork.compaction import holds
+from refork.errors import BadInput, CannotDo
+from refork_methods.pin.frameworks.autogen import PinnedContext
+from refork_methods.pin.frameworks.autogen_client import AutoGenChatClient
+from refork_methods.pin.frameworks.autogen_messages import from_autogen
+from refork_methods.pin.frameworks.autogen_state import read_autogen_state
 
 
 def bare(messages):

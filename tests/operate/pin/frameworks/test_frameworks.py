@@ -5,9 +5,9 @@ from importlib import import_module
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput, MissingExtra, install_command
-from refork.operate.pin import frameworks
+from refork.chat import ScriptedChat
+from refork.errors import BadInput, MissingExtra, install_command
+from refork_methods.pin import frameworks
 from support.chat_histories import plain
 
 MODULES = {
@@ -31,7 +31,7 @@ def test_no_other_name():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_missing_package_is_named_with_its_extra(module, monkeypatch):
-    whole = f"refork.operate.pin.frameworks.{module}"
+    whole = f"refork_methods.pin.frameworks.{module}"
     import_module(whole)
     monkeypatch.delitem(sys.modules, whole)
     monkeypatch.setitem(sys.modules, MODULES[module], None)

@@ -12,13 +12,13 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import Compactor, fate
-from refork.core.errors import BadInput
-from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
-from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor, PinningMiddleware
-from refork.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
-from refork.operate.pin.frameworks.langgraph import checkpoint_calls
+from refork.chat import ScriptedChat
+from refork.compaction import Compactor, fate
+from refork.errors import BadInput
+from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor, PinningMiddleware
+from refork_methods.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+from refork_methods.pin.frameworks.langgraph import checkpoint_calls
 from support.chat_histories import RULE, adversaries, plain, tokens
 
 BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))

@@ -3,10 +3,10 @@ from hypothesis import given
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.operate.pin import Constraint, PinnedBuffer
-from refork.operate.pin.frameworks.langchain_messages import (
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork_methods.pin import Constraint, PinnedBuffer
+from refork_methods.pin.frameworks.langchain_messages import (
     LangChainChat,
     LangChainShape,
     from_langchain,

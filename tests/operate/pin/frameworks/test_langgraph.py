@@ -11,17 +11,17 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import create_react_agent
 from pydantic import BaseModel
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import Compactor, fate
-from refork.core.errors import BadInput
-from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
-from refork.operate.pin.frameworks.langchain_messages import (
+from refork.chat import ScriptedChat
+from refork.compaction import Compactor, fate
+from refork.errors import BadInput
+from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork_methods.pin.frameworks.langchain_messages import (
     LangChainChat,
     from_langchain,
     pinned_messages,
     to_langchain,
 )
-from refork.operate.pin.frameworks.langgraph import (
+from refork_methods.pin.frameworks.langgraph import (
     LangGraphNodeCompactor,
     checkpoint_calls,
     pinned_hook,

@@ -7,22 +7,22 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import Compactor, fate
-from refork.core.errors import BadInput
-from refork.operate.pin import Constraint, PinnedBuffer, PinnedCompactor
-from refork.operate.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
-from refork.operate.pin.frameworks.langgraph import checkpoint_calls
+from refork.chat import ScriptedChat
+from refork.compaction import Compactor, fate
+from refork.errors import BadInput
+from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork_methods.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+from refork_methods.pin.frameworks.langgraph import checkpoint_calls
 
 # langmem's own import warns of names that langgraph moved; the adapter imports it without that.
-from refork.operate.pin.frameworks.langmem import (
+from refork_methods.pin.frameworks.langmem import (
     LangMemCompactor,
     SummarizationNode,
     pinned_node,
     pinned_summarize,
     summarize_messages,
 )
-from refork.operate.pin.frameworks.rules_langchain import langmem_window, sized
+from refork_methods.pin.frameworks.rules_langchain import langmem_window, sized
 from support.chat_histories import RULE, adversaries, plain, tokens
 
 BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))

@@ -16,12 +16,12 @@ from agent_framework import (
 )
 
 from operate.pin.frameworks.histories import call, chat, drawn, result
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import with_ids
-from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
-from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
-from refork.operate.pin.frameworks.agent_framework_messages import to_framework
-from refork.operate.pin.frameworks.rules_agent_framework import (
+from refork.chat import ScriptedChat
+from refork.compaction import with_ids
+from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
+from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
+from refork_methods.pin.frameworks.agent_framework_messages import to_framework
+from refork_methods.pin.frameworks.rules_agent_framework import (
     budgeted,
     groups,
     selected,
@@ -29,7 +29,7 @@ from refork.operate.pin.frameworks.rules_agent_framework import (
     truncated,
     windowed,
 )
-from refork.operate.pin.frameworks.turns import turns
+from refork_methods.pin.frameworks.turns import turns
 
 SEEDS = range(10)
 

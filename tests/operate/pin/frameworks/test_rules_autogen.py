@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from operate.pin.frameworks.histories import chat, drawn, words
-from refork.core.errors import BadInput
-from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor
-from refork.operate.pin.frameworks.rules_autogen import buffered, head_and_tail, token_limited
-from refork.operate.pin.frameworks.turns import turns
+from refork.errors import BadInput
+from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
+from refork_methods.pin.frameworks.rules_autogen import buffered, head_and_tail, token_limited
+from refork_methods.pin.frameworks.turns import turns
 
 SIZES = [1, 2, 3, 5, 8, 13, 40]
 

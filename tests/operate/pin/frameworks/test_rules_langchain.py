@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from langchain_core.messages import SystemMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import fate
-from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
-from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
-from refork.operate.pin.frameworks.langmem import LangMemCompactor
-from refork.operate.pin.frameworks.rules_langchain import (
+from refork.chat import ScriptedChat
+from refork.compaction import fate
+from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
+from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
+from refork_methods.pin.frameworks.langmem import LangMemCompactor
+from refork_methods.pin.frameworks.rules_langchain import (
     langmem_window,
     middleware_window,
     sized,

@@ -9,10 +9,10 @@ import threading
 import pytest
 
 from operate.pin.frameworks.histories import call, result
-from refork.core.errors import BadInput, MissingExtra
-from refork.operate.pin import frameworks
-from refork.operate.pin.frameworks.loop import finish
-from refork.operate.pin.frameworks.turns import calls_of, fresh_id, join_seams, split_seams, turns
+from refork.errors import BadInput, MissingExtra
+from refork_methods.pin import frameworks
+from refork_methods.pin.frameworks.loop import finish
+from refork_methods.pin.frameworks.turns import calls_of, fresh_id, join_seams, split_seams, turns
 
 
 def test_results_of_a_round_stand_together():
@@ -82,7 +82,7 @@ def test_all_work_is_done_in_one_loop():
 def test_the_loop_is_closed_at_the_end_without_a_word():
     script = (
         "import asyncio, sys\n"
-        "from refork.operate.pin.frameworks.loop import finish\n"
+        "from refork_methods.pin.frameworks.loop import finish\n"
         "async def work(): return await asyncio.to_thread(lambda: 'done')\n"
         "print(finish(work()))\n"
     )
@@ -128,7 +128,7 @@ def test_a_missing_package_names_the_extra(monkeypatch, module, package):
         if name == package or name.startswith(f"{package}."):
             monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, package, None)
-    mine = f"refork.operate.pin.frameworks.{module}"
+    mine = f"refork_methods.pin.frameworks.{module}"
     monkeypatch.delitem(sys.modules, mine, raising=False)
     with pytest.raises(MissingExtra, match="pip install 'agent-framework-core>="):
         importlib.import_module(mine)

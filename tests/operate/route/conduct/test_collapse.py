@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.errors import BadInput
-from refork.core.world.coins import every_outcome
-from refork.operate.route.conduct.collapse import (
+from refork.errors import BadInput
+from refork_methods.route.conduct.collapse import (
     collapse_table,
     majority,
     majority_chance,
     vote,
 )
+from refork_testbed.worlds.coins import every_outcome
 
 
 def test_closed_forms() -> None:

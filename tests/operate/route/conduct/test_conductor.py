@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.chat import ChatModel, ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.operate.route.conduct.conductor import Conductor
-from refork.operate.route.conduct.memory import OrchestrationMemory
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.chat import ChatModel, ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork_methods.route.conduct.conductor import Conductor
+from refork_methods.route.conduct.memory import OrchestrationMemory
+from refork_methods.route.pool import Price, Worker, WorkerPool
 
 
 def said_by(name: str) -> ScriptedChat:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.chat import Reply, ScriptedChat
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.policy.base import Cost
-from refork.core.types import Json, Message
-from refork.operate.route.conduct.execute import MOST_ROUNDS, Tool, execute
-from refork.operate.route.conduct.memory import OrchestrationMemory
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.chat import Reply, ScriptedChat
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies.base import Cost
+from refork.types import Json, Message
+from refork_methods.route.conduct.execute import MOST_ROUNDS, Tool, execute
+from refork_methods.route.conduct.memory import OrchestrationMemory
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.pool import Price, Worker, WorkerPool
 
 
 def echo(name: str) -> ScriptedChat:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.core.types import Message
-from refork.operate.route.conduct.execute import Tool, execute
-from refork.operate.route.conduct.memory import OrchestrationMemory, canonical, visible
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.pool import Worker, WorkerPool
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork.types import Message
+from refork_methods.route.conduct.execute import Tool, execute
+from refork_methods.route.conduct.memory import OrchestrationMemory, canonical, visible
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.pool import Worker, WorkerPool
 
 PLAN = Plan(("A", "B", "A"), ("one", "two", "three"), ((), (), (2,)))
 OUTPUTS = {1: "o1", 2: "o2"}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from refork.core.chat import ScriptedChat
-from refork.core.tree.tree import Tree
-from refork.operate.route.conduct.execute import execute
-from refork.operate.route.conduct.on_tree import grade, record
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.chat import ScriptedChat
+from refork.tree.tree import Tree
+from refork_methods.route.conduct.execute import execute
+from refork_methods.route.conduct.on_tree import grade, record
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.pool import Price, Worker, WorkerPool
 
 PLAN = Plan(("A", "B"), ("one", "two"), ((), (1,)))
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork.core.errors import BadInput
-from refork.core.world.expressions import plan_text
-from refork.operate.route.conduct.lists import LONGEST, three_lists
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.pool import WorkerPool
+from refork.errors import BadInput
+from refork_methods.route.conduct.lists import LONGEST, three_lists
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.pool import WorkerPool
+from refork_testbed.worlds.expressions import plan_text
 
 POOL = WorkerPool.of("A", "B", "C")
 TWO = Plan(("A", "B"), ("add", "then multiply"), ((), (1,)))

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from refork.core.chat import Reply, ScriptedChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import Json, Message
-from refork.core.world.base import Episode, Task, World
-from refork.core.world.coins import Coins
-from refork.core.world.dice import split_of
-from refork.core.world.expressions import SKILLS, closed_forms
-from refork.operate.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
-from refork.operate.route.conduct.queries import Expressions, FileQueries, Query, expression_pool
-from refork.operate.route.conduct.reward import Reward
-from refork.operate.route.conduct.world import ConductWorld
-from refork.operate.route.pool import Worker, WorkerPool
+from refork.chat import Reply, ScriptedChat
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import Json, Message
+from refork.worlds.base import Episode, Task, World
+from refork.worlds.dice import split_of
+from refork_methods.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
+from refork_methods.route.conduct.queries import Expressions, FileQueries, Query, expression_pool
+from refork_methods.route.conduct.reward import Reward
+from refork_methods.route.conduct.world import ConductWorld
+from refork_methods.route.pool import Worker, WorkerPool
+from refork_testbed.worlds.coins import Coins
+from refork_testbed.worlds.expressions import SKILLS, closed_forms
 
 WORLD = ConductWorld(Expressions(), expression_pool())
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.table import DELTA0
+from refork.errors import BadInput
+from refork_methods.cliff.table import DELTA0
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

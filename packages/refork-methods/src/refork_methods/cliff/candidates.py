@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.fork.change import Force
-from refork.core.judge import Judge
-from refork.core.policy.base import NextLaw, Policy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.world.base import World
-from refork.learn.credit.cliff.detect import Count
-from refork.learn.credit.cliff.kinds import token_rank
-from refork.learn.credit.cliff.table import DELTA0, Z, check_draws, is_cliff, unpaired_error
-from refork.learn.credit.cliff.verify import Cliff, counts
+from refork.errors import BadInput, CannotDo, WrongTokenizer
+from refork.forking.arm import prepare, run_jobs
+from refork.forking.change import Force
+from refork.judge import Judge
+from refork.policies.base import NextLaw, Policy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.worlds.base import World
+from refork_methods.cliff.detect import Count
+from refork_methods.cliff.kinds import token_rank
+from refork_methods.cliff.table import DELTA0, Z, check_draws, is_cliff, unpaired_error
+from refork_methods.cliff.verify import Cliff, counts
 
 
 def falls(before: Count, after: Count, delta0: float = DELTA0, z: float = Z) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import absolute, existing, print_json, spelled
-from refork.core.errors import BadInput
+from refork.cli.common import absolute, existing, print_json, spelled
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refork.learn.credit.cliff.run import CliffRecipe, CliffRun
+    from refork_methods.cliff.run import CliffRecipe, CliffRun
 
 app = typer.Typer(
     help="Find the tokens at which a trace loses its success, prove them, and train on them.",
@@ -38,8 +38,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @contextmanager
 def _opened(out: Path, policy: str | None, world: str | None) -> Iterator[CliffRun]:
     """The run of a folder, with its tree and policy open; what a user typed may be a file of their own."""
-    from refork.core.tree import Tree
-    from refork.learn.credit.cliff.run import load_recipe, open_run
+    from refork.tree import Tree
+    from refork_methods.cliff.run import load_recipe, open_run
 
     recipe = load_recipe(out)
     _check_policy(recipe, policy)
@@ -50,7 +50,7 @@ def _opened(out: Path, policy: str | None, world: str | None) -> Iterator[CliffR
 
 def _check_policy(recipe: CliffRecipe, typed: str | None) -> None:
     """What the folder records runs nothing of its own, unless the user has typed the same."""
-    from refork.core.policy.open import check_recorded
+    from refork.policies.open import check_recorded
 
     if not _same(recipe.policy, typed, "--policy"):
         check_recorded(recipe.policy)
@@ -85,10 +85,10 @@ def scan(
 
     Example: refork cliff scan --tree runs/a/tree.db --policy hf:DIR --out runs/cliff --budget-rollouts 20000
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.run.recipe import open_folder, resolve
-    from refork.core.tree import Tree
-    from refork.learn.credit.cliff.run import CliffRecipe, open_run, run_scan
+    from refork.cli.live import LiveProgress
+    from refork.runs.recipe import open_folder, resolve
+    from refork.tree import Tree
+    from refork_methods.cliff.run import CliffRecipe, open_run, run_scan
 
     with Tree.open(existing(tree)) as store, LiveProgress() as live:
         recipe = resolve(
@@ -125,8 +125,8 @@ def verify(
 
     Example: refork cliff verify --out runs/cliff
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.learn.credit.cliff.run import run_verify
+    from refork.cli.live import LiveProgress
+    from refork_methods.cliff.run import run_verify
 
     with _opened(out, policy, world) as run, LiveProgress() as live:
         told = run_verify(run, budget, effects, live)
@@ -151,8 +151,8 @@ def pairs(
 
     Example: refork cliff pairs --out runs/cliff --variant hard
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.learn.credit.cliff.run import run_pairs
+    from refork.cli.live import LiveProgress
+    from refork_methods.cliff.run import run_pairs
 
     with _opened(out, policy, world) as run, LiveProgress() as live:
         told = run_pairs(run, k, variant, budget, live)  # type: ignore[arg-type]  # checked there
@@ -187,10 +187,10 @@ def train(
 
     Example: refork cliff train --out runs/cliff --kinds uncertain+sampled-off
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import open_policy
-    from refork.learn.credit.cliff.dpo import CliffDpoSettings, Lora
-    from refork.learn.credit.cliff.run import load_recipe, run_train
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import open_policy
+    from refork_methods.cliff.dpo import CliffDpoSettings, Lora
+    from refork_methods.cliff.run import load_recipe, run_train
 
     plan = CliffDpoSettings(
         learning_rate=learning_rate, epochs=epochs, beta=beta, lora=None if full else Lora(),
@@ -214,8 +214,8 @@ def report(out: Out, as_json: AsJson = False) -> None:
 
     Example: refork cliff report --out runs/cliff
     """
-    from refork.app.viewer.cliff_page import write_page
-    from refork.learn.credit.cliff.run import read_run, read_tokens
+    from refork_methods.cliff.page import write_page
+    from refork_methods.cliff.run import read_run, read_tokens
 
     told = read_run(out)
     page = write_page(out, told, read_tokens(out))
@@ -228,7 +228,7 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(told)
         return
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     typer.echo(f"{told['traces']} traces, {told['tokens']} tokens, {told['rollouts']} continuations")
     tested = told["tested"]

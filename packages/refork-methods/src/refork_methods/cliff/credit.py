@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
-from refork.core.fork.potential import action_steps
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.learn.credit.cliff.curve import Floats
+from refork.errors import BadInput
+from refork.forking.potential import action_steps
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork_methods.cliff.curve import Floats
 
 
 def potential_gains(values: ArrayLike, outcome: float) -> Floats:

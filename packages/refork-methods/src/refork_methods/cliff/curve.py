@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.credit.cliff.table import unpaired_error
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.cliff.table import unpaired_error
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -19,11 +19,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.learn.credit.cliff.bound import can_fall, max_drop
-from refork.learn.credit.cliff.curve import Curve
-from refork.learn.credit.cliff.table import DELTA0, LEAST_DRAWS, is_cliff
+from refork import stats
+from refork.errors import BadInput
+from refork_methods.cliff.bound import can_fall, max_drop
+from refork_methods.cliff.curve import Curve
+from refork_methods.cliff.table import DELTA0, LEAST_DRAWS, is_cliff
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

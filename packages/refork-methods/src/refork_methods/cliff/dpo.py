@@ -24,13 +24,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.learn.credit.cliff.pairs import Pair
-from refork.learn.train.preference import single_token_loss
-from refork.learn.train.sft import SftSettings, learning_rate
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.cliff.pairs import Pair
+from refork_methods.train.preference import single_token_loss
+from refork_methods.train.sft import SftSettings, learning_rate
 
 BETA = 0.05
 

@@ -17,19 +17,19 @@ from typing import Literal
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, Job, prepare, run_jobs
-from refork.core.fork.change import Change, Remove, Replace
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.core.world.base import World
-from refork.learn.credit.cliff.detect import Count
-from refork.learn.credit.cliff.scan import Nominee, Scanned
-from refork.learn.credit.cliff.verify import counts
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import Fork, Job, prepare, run_jobs
+from refork.forking.change import Change, Remove, Replace
+from refork.judge import Judge
+from refork.policies.base import Policy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork.worlds.base import World
+from refork_methods.cliff.detect import Count
+from refork_methods.cliff.scan import Nominee, Scanned
+from refork_methods.cliff.verify import counts
 
 Mode = Literal["delete", "keep", "replace"]
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Kind = Literal["deterministic", "uncertain", "sampled-off", "other"]
 

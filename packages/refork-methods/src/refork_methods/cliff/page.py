@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.app.viewer import palette
-from refork.app.viewer.report import _environment
-from refork.app.viewer.report_data import Cliff, Token, Trace, TraceStep
-from refork.app.viewer.value_picture import value_chart
-from refork.core.types import Json
+from refork.types import Json
+from refork.viewer import palette
+from refork.viewer.report import _environment
+from refork.viewer.report_data import Cliff, Token, Trace, TraceStep
+from refork.viewer.value_picture import value_chart
 
 #: Traces that are drawn; the files hold all.
 MOST = 40

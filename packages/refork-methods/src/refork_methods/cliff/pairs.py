@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.fork.context import conversation
-from refork.core.policy.base import Policy
-from refork.core.types import Json, Message, token_array
-from refork.learn.credit.cliff.candidates import Candidate, Choices, falls
-from refork.learn.credit.cliff.detect import Count
+from refork.errors import BadInput
+from refork.forking.context import conversation
+from refork.policies.base import Policy
+from refork.types import Json, Message, token_array
+from refork_methods.cliff.candidates import Candidate, Choices, falls
+from refork_methods.cliff.detect import Count
 
 Variant = Literal["1:N", "hard"]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.tree.node import Draft, Point
-from refork.core.types import IntArray, token_array
+from refork.errors import BadInput
+from refork.policies.base import Policy, Sampling
+from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import Draft, Point
+from refork.types import IntArray, token_array
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, Mapping[str, float]]

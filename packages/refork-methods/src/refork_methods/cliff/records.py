@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.policy.base import NextLaw, Policy
-from refork.core.types import Json
-from refork.learn.credit.cliff.bound import max_drop
-from refork.learn.credit.cliff.kinds import token_rank, top_entropy
-from refork.learn.credit.cliff.scan import Nominee, Scanned
-from refork.learn.credit.cliff.verify import Cliff
+from refork import stats
+from refork.policies.base import NextLaw, Policy
+from refork.types import Json
+from refork_methods.cliff.bound import max_drop
+from refork_methods.cliff.kinds import token_rank, top_entropy
+from refork_methods.cliff.scan import Nominee, Scanned
+from refork_methods.cliff.verify import Cliff
 
 #: Prefixes whose laws are held in memory at once.
 _LAWS = 64

@@ -21,31 +21,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.potential import action_steps
-from refork.core.judge import Judge, MatchJudge
-from refork.core.policy.base import Policy
-from refork.core.policy.load import quiet
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Part
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.open import open_world, recorded_world
-from refork.learn.credit.cliff.candidates import Choices, candidates
-from refork.learn.credit.cliff.curve import Curve, reuse_factor
-from refork.learn.credit.cliff.detect import Rule, screen
-from refork.learn.credit.cliff.intervene import KS, Contrast, contrast, random_positions
-from refork.learn.credit.cliff.pairs import Variant, cliff_pairs, read_pairs, write_pairs
-from refork.learn.credit.cliff.records import cliff_row, token_rows
-from refork.learn.credit.cliff.scan import Nominee, Scanned, nominate, token_potential
-from refork.learn.credit.cliff.select import Which, choose_traces
-from refork.learn.credit.cliff.verify import Cliff, verify
+from refork.errors import BadInput, CannotDo
+from refork.forking.potential import action_steps
+from refork.judge import Judge, MatchJudge
+from refork.policies.base import Policy
+from refork.policies.load import quiet
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Part
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
+from refork.worlds.open import open_world, recorded_world
+from refork_methods.cliff.candidates import Choices, candidates
+from refork_methods.cliff.curve import Curve, reuse_factor
+from refork_methods.cliff.detect import Rule, screen
+from refork_methods.cliff.intervene import KS, Contrast, contrast, random_positions
+from refork_methods.cliff.pairs import Variant, cliff_pairs, read_pairs, write_pairs
+from refork_methods.cliff.records import cliff_row, token_rows
+from refork_methods.cliff.scan import Nominee, Scanned, nominate, token_potential
+from refork_methods.cliff.select import Which, choose_traces
+from refork_methods.cliff.verify import Cliff, verify
 
 if TYPE_CHECKING:
-    from refork.learn.credit.cliff.dpo import CliffDpoSettings
+    from refork_methods.cliff.dpo import CliffDpoSettings
 
 
 class CliffRecipe(Part):
@@ -365,8 +365,8 @@ def run_train(
         CannotDo: the policy has no weights here.
         BadInput: no pairs, none of these kinds, or a policy saved there already.
     """
-    from refork.core.policy.local import LocalPolicy
-    from refork.learn.credit.cliff.dpo import cliff_dpo
+    from refork.policies.local import LocalPolicy
+    from refork_methods.cliff.dpo import cliff_dpo
 
     wanted, target = kinds_of(kinds), folder / f"policy-{kinds}"
     if not isinstance(policy, LocalPolicy):

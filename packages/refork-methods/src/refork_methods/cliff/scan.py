@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.fork.context import need_tokens
-from refork.core.fork.potential import Sweep, action_steps, plan_sweep, run_sweep, token_chances
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point, Trajectory
-from refork.core.world.base import World
-from refork.learn.credit.cliff.curve import Curve, Floats, Ints
-from refork.learn.credit.cliff.detect import Rule, screen, undecided
-from refork.learn.credit.cliff.table import DELTA0, LEAST_DRAWS, check_draws
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.forking.context import need_tokens
+from refork.forking.potential import Sweep, action_steps, plan_sweep, run_sweep, token_chances
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point, Trajectory
+from refork.worlds.base import World
+from refork_methods.cliff.curve import Curve, Floats, Ints
+from refork_methods.cliff.detect import Rule, screen, undecided
+from refork_methods.cliff.table import DELTA0, LEAST_DRAWS, check_draws
 
 
 @dataclass(frozen=True, slots=True)

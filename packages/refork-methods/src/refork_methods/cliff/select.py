@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Point
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput
+from refork.tree.node import Node, Point
+from refork.tree.tree import Tree
 
 Which = Literal["wrong", "right", "all"]
 

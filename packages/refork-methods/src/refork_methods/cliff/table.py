@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

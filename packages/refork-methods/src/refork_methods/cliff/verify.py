@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refork.core.errors import CannotDo
-from refork.core.fork.arm import Fork, graded, prepare, run_jobs
-from refork.core.judge import Judge
-from refork.core.policy.base import NextLaw, Policy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.world.base import World
-from refork.learn.credit.cliff.bound import max_drop
-from refork.learn.credit.cliff.detect import Count, survivors
-from refork.learn.credit.cliff.kinds import Entropy, Kind, cliff_kind, token_rank, top_entropy
-from refork.learn.credit.cliff.scan import Nominee
-from refork.learn.credit.cliff.table import DELTA0, check_draws
+from refork.errors import CannotDo
+from refork.forking.arm import Fork, graded, prepare, run_jobs
+from refork.judge import Judge
+from refork.policies.base import NextLaw, Policy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.worlds.base import World
+from refork_methods.cliff.bound import max_drop
+from refork_methods.cliff.detect import Count, survivors
+from refork_methods.cliff.kinds import Entropy, Kind, cliff_kind, token_rank, top_entropy
+from refork_methods.cliff.scan import Nominee
+from refork_methods.cliff.table import DELTA0, check_draws
 
 
 @dataclass(frozen=True, slots=True)

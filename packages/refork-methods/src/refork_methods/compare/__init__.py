@@ -1,8 +1,8 @@
 """One experiment through all of learning: selectors and credits side by side at equal token budgets."""
 
-from refork.learn.compare.recipe import CompareRecipe, places_named
-from refork.learn.compare.run import run_compare
-from refork.learn.compare.table import Curve, Row, compare_arms, mean_curve, tokens_to_level
+from refork_methods.compare.recipe import CompareRecipe, places_named
+from refork_methods.compare.run import run_compare
+from refork_methods.compare.table import Curve, Row, compare_arms, mean_curve, tokens_to_level
 
 __all__ = [
     "CompareRecipe",

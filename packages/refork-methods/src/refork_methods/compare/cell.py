@@ -10,23 +10,23 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from refork.core.fork.arm import graded
-from refork.core.grow import UUCB, grow
-from refork.core.grow.selector import selector_named
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import digest
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.open import open_world
-from refork.learn.compare.recipe import Arm, CompareRecipe, Place
-from refork.learn.compare.table import Curve
-from refork.learn.credit.implicit.points import ImplicitValues
-from refork.learn.credit.methods import credit_method
-from refork.learn.organism import build, find, organism_for
-from refork.learn.train.loop import Grower, TreeTraining, finished_updates, improve
+from refork.forking.arm import graded
+from refork.growing import UUCB, grow
+from refork.growing.selector import selector_named
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import digest
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
+from refork.worlds.open import open_world
+from refork_methods.compare.recipe import Arm, CompareRecipe, Place
+from refork_methods.compare.table import Curve
+from refork_methods.credit.methods import credit_method
+from refork_methods.implicit.points import ImplicitValues
+from refork_methods.train.loop import Grower, TreeTraining, finished_updates, improve
+from refork_testbed.models import build, find, organism_for
 
 #: The stage of a cell's progress that counts what it is long by.
 UPDATES: Final = "updates"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
+from refork.cli.common import print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,10 +48,10 @@ def compare(
 
     Example: `refork learn compare --world household:2 --seeds 3 --out runs/compare`
     """
-    from refork.app.cli.cards import LiveProgress
-    from refork.app.viewer.learning_picture import learning_picture
-    from refork.core.run.recipe import resolve
-    from refork.learn.compare import CompareRecipe, places_named, run_compare
+    from refork.cli.cards import LiveProgress
+    from refork.runs.recipe import resolve
+    from refork_methods.compare import CompareRecipe, places_named, run_compare
+    from refork_methods.compare.picture import learning_picture
 
     given: dict[str, Any] = {"seeds": seeds, "arms": arm or None}
     if world:
@@ -66,7 +66,7 @@ def compare(
     if as_json:
         print_json(summary)
         return
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     console = open_console()
     for name, data in summary["worlds"].items():

@@ -16,15 +16,15 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import CannotDo, InternalError
-from refork.core.fork.backend.worker import refusal, wrong
-from refork.core.run.observe import counting
-from refork.core.run.record import BEAT, new_record
-from refork.core.run.running import Run
-from refork.core.run.workers import Roster, Sign
-from refork.core.types import Json
-from refork.core.visible import show_only
-from refork.learn.compare.cell import UPDATES, Cell, run_cell
+from refork.errors import CannotDo, InternalError
+from refork.forking.backend.worker import refusal, wrong
+from refork.runs.observe import counting
+from refork.runs.record import BEAT, new_record
+from refork.runs.running import Run
+from refork.runs.workers import Roster, Sign
+from refork.types import Json
+from refork.visible import show_only
+from refork_methods.compare.cell import UPDATES, Cell, run_cell
 
 #: Deaths of its process after which a cell is given up.
 LIVES: Final = 3

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.core.tree.tree import Tree
-from refork.core.world.open import open_world
-from refork.learn.compare.cell import Cell, arm_grower, training_of
-from refork.learn.compare.recipe import Arm, CompareRecipe, Place
-from refork.learn.credit.methods import credit_method
-from refork.learn.organism import build, find, organism_for
-from refork.learn.train.loop import improve
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork.tree.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.compare.cell import Cell, arm_grower, training_of
+from refork_methods.compare.recipe import Arm, CompareRecipe, Place
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.loop import improve
+from refork_testbed.models import build, find, organism_for
 
 Float64 = NDArray[np.float64]
 

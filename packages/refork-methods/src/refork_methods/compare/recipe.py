@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import Field, field_validator
 
-from refork.core.errors import BadInput
-from refork.core.registry import Kind, known, names
-from refork.core.run.recipe import Part
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.registry import Kind, known, names
+from refork.runs.recipe import Part
+from refork.types import Json
 
 ARMS = (
     "independent+grpo",

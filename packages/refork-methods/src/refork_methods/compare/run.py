@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import digest, open_folder
-from refork.core.types import Json
-from refork.learn.compare.cell import Cell, run_cell
-from refork.learn.compare.crew import Crew
-from refork.learn.compare.recipe import CompareRecipe
-from refork.learn.compare.table import Row, compare_arms, mean_curve
-from refork.learn.organism import build, organism_for
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import digest, open_folder
+from refork.types import Json
+from refork_methods.compare.cell import Cell, run_cell
+from refork_methods.compare.crew import Crew
+from refork_methods.compare.recipe import CompareRecipe
+from refork_methods.compare.table import Row, compare_arms, mean_curve
+from refork_testbed.models import build, organism_for
 
 
 def cells_of(recipe: CompareRecipe, folder: Path) -> list[Cell]:

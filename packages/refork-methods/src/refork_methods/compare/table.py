@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.stats.results import Interval
+from refork import stats
+from refork.errors import BadInput
+from refork.stats.results import Interval
 
 Float64 = NDArray[np.float64]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.registry import resolve
-from refork.core.tree.node import Node, Trajectory
+from refork.errors import BadInput
+from refork.registry import resolve
+from refork.tree.node import Node, Trajectory
 
 if TYPE_CHECKING:
-    from refork.learn.credit.implicit.pair import ImplicitPair
+    from refork_methods.implicit.pair import ImplicitPair
 
 Floats = NDArray[np.float64]
 Normalise = Literal["std", "mean"]
@@ -62,7 +62,7 @@ def group_credit(
         normalise: ``std`` also divides by the group's deviation (GRPO, arXiv 2402.03300); ``mean`` does
             not (Dr. GRPO, arXiv 2503.20783).
     """
-    from refork.learn.train.policy_gradient import group_advantages
+    from refork_methods.train.policy_gradient import group_advantages
 
     if normalise not in ("std", "mean"):
         raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
@@ -78,9 +78,9 @@ def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
 
     Args:
         pair: policy and reference, which stay as they are while another policy trains.
-        options: of :func:`refork.learn.credit.implicit.implicit_advantages`.
+        options: of :func:`refork_methods.implicit.implicit_advantages`.
     """
-    from refork.learn.credit.implicit.on_tree import implicit_advantages, model_pairs, walk_scores
+    from refork_methods.implicit.on_tree import implicit_advantages, model_pairs, walk_scores
 
     def credit(walks: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
         scored = walk_scores(walks, model_pairs(walks, pair), pair.producer, pair.beta)

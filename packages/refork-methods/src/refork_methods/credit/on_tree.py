@@ -3,7 +3,7 @@
 A node that was forked after k of its tokens is two stretches: tokens 1 .. k, below which lie the node's own
 rest and every child that keeps k; and the rest. So the value after t tokens of a node is the mean over all
 leaves that branch off at token t or later. The stretches form a tree, and the pure functions of
-:mod:`refork.learn.credit.siblings` do the rest.
+:mod:`refork_methods.credit.siblings` do the rest.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.learn.credit.siblings import (
+from refork.errors import BadInput
+from refork.tree.node import Node, Trajectory
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork_methods.credit.siblings import (
     Estimator,
     Float64,
     Int64,
@@ -90,7 +90,7 @@ class TreeCredit:
 
     ``walks`` end in its graded leaves, ``outcomes`` [walks] are their scores. ``advantages`` has one
     number per token of each walk (verdicts left out), NaN where not computable: what
-    :func:`refork.learn.train.batch.trajectories_to_batch` takes. ``scores`` are ready to be written:
+    :func:`refork_methods.train.batch.trajectories_to_batch` takes. ``scores`` are ready to be written:
     under ``credit``, one value per token (one in all for a node without tokens). Along a walk they sum
     to the leaf's outcome minus the value of the task.
     """

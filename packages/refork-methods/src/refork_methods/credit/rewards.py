@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Trajectory
-from refork.learn.credit.methods import spoken
+from refork.errors import BadInput
+from refork.tree.node import Trajectory
+from refork_methods.credit.methods import spoken
 
 Floats = NDArray[np.float64]
 #: A group whose rewards deviate less than this has nothing to teach.
@@ -57,7 +57,7 @@ def reward_credit(
     """Every token of a turn gets the turn's advantage, from the rewards on the walks' verdicts.
 
     ``outcomes`` (successes, 0 or 1) only say which walks were graded: a world that gives half marks, or takes
-    off costs, says so in its rewards. For :func:`refork.learn.train.loop.improve` as ``credit``.
+    off costs, says so in its rewards. For :func:`refork_methods.train.loop.improve` as ``credit``.
 
     Raises: BadInput as :func:`round_advantages`.
     """

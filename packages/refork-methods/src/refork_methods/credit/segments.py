@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Trajectory
-from refork.learn.credit.on_tree import Stretches, along, stretches
-from refork.learn.credit.siblings import child_mean_values, leaf_mean_values, levels
+from refork.errors import BadInput
+from refork.tree.node import Node, Trajectory
+from refork_methods.credit.on_tree import Stretches, along, stretches
+from refork_methods.credit.siblings import child_mean_values, leaf_mean_values, levels
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -1,15 +1,15 @@
 """Crosscoders: one sparse dictionary over the activations of two models, and what only one of them has."""
 
-from refork.examine.crosscoder.audit import claim, exclusivity
-from refork.examine.crosscoder.classes import latent_scaling, relative_norm
-from refork.examine.crosscoder.exchange import load, load_dictionary_learning, save, save_dictionary_learning
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import Normalizer, fit_normalizer
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.rank import rank_features, top_share
-from refork.examine.crosscoder.runs import summarise_runs
-from refork.examine.crosscoder.sources import Aligned, ArrayPairs, PolicyPairs, StorePairs
-from refork.examine.crosscoder.train import TrainSettings, train
+from refork_methods.crosscoder.audit import claim, exclusivity
+from refork_methods.crosscoder.classes import latent_scaling, relative_norm
+from refork_methods.crosscoder.exchange import load, load_dictionary_learning, save, save_dictionary_learning
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import Normalizer, fit_normalizer
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.rank import rank_features, top_share
+from refork_methods.crosscoder.runs import summarise_runs
+from refork_methods.crosscoder.sources import Aligned, ArrayPairs, PolicyPairs, StorePairs
+from refork_methods.crosscoder.train import TrainSettings, train
 
 __all__ = [
     "Aligned",

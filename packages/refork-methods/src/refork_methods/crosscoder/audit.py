@@ -15,17 +15,17 @@ from typing import Literal
 import numpy as np
 import torch
 
-from refork.core.errors import CannotDo
-from refork.core.types import Json
-from refork.examine.crosscoder.classes import (
+from refork.errors import CannotDo
+from refork.types import Json
+from refork_methods.crosscoder.classes import (
     encoded_chunks,
     latent_scaling,
     norm_classes,
     relative_norm,
 )
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Side
-from refork.examine.crosscoder.sources import Source
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Side
+from refork_methods.crosscoder.sources import Source
 
 #: A feature with a ratio b_other / b_own below the one is exclusive, above the other carried by both.
 EXCLUSIVE, CARRIED = 0.2, 0.5

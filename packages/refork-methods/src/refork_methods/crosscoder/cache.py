@@ -16,24 +16,24 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, DrawConflict
-from refork.core.jsonl import json_objects
-from refork.core.policy.inside import Layer
-from refork.core.policy.weights import require_weights
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.activations import ActivationStore, Dtype
-from refork.core.tree.address import is_address
-from refork.core.tree.capture import record_activations
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.examine.crosscoder.classes import encoded_chunks
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.rank import Example
-from refork.examine.crosscoder.sources import StorePairs, same_tokenizer
+from refork.errors import BadInput, DrawConflict
+from refork.jsonl import json_objects
+from refork.policies.inside import Layer
+from refork.policies.weights import require_weights
+from refork.runs.progress import Progress, silent
+from refork.tree.activations import ActivationStore, Dtype
+from refork.tree.address import is_address
+from refork.tree.capture import record_activations
+from refork.tree.node import Draft, Node
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.crosscoder.classes import encoded_chunks
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.rank import Example
+from refork_methods.crosscoder.sources import StorePairs, same_tokenizer
 
 if TYPE_CHECKING:
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
 Floats = NDArray[np.float32]
 Which = Literal["last", "all"]

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.run.recipe import Part, open_folder
-from refork.core.types import Json
+from refork.errors import BadInput, Mismatch
+from refork.runs.recipe import Part, open_folder
+from refork.types import Json
 
 if TYPE_CHECKING:
-    from refork.examine.crosscoder.model import CrossCoder
-    from refork.examine.crosscoder.sources import Source
-    from refork.examine.crosscoder.train import State, TrainSettings
+    from refork_methods.crosscoder.model import CrossCoder
+    from refork_methods.crosscoder.sources import Source
+    from refork_methods.crosscoder.train import State, TrainSettings
 
 STATE = "state.json"
 KEPT = 2

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Side
-from refork.examine.crosscoder.sources import Source
+from refork.errors import BadInput
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Side
+from refork_methods.crosscoder.sources import Source
 
 Floats = NDArray[np.float64]
 Class = Literal["A only", "B only", "shared"]

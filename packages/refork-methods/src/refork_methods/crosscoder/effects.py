@@ -11,19 +11,19 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.paired import Pairs, delta_edit, trained_layer
-from refork.examine.crosscoder.partition import Side
-from refork.examine.crosscoder.patch import mismatched, patch_edit, reconstruct
-from refork.examine.crosscoder.steer import check_writes, steering_delta
-from refork.examine.crosscoder.sweep import Cell, Sweep, difference_p, same_norm
-from refork.examine.crosscoder.trials import Gain, Outcomes, Trials, gain
-from refork.examine.steer import random_directions
+from refork import stats
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.paired import Pairs, delta_edit, trained_layer
+from refork_methods.crosscoder.partition import Side
+from refork_methods.crosscoder.patch import mismatched, patch_edit, reconstruct
+from refork_methods.crosscoder.steer import check_writes, steering_delta
+from refork_methods.crosscoder.sweep import Cell, Sweep, difference_p, same_norm
+from refork_methods.crosscoder.trials import Gain, Outcomes, Trials, gain
+from refork_methods.steer import random_directions
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def patch_effect(
     """What the reconstruction patch does to a model's scores, and what it does with units forgotten.
 
     Raises:
-        BadInput: as :func:`~refork.examine.crosscoder.patch.patch_edit`.
+        BadInput: as :func:`~refork_methods.crosscoder.patch.patch_edit`.
     """
     clean = trials.run(policy)
     patched = trials.run(policy.edited(patch_edit(model, pairs, which)))

@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.settings import present_mark
-from refork.core.types import Json
-from refork.examine.crosscoder.checkpoint import tensor_digest
-from refork.examine.crosscoder.model import Activation, CrossCoder, Scoring
-from refork.examine.crosscoder.normalizer import Normalizer
-from refork.examine.crosscoder.partition import Partition
+from refork.errors import BadInput, Mismatch
+from refork.settings import present_mark
+from refork.types import Json
+from refork_methods.crosscoder.checkpoint import tensor_digest
+from refork_methods.crosscoder.model import Activation, CrossCoder, Scoring
+from refork_methods.crosscoder.normalizer import Normalizer
+from refork_methods.crosscoder.partition import Partition
 
 VERSION = 1
 Layout = Literal["sae", "crosscoder"]
@@ -86,7 +86,7 @@ def load(folder: Path, device: str = "cpu") -> CrossCoder:
         raise BadInput(
             f"this is not a crosscoder that can be read: {error}",
             where=str(folder),
-            hint="weights of other libraries: refork.examine.crosscoder.load_dictionary_learning",
+            hint="weights of other libraries: refork_methods.crosscoder.load_dictionary_learning",
         ) from error
     model.normalized = True
     if tensor_digest(model) != about["digest"]:

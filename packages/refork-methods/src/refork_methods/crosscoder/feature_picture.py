@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.app.viewer.svg import label, line, svg, tag, ticks
-from refork.examine.crosscoder.rank import FeatureRow
+from refork.viewer.svg import label, line, svg, tag, ticks
+from refork_methods.crosscoder.rank import FeatureRow
 
 _SVG = "http://www.w3.org/2000/svg"
 _WIDE, _HIGH = 940, 440

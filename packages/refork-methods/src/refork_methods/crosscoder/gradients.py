@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from refork.examine.crosscoder.select import Active
+from refork_methods.crosscoder.select import Active
 
 
 @dataclass(slots=True)

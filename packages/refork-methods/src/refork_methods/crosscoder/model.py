@@ -16,16 +16,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.examine.crosscoder.normalizer import Normalizer
-from refork.examine.crosscoder.partition import Block, Partition, Side
-from refork.examine.crosscoder.select import batch_top_k, top_k
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.crosscoder.normalizer import Normalizer
+from refork_methods.crosscoder.partition import Block, Partition, Side
+from refork_methods.crosscoder.select import batch_top_k, top_k
 
 if TYPE_CHECKING:
-    from refork.core.run.progress import Progress
-    from refork.examine.crosscoder.sources import Source
-    from refork.examine.crosscoder.train import Report, TrainSettings
+    from refork.runs.progress import Progress
+    from refork_methods.crosscoder.sources import Source
+    from refork_methods.crosscoder.train import Report, TrainSettings
 
 Activation = Literal["topk", "batch_topk", "l1"]
 Scoring = Literal["decoder_norm", "value"]
@@ -269,9 +269,9 @@ class CrossCoder(torch.nn.Module):
         folder: Path | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Train on paired activations; see :func:`refork.examine.crosscoder.train.train`."""
-        from refork.core.run.progress import silent
-        from refork.examine.crosscoder.train import TrainSettings, train
+        """Train on paired activations; see :func:`refork_methods.crosscoder.train.train`."""
+        from refork.runs.progress import silent
+        from refork_methods.crosscoder.train import TrainSettings, train
 
         return train(self, source, settings or TrainSettings(), folder=folder, progress=progress or silent)
 

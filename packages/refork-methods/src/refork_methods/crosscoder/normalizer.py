@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Floats = NDArray[np.float32]
 

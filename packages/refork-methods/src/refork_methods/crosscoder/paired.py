@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.inside import Edit, Layer
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import IntArray
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Side
-from refork.examine.crosscoder.sources import PolicyPairs
+from refork.errors import BadInput
+from refork.policies.inside import Edit, Layer
+from refork.policies.local import LocalPolicy
+from refork.types import IntArray
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Side
+from refork_methods.crosscoder.sources import PolicyPairs
 
 #: Largest distance, relative to the state's norm, at which two states count as one (rounding of other
 #: batches).

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Side = Literal["A", "B"]
 Block = Literal["A", "B", "shared"]

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.inside import Edit, Layer
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import Normalizer
-from refork.examine.crosscoder.paired import Pairs, delta_edit, trained_layer
-from refork.examine.crosscoder.partition import Side
+from refork.errors import BadInput, CannotDo
+from refork.policies.inside import Edit, Layer
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import Normalizer
+from refork_methods.crosscoder.paired import Pairs, delta_edit, trained_layer
+from refork_methods.crosscoder.partition import Side
 
 
 @torch.no_grad()

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Block
-from refork.examine.crosscoder.sources import ArrayPairs
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Block
+from refork_methods.crosscoder.sources import ArrayPairs
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -103,7 +103,7 @@ class Recall:
 @torch.no_grad()
 def recall(model: CrossCoder, world: PlantedWorld, held_out: ArrayPairs) -> Recall:
     """Recall of A-only concepts, and fraction of variance explained on held-out pairs."""
-    from refork.examine.crosscoder.classes import fraction_of_variance, relative_norm
+    from refork_methods.crosscoder.classes import fraction_of_variance, relative_norm
 
     directions = model.directions("A").cpu().numpy()
     lengths = np.linalg.norm(directions, axis=1)

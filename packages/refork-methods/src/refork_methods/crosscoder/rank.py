@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.examine.crosscoder.classes import Class, norm_classes, relative_norm
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Block
+from refork import stats
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.crosscoder.classes import Class, norm_classes, relative_norm
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Block
 
 Floats = NDArray[np.float64]
 

@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from refork.core.errors import BadInput
-from refork.core.policy.inside import Layer
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Part, open_folder
-from refork.core.types import Json
-from refork.examine.crosscoder.cache import (
+from refork.errors import BadInput
+from refork.policies.inside import Layer
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Part, open_folder
+from refork.types import Json
+from refork_methods.crosscoder.cache import (
     cache_for,
     cached_tree,
     encode_cache,
@@ -22,12 +22,12 @@ from refork.examine.crosscoder.cache import (
     labels_of,
     open_cache,
 )
-from refork.examine.crosscoder.classes import fraction_of_variance, norm_classes, relative_norm
-from refork.examine.crosscoder.exchange import load, save
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.partition import Partition
-from refork.examine.crosscoder.rank import FeatureRow, counts, rank_features, with_examples
-from refork.examine.crosscoder.train import TrainSettings, train
+from refork_methods.crosscoder.classes import fraction_of_variance, norm_classes, relative_norm
+from refork_methods.crosscoder.exchange import load, save
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.partition import Partition
+from refork_methods.crosscoder.rank import FeatureRow, counts, rank_features, with_examples
+from refork_methods.crosscoder.train import TrainSettings, train
 
 MODEL, REPORT, FEATURES = "model", "training.json", "features.json"
 

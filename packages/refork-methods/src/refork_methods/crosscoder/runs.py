@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput
+from refork.types import Json
 
 METRIC = "tool_correctness"
 

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, Mismatch, WrongTokenizer
-from refork.core.policy.inside import Layer
-from refork.core.tree.activations import ActivationStore
-from refork.core.types import IntArray, Json, token_array
+from refork.errors import BadInput, Mismatch, WrongTokenizer
+from refork.policies.inside import Layer
+from refork.tree.activations import ActivationStore
+from refork.types import IntArray, Json, token_array
 
 if TYPE_CHECKING:
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
 Floats = NDArray[np.float32]
 

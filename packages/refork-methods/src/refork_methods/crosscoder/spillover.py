@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import Json
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.paired import Pairs
-from refork.examine.crosscoder.partition import Side
-from refork.examine.crosscoder.patch import patch_edit
-from refork.examine.crosscoder.trials import Trials
+from refork import stats
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork.types import Json
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.paired import Pairs
+from refork_methods.crosscoder.partition import Side
+from refork_methods.crosscoder.patch import patch_edit
+from refork_methods.crosscoder.trials import Trials
 
 Floats = NDArray[np.float64]
 

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.inside import Edit, Layer
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.paired import Pairs, delta_edit, trained_layer
-from refork.examine.crosscoder.partition import Side
-from refork.examine.crosscoder.patch import check_features
-from refork.examine.steer import ClampDirection
+from refork.errors import BadInput, CannotDo
+from refork.policies.inside import Edit, Layer
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.paired import Pairs, delta_edit, trained_layer
+from refork_methods.crosscoder.partition import Side
+from refork_methods.crosscoder.patch import check_features
+from refork_methods.steer import ClampDirection
 
 
 @torch.no_grad()

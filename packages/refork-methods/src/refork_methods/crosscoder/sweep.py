@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput
+from refork.types import Json
 
 Floats = NDArray[np.float64]
 Selection = Literal["split_half", "holm"]

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.examine.crosscoder import checkpoint
-from refork.examine.crosscoder.gradients import (
+from refork.errors import BadInput
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.crosscoder import checkpoint
+from refork_methods.crosscoder.gradients import (
     Auxiliary,
     Weights,
     auxiliary_gradients,
@@ -29,10 +29,10 @@ from refork.examine.crosscoder.gradients import (
     rebuilt,
     sparse_gradients,
 )
-from refork.examine.crosscoder.model import CrossCoder
-from refork.examine.crosscoder.normalizer import fit_normalizer
-from refork.examine.crosscoder.select import Active, batch_top_k, fired, top_k
-from refork.examine.crosscoder.sources import Source
+from refork_methods.crosscoder.model import CrossCoder
+from refork_methods.crosscoder.normalizer import fit_normalizer
+from refork_methods.crosscoder.select import Active, batch_top_k, fired, top_k
+from refork_methods.crosscoder.sources import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

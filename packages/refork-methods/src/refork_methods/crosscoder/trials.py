@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.grow.plant import opening
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.types import IntArray, Json, token_array
-from refork.core.world.base import Task, World
+from refork import stats
+from refork.errors import BadInput
+from refork.growing.plant import opening
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.types import IntArray, Json, token_array
+from refork.worlds.base import Task, World
 
 Floats = NDArray[np.float64]
 

@@ -11,18 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refork.discover.evolve.belief import best_belief
-    from refork.discover.evolve.clades import clade_counts
-    from refork.discover.evolve.compare import compare_judges
-    from refork.discover.evolve.erase import selective_erasure
-    from refork.discover.evolve.history import judge_history
-    from refork.discover.evolve.promote import Gate, promote
-    from refork.discover.evolve.records import Cell, EvaluatorSlot, UtilityRecord
-    from refork.discover.evolve.replay import replay, resume
-    from refork.discover.evolve.search import Runtime, Settings, run
-    from refork.discover.evolve.stringency import stringency_ratio
-    from refork.discover.evolve.swap import Verdict, judge_gate
-    from refork.discover.evolve.traps import trap_set
+    from refork_methods.evolve.belief import best_belief
+    from refork_methods.evolve.clades import clade_counts
+    from refork_methods.evolve.compare import compare_judges
+    from refork_methods.evolve.erase import selective_erasure
+    from refork_methods.evolve.history import judge_history
+    from refork_methods.evolve.promote import Gate, promote
+    from refork_methods.evolve.records import Cell, EvaluatorSlot, UtilityRecord
+    from refork_methods.evolve.replay import replay, resume
+    from refork_methods.evolve.search import Runtime, Settings, run
+    from refork_methods.evolve.stringency import stringency_ratio
+    from refork_methods.evolve.swap import Verdict, judge_gate
+    from refork_methods.evolve.traps import trap_set
 
 _HOME = {
     "Cell": "records",

@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.plain import from_json
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.discover.evolve.belief import best_beliefs
-from refork.discover.evolve.erase import selective_erasure
-from refork.discover.evolve.promote import Decision
-from refork.discover.evolve.records import Cell, EvaluatorSlot, UtilityRecord, epoch_vector, own_counts
+from refork.errors import BadInput, Mismatch
+from refork.plain import from_json
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.evolve.belief import best_beliefs
+from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.promote import Decision
+from refork_methods.evolve.records import Cell, EvaluatorSlot, UtilityRecord, epoch_vector, own_counts
 
 BEGIN: Final = "begin"
 CELLS: Final = "cells"

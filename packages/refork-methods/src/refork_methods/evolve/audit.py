@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.errors import BadInput, Mismatch, ReplayDiverged
-from refork.core.journal import Journal
-from refork.core.plain import canonical, from_json, to_json
-from refork.core.tree import Retirement, Tree
-from refork.core.types import Json
-from refork.discover.evolve.archive import EXPAND, MEASURE, Archive, fold
-from refork.discover.evolve.erase import selective_erasure
-from refork.discover.evolve.folder import TREE, open_journal, read_facts
-from refork.discover.evolve.history import JudgeHistory, judge_history
-from refork.discover.evolve.on_tree import live_outcomes, slot_producer, would_retire
-from refork.discover.evolve.pictures import judges_picture, stringency_picture
-from refork.discover.evolve.records import EvaluatorSlot
-from refork.discover.evolve.replay import replay
-from refork.discover.evolve.search import Settings
+from refork.errors import BadInput, Mismatch, ReplayDiverged
+from refork.journal import Journal
+from refork.plain import canonical, from_json, to_json
+from refork.tree import Retirement, Tree
+from refork.types import Json
+from refork_methods.evolve.archive import EXPAND, MEASURE, Archive, fold
+from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.folder import TREE, open_journal, read_facts
+from refork_methods.evolve.history import JudgeHistory, judge_history
+from refork_methods.evolve.on_tree import live_outcomes, slot_producer, would_retire
+from refork_methods.evolve.pictures import judges_picture, stringency_picture
+from refork_methods.evolve.records import EvaluatorSlot
+from refork_methods.evolve.replay import replay
+from refork_methods.evolve.search import Settings
 
 AUDIT: Final = "audit.json"
 LEDGER: Final = "ledger.jsonl"

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.evolve.belief import counts
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.evolve.belief import counts
 
 
 def check_parents(parents: Sequence[int]) -> NDArray[np.int64]:

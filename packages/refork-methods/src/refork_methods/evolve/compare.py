@@ -9,9 +9,9 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.stats import Difference, Interval, holm, paired_difference, wilson
-from refork.discover.evolve.swap import (
+from refork.errors import BadInput
+from refork.stats import Difference, Interval, holm, paired_difference, wilson
+from refork_methods.evolve.swap import (
     OnAnchor,
     Repeats,
     Verdict,

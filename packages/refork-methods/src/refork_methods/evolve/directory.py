@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.chat import PolicyChat
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.sandbox.shell import Shell, ShellLimits
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.editors import (
+from refork.chat import PolicyChat
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.sandbox.shell import Shell, ShellLimits
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.editors import (
     Artifacts,
     Bench,
     ChatDrafter,
@@ -28,9 +28,9 @@ from refork.discover.evolve.editors import (
     open_folder,
     read_lines,
 )
-from refork.discover.evolve.promote import Gate
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.search import Runtime, Settings
+from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.search import Runtime, Settings
 
 #: A model's outcomes cost money: a small budget, and the gate that keeps equal judges out.
 SETTINGS: Final = Settings(256, first=32, gate=Gate("paired", looks=3))

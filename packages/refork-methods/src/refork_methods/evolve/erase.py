@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import Mismatch
-from refork.discover.evolve.records import Cell, EvaluatorSlot, UtilityRecord, epoch_vector
+from refork.errors import Mismatch
+from refork_methods.evolve.records import Cell, EvaluatorSlot, UtilityRecord, epoch_vector
 
 
 @final

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.errors import BadInput, DiskFull, Mismatch, TreeBusy
-from refork.core.journal import Journal
-from refork.core.plain import canonical, from_json, to_json
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.tree import Tree
-from refork.core.types import Json
-from refork.discover.evolve.archive import CHECKPOINT, END, Archive
-from refork.discover.evolve.follow import Follower
-from refork.discover.evolve.replay import resume
-from refork.discover.evolve.search import run
-from refork.discover.evolve.worlds import Plan, Ready, open_plan
+from refork.errors import BadInput, DiskFull, Mismatch, TreeBusy
+from refork.journal import Journal
+from refork.plain import canonical, from_json, to_json
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.tree import Tree
+from refork.types import Json
+from refork_methods.evolve.archive import CHECKPOINT, END, Archive
+from refork_methods.evolve.follow import Follower
+from refork_methods.evolve.replay import resume
+from refork_methods.evolve.search import run
+from refork_methods.evolve.worlds import Plan, Ready, open_plan
 
 RUN: Final = "run.json"
 EVENTS: Final = "events.jsonl"

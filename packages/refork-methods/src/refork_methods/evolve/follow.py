@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from refork.core.plain import canonical, content_hash
-from refork.core.tree import Draft, Producer, Score, Tree
-from refork.core.tree.node import node_id
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.belief import best_beliefs
-from refork.discover.evolve.on_tree import record_producer, write_records
-from refork.discover.evolve.records import Cell, UtilityRecord, own_counts
-from refork.discover.evolve.worlds import Ready
+from refork.plain import canonical, content_hash
+from refork.tree import Draft, Producer, Score, Tree
+from refork.tree.node import node_id
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.belief import best_beliefs
+from refork_methods.evolve.on_tree import record_producer, write_records
+from refork_methods.evolve.records import Cell, UtilityRecord, own_counts
+from refork_methods.evolve.worlds import Ready
 
 BELIEF: Final = "belief"
 VERSION: Final = "1"

@@ -8,14 +8,14 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.plain import from_json
-from refork.core.stats import Interval, wilson
-from refork.core.types import Json
-from refork.discover.evolve.archive import BEGIN, CHECKPOINT, MEASURE
-from refork.discover.evolve.promote import Decision
-from refork.discover.evolve.records import EvaluatorSlot
-from refork.discover.evolve.stringency import stringency_ratio
+from refork.errors import BadInput, CannotDo
+from refork.plain import from_json
+from refork.stats import Interval, wilson
+from refork.types import Json
+from refork_methods.evolve.archive import BEGIN, CHECKPOINT, MEASURE
+from refork_methods.evolve.promote import Decision
+from refork_methods.evolve.records import EvaluatorSlot
+from refork_methods.evolve.stringency import stringency_ratio
 
 #: Where an examiner's notes tell how judges treat sources: ``{judge: {source: [accepted, judged]}}``, of
 #: panels that are neither the anchor nor the traps.

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.tree.formats.base import Position, Remark
-from refork.core.tree.formats.inspect_files import open_log
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.base import Position, Remark
+from refork.formats.inspect_files import open_log
+from refork.plain import content_hash
+from refork.types import Json
 
 #: inspect_ai's letters for correct, incorrect, and no answer.
 LETTERS: Final[Mapping[str, int]] = {"C": 1, "I": 0, "N": 0}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.tree import Tree
-from refork.discover.evolve.compare import Comparison, compare_judges
-from refork.discover.evolve.promote import Gate
-from refork.discover.evolve.swap import LEAST_ANCHOR, Stale, SwapReport, Verdict, judge_gate, stale_scores
-from refork.discover.evolve.verdict_files import read_anchor, read_items, read_sources, read_verdicts
-from refork.discover.evolve.verdicts_on_tree import (
+from refork.errors import BadInput
+from refork.tree import Tree
+from refork_methods.evolve.compare import Comparison, compare_judges
+from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.swap import LEAST_ANCHOR, Stale, SwapReport, Verdict, judge_gate, stale_scores
+from refork_methods.evolve.verdict_files import read_anchor, read_items, read_sources, read_verdicts
+from refork_methods.evolve.verdicts_on_tree import (
     find_judge,
     is_tree,
     stale_on_tree,
@@ -120,7 +120,7 @@ def stale_files(
 
 
 def compare_files(files: Sequence[Path], anchor: Path | None, terms: SwapTerms | None = None) -> Comparison:
-    """:func:`refork.discover.evolve.compare.compare_judges` on files, or on the judges of one tree.
+    """:func:`refork_methods.evolve.compare.compare_judges` on files, or on the judges of one tree.
 
     On a tree a producer without scores of verdicts (0 and 1) is no judge, and is left out.
     """

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.tree import Producer, Retirement, Score, Tree
-from refork.core.tree.scoring import chain
-from refork.discover.evolve.records import Cell, EvaluatorSlot, UtilityRecord
+from refork.errors import BadInput
+from refork.tree import Producer, Retirement, Score, Tree
+from refork.tree.scoring import chain
+from refork_methods.evolve.records import Cell, EvaluatorSlot, UtilityRecord
 
 UTILITY_VERSION = "1"
 

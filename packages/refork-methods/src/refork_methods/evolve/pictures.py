@@ -7,9 +7,9 @@ from typing import Final
 
 from markupsafe import Markup
 
-from refork.core.stats import Interval
-from refork.discover.evolve.history import Examination, JudgeHistory, Tenure
-from refork.discover.kernel.report.svg import LogAxis, label, line, path, svg, tag
+from refork.stats import Interval
+from refork_methods.evolve.history import Examination, JudgeHistory, Tenure
+from refork_methods.kernel.report.svg import LogAxis, label, line, path, svg, tag
 
 _WIDE: Final = 760
 _LEFT: Final = 64

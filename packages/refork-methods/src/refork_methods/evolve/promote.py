@@ -2,7 +2,7 @@
 
 Both rules are worked out at every checkpoint, whichever decides, so that a log shows where they differ. On
 equally good candidates that answer the same anchor items, best belief is "one more item right" and nothing
-else: :mod:`refork.discover.evolve.scripted.promotion` measures how often it then replaces a judge for
+else: :mod:`refork_methods.evolve.scripted.promotion` measures how often it then replaces a judge for
 nothing.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.evolve.belief import EPS, best_belief, check_eps, quantile
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.evolve.belief import EPS, best_belief, check_eps, quantile
 
 Rule: TypeAlias = Literal["paired", "best_belief"]
 #: Right, wrong, and not answered, in arrays of answers.
@@ -31,7 +31,7 @@ def paired_p(gains: Int[Array, "..."], losses: Int[Array, "..."]) -> Float[Array
     P(X >= gains) for X ~ Binomial(gains + losses, 1/2), elementwise: half of McNemar's two-sided p where
     gains exceed losses. 1 where no item tells the two apart.
 
-    Source: McNemar (1947), as :func:`refork.core.stats.mcnemar`; one-sided, because only a better judge may
+    Source: McNemar (1947), as :func:`refork.stats.mcnemar`; one-sided, because only a better judge may
     come in.
     """
     from scipy.special import betainc
@@ -207,7 +207,7 @@ def promote(incumbent: Tally, challengers: Iterable[Tally], gate: Gate | None = 
 
     The error rate of ``paired`` holds for challengers that never saw the items, on an anchor. Traps are
     chosen by the incumbent's own mistakes: with as many controls beside them
-    (:func:`refork.discover.evolve.traps.trap_set`) a challenger gains nothing by refusing at random, but
+    (:func:`refork_methods.evolve.traps.trap_set`) a challenger gains nothing by refusing at random, but
     one that is as good and errs elsewhere still gains. With traps the p is a score, not an error rate.
 
     Raises: BadInput where two candidates have one name.

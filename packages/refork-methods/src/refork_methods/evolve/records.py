@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 
 @final

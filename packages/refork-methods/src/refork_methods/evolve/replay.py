@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from refork.core.errors import Mismatch, ReplayDiverged
-from refork.core.journal import Entry, Journal
-from refork.core.plain import canonical, from_json
-from refork.core.types import Json
-from refork.discover.evolve.archive import BEGIN, CELLS, CHECKPOINT, EXPAND, MEASURE, Archive
-from refork.discover.evolve.promote import Decision, Tally
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.search import Runtime, Search, Settings, Watch
+from refork.errors import Mismatch, ReplayDiverged
+from refork.journal import Entry, Journal
+from refork.plain import canonical, from_json
+from refork.types import Json
+from refork_methods.evolve.archive import BEGIN, CELLS, CHECKPOINT, EXPAND, MEASURE, Archive
+from refork_methods.evolve.promote import Decision, Tally
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.search import Runtime, Search, Settings, Watch
 
 
 class _LogEnds(Exception):

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 ALPHA = 0.6
 RATIO = 2.0
@@ -18,7 +18,7 @@ def checkpoints(first: int, budget: int, ratio: float = RATIO) -> tuple[int, ...
     The budget itself is none: a judge that came in there would leave the archive without scores. What is
     erased at checkpoint c is at most c records, so all checkpoints together cost at most ``budget * ratio
     / (ratio - 1)`` re-scored records even where re-scoring is free of the budget (and at most ``budget``
-    where it is not, as in :mod:`refork.discover.evolve.search`: a record is erased once).
+    where it is not, as in :mod:`refork_methods.evolve.search`: a record is erased once).
 
     Raises: BadInput for a first checkpoint below 1, a budget below 1, or a ratio not above 1.
     Source: arXiv:2606.26294, Algorithm 1; the constants are ours.

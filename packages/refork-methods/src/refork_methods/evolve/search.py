@@ -12,16 +12,16 @@ from typing import Protocol, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.journal import Entry, Journal
-from refork.core.plain import to_json
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.discover.evolve.archive import BEGIN, CELLS, CHECKPOINT, END, EXPAND, MEASURE, Archive
-from refork.discover.evolve.clades import thompson
-from refork.discover.evolve.promote import Decision, Gate, Tally, promote
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.schedule import ALPHA, RATIO, checkpoints, may_expand, next_boundary
+from refork.errors import BadInput
+from refork.journal import Entry, Journal
+from refork.plain import to_json
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork_methods.evolve.archive import BEGIN, CELLS, CHECKPOINT, END, EXPAND, MEASURE, Archive
+from refork_methods.evolve.clades import thompson
+from refork_methods.evolve.promote import Decision, Gate, Tally, promote
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.schedule import ALPHA, RATIO, checkpoints, may_expand, next_boundary
 
 
 @final
@@ -116,7 +116,7 @@ def run(
     """Search until the budget is spent, or nothing is left to measure; what the events add up to.
 
     Outcomes are counted as they come, those of re-scored artifacts too. ``journal`` must be empty
-    (:func:`refork.discover.evolve.replay.resume` goes on with one that is not). ``watch`` sees the archive
+    (:func:`refork_methods.evolve.replay.resume` goes on with one that is not). ``watch`` sees the archive
     after every event; what it raises stops the search between two events, so that it can be resumed.
 
     Raises: BadInput for a journal with entries, no slots that a cell names, or answers of the runtime that

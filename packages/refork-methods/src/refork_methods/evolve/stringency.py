@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats.results import Array, Interval, check_level, finite, is_binary
+from refork.errors import BadInput, CannotDo
+from refork.stats.results import Array, Interval, check_level, finite, is_binary
 
 
 def stringency_ratio(

@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.stats import Difference, Interval, paired_difference, wilson
-from refork.core.tree.scoring import chain
-from refork.discover.evolve.promote import Decision, Gate, promote, tally
-from refork.discover.evolve.stringency import stringency_ratio
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.stats import Difference, Interval, paired_difference, wilson
+from refork.tree.scoring import chain
+from refork_methods.evolve.promote import Decision, Gate, promote, tally
+from refork_methods.evolve.stringency import stringency_ratio
 
 #: ``yes``: shown to be better, or no worse than the margin. ``no``: shown to be worse. ``unclear``: neither.
 Answer: TypeAlias = Literal["yes", "no", "unclear"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 _UNIT = 2**64
 

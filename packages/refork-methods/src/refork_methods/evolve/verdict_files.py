@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.discover.evolve.inspect_log import LETTERS, looks_like_log, read_log
-from refork.discover.evolve.swap import Verdict
+from refork.errors import BadInput, Mismatch
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork_methods.evolve.inspect_log import LETTERS, looks_like_log, read_log
+from refork_methods.evolve.swap import Verdict
 
 _ROW = '{"item": "a17", "judge": "gpt-x prompt-3", "value": 1}'
 

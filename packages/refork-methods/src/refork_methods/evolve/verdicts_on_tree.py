@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.errors import BadInput
-from refork.core.tree import Producer, Score, Tree
-from refork.core.tree.address import is_address
-from refork.core.tree.scoring import chain
-from refork.discover.evolve.swap import Stale, Verdict
-from refork.discover.evolve.verdict_files import verdict_value
+from refork.errors import BadInput
+from refork.tree import Producer, Score, Tree
+from refork.tree.address import is_address
+from refork.tree.scoring import chain
+from refork_methods.evolve.swap import Stale, Verdict
+from refork_methods.evolve.verdict_files import verdict_value
 
 _MAGIC: Final = b"SQLite format 3\x00"
 

@@ -1,7 +1,7 @@
 """Worlds that a search can run in, by name, recipe or import path.
 
 A world is a module with a function ``open_world(**options)``; what it returns has ``workspace``, ``slots``
-and ``runtime`` as :func:`refork.discover.evolve.search.run` takes them. It may have ``text(archive, cell,
+and ``runtime`` as :func:`refork_methods.evolve.search.run` takes them. It may have ``text(archive, cell,
 key)``, the text of an artifact, for the tree; and the module may have ``SETTINGS``, the terms of a run where
 none are named.
 """
@@ -16,18 +16,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import from_json, to_json
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.search import Runtime, Settings
+from refork.errors import BadInput
+from refork.plain import from_json, to_json
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.search import Runtime, Settings
 
 #: World names and where they are opened; imported when they are asked for.
 WORLDS: Final[Mapping[str, str]] = {
-    "scripted": "refork.discover.evolve.scripted.world:open_world",
-    "reviewer": "refork.discover.evolve.reviewer.world:open_world",
-    "directory": "refork.discover.evolve.directory:open_world",
+    "scripted": "refork_methods.evolve.scripted.world:open_world",
+    "reviewer": "refork_methods.evolve.reviewer.world:open_world",
+    "directory": "refork_methods.evolve.directory:open_world",
 }
 _KEYS: Final = ("world", "options", "settings")
 

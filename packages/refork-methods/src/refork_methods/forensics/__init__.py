@@ -3,17 +3,17 @@
 Source: arXiv 2606.26071.
 """
 
-from refork.examine.forensics.arm import Arm, End, Outcome
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.design import BASE, ArmPlan, Design
-from refork.examine.forensics.evidence import EvidenceItem, Result, mark
-from refork.examine.forensics.export import case_json
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction
-from refork.examine.forensics.incident import Incident, Target
-from refork.examine.forensics.intervention import Applied, Edit, Intervention, factorial
-from refork.examine.forensics.markdown import case_markdown
-from refork.examine.forensics.standards import Answer
-from refork.examine.forensics.statistics import (
+from refork_methods.forensics.arm import Arm, End, Outcome
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.design import BASE, ArmPlan, Design
+from refork_methods.forensics.evidence import EvidenceItem, Result, mark
+from refork_methods.forensics.export import case_json
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction
+from refork_methods.forensics.incident import Incident, Target
+from refork_methods.forensics.intervention import Applied, Edit, Intervention, factorial
+from refork_methods.forensics.markdown import case_markdown
+from refork_methods.forensics.standards import Answer
+from refork_methods.forensics.statistics import (
     Negative,
     difference,
     interaction,
@@ -23,7 +23,7 @@ from refork.examine.forensics.statistics import (
     scale,
     trend,
 )
-from refork.examine.forensics.table import Table, ach_table
+from refork_methods.forensics.table import Table, ach_table
 
 __all__ = [
     "BASE",

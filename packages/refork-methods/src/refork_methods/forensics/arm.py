@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, wilson
+from refork.errors import BadInput
+from refork.stats import Interval, wilson
 
 #: ``hit``: the target action was taken. ``miss``: the rollout ended without it. ``asked``: it ended by
 #: asking the user, without it. ``unfinished``: cut off before either. ``failed``: no usable rollout.

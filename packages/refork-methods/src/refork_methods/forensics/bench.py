@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, prepare, run_jobs
-from refork.core.grow.plant import plant, plant_prompt
-from refork.core.judge import Judge
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task, World
+from refork.errors import BadInput
+from refork.forking.arm import Fork, prepare, run_jobs
+from refork.growing.plant import plant, plant_prompt
+from refork.judge import Judge
+from refork.plain import content_hash
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task, World
 
 
 @runtime_checkable
@@ -105,7 +105,7 @@ def restart(world: World | None, task: Task | None = None) -> Restart:
     if world is None:
         return FromMessages()
     if world.name.startswith("motive:"):
-        from refork.core.world.motives.world import environment_task
+        from refork_testbed.worlds.motives.world import environment_task
 
         return FromTask(world, environment_task)
     if task is None:

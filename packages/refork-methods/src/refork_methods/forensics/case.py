@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, final
 
-from refork.core.errors import BadInput, DrawConflict, Mismatch
-from refork.core.journal import Entry, Journal
-from refork.core.plain import to_json
-from refork.examine.forensics import rules
-from refork.examine.forensics.arm import Arm, Outcome
-from refork.examine.forensics.checklist import checklist
-from refork.examine.forensics.design import BASE, ArmPlan, Design
-from refork.examine.forensics.evidence import EvidenceItem
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction
-from refork.examine.forensics.incident import Incident
-from refork.examine.forensics.intervention import Intervention
-from refork.examine.forensics.standards import Answer, Standard
-from refork.examine.forensics.state import BASE_KEY, State
-from refork.examine.forensics.table import Table, ach_table
+from refork.errors import BadInput, DrawConflict, Mismatch
+from refork.journal import Entry, Journal
+from refork.plain import to_json
+from refork_methods.forensics import rules
+from refork_methods.forensics.arm import Arm, Outcome
+from refork_methods.forensics.checklist import checklist
+from refork_methods.forensics.design import BASE, ArmPlan, Design
+from refork_methods.forensics.evidence import EvidenceItem
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction
+from refork_methods.forensics.incident import Incident
+from refork_methods.forensics.intervention import Intervention
+from refork_methods.forensics.standards import Answer, Standard
+from refork_methods.forensics.state import BASE_KEY, State
+from refork_methods.forensics.table import Table, ach_table
 
 #: The journal's name in a case's folder.
 FILE = "case.jsonl"

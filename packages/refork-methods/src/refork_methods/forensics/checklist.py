@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.standards import CAUSES, COMPUTED, ENVIRONMENT, Standard, Status
-from refork.examine.forensics.state import State
-from refork.examine.forensics.table import Table
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.standards import CAUSES, COMPUTED, ENVIRONMENT, Standard, Status
+from refork_methods.forensics.state import State
+from refork_methods.forensics.table import Table
 
 
 def checklist(state: State, table: Table, base: Arm | None) -> tuple[Standard, ...]:

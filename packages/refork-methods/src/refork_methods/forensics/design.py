@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.examine.forensics.intervention import Intervention
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork_methods.forensics.intervention import Intervention
 
 #: Name of the arm in which nothing is edited.
 BASE = "base"
@@ -93,7 +93,7 @@ class Design:
     def factorial(
         cls, cells: Sequence[Intervention], *, name: str = "factorial", instrument: str = "rollouts"
     ) -> Self:
-        """The cells that :func:`refork.examine.forensics.factorial` gives; the unedited one is the base."""
+        """The cells that :func:`refork_methods.forensics.factorial` gives; the unedited one is the base."""
         arms = tuple(ArmPlan(cell.name if cell.edits else BASE, cell) for cell in cells)
         return cls(name, "factorial", instrument, arms)
 

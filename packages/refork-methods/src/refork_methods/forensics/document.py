@@ -9,8 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.plain import canonical
+from refork.errors import BadInput
+from refork.plain import canonical
 
 #: A path as steps: object keys and list indices.
 Steps: TypeAlias = tuple[str | int, ...]

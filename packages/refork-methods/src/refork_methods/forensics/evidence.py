@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.hypothesis import Prediction, Quantity
+from refork.errors import BadInput
+from refork.stats import Interval
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.hypothesis import Prediction, Quantity
 
 Mark: TypeAlias = Literal["consistent", "inconsistent", "weak"]
 

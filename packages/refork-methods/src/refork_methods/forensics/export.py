@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refork.core.plain import to_json
-from refork.core.stats import Interval
-from refork.core.types import Json
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.case import FILE, Case
-from refork.examine.forensics.design import Design
-from refork.examine.forensics.hypothesis import Hypothesis
-from refork.examine.forensics.rules import Concern
-from refork.examine.forensics.table import Row, Table
+from refork.plain import to_json
+from refork.stats import Interval
+from refork.types import Json
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.case import FILE, Case
+from refork_methods.forensics.design import Design
+from refork_methods.forensics.hypothesis import Hypothesis
+from refork_methods.forensics.rules import Concern
+from refork_methods.forensics.table import Row, Table
 
 #: Version of this document's layout.
 LAYOUT = 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.stats import Test, fisher, wilson
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.statistics import trend
+from refork.stats import Test, fisher, wilson
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.statistics import trend
 
 #: Type errors in the repository: workarounds of runs. The point at 258 was graded by a rule on the number
 #: of steps, the others by a language model, and unfinished runs are counted as honest: one grader and a

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash, to_json
+from refork.errors import BadInput
+from refork.plain import content_hash, to_json
 
 #: What a result is an estimate of. ``rate`` of one arm; ``difference`` of the second arm to the first;
 #: ``ratio``, first / second (a six-fold drop is 6); ``trend`` z over doses; ``interaction`` of four cells;

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from refork.core.plain import content_hash
-from refork.core.policy.base import PolicyCard
-from refork.core.tree.score import Producer
-from refork.core.types import Json
-from refork.examine.forensics.arm import Arm
+from refork.plain import content_hash
+from refork.policies.base import PolicyCard
+from refork.tree.score import Producer
+from refork.types import Json
+from refork_methods.forensics.arm import Arm
 
 
 @dataclass(frozen=True, slots=True)

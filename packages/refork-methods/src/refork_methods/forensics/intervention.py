@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any, Literal, Self
 
-from refork.core.errors import BadInput
-from refork.core.plain import canonical, content_hash, to_json
-from refork.core.types import Json
-from refork.examine.forensics.document import (
+from refork.errors import BadInput
+from refork.plain import canonical, content_hash, to_json
+from refork.types import Json
+from refork_methods.forensics.document import (
     FieldChange,
     Steps,
     diff,

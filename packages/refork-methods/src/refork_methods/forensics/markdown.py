@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from refork.core.types import Json
+from refork.types import Json
 
 _SIGNS = {"consistent": "consistent", "inconsistent": "**inconsistent**", "weak": "weak", None: ""}
 _UNITS = {"rate": " %", "difference": " points", "interaction": " points", "ratio": " times"}
@@ -16,7 +16,7 @@ _MOST_LINKS = 8
 
 
 def case_markdown(told: Json) -> str:
-    """The text of a case that :func:`refork.examine.forensics.export.case_json` gave."""
+    """The text of a case that :func:`refork_methods.forensics.export.case_json` gave."""
     parts = [
         *_head(told), *_table(told["table"]), *_likelihoods(told["table"]), *_designs(told),
         *_hypotheses(told["hypotheses"]), *_standards(told["standards"]), *_foot(told),

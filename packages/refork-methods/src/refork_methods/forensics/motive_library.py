@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.types import Json
-from refork.core.world.motives import (
+from refork.types import Json
+from refork_methods.forensics.design import BASE, ArmPlan, Design
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction
+from refork_methods.forensics.intervention import Intervention, factorial
+from refork_testbed.worlds.motives import (
     APPEAL,
     AUDIT,
     ENGINEER,
@@ -22,9 +25,6 @@ from refork.core.world.motives import (
     NEUTRAL,
     NOBODY,
 )
-from refork.examine.forensics.design import BASE, ArmPlan, Design
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction
-from refork.examine.forensics.intervention import Intervention, factorial
 
 Move: TypeAlias = Literal["falls", "rises", "stays"]
 

@@ -14,11 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from refork.core.policy.base import Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.motives import (
+from refork.policies.base import Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.bench import Bench, FromTask
+from refork_methods.forensics.design import BASE, ArmPlan
+from refork_methods.forensics.instruments.outcomes import arm_of
+from refork_methods.forensics.instruments.sentence_resampling import sentence_resample
+from refork_testbed.worlds.motives import (
     ASK_SHARE,
     SURFACES,
     TAKE,
@@ -27,11 +32,6 @@ from refork.core.world.motives import (
     TargetJudge,
     environment_task,
 )
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.bench import Bench, FromTask
-from refork.examine.forensics.design import BASE, ArmPlan
-from refork.examine.forensics.instruments.outcomes import arm_of
-from refork.examine.forensics.instruments.sentence_resampling import sentence_resample
 
 Floats = NDArray[np.float64]
 #: Enough for the longest turn of a scripted agent or of the organism.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.judge import Judge, MatchJudge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.tree.node import Point
-from refork.core.tree.tree import Tree
-from refork.core.world.base import World
-from refork.core.world.motives.world import TargetJudge
-from refork.core.world.open import open_world
-from refork.examine.forensics.bench import Bench, recorded_task, restart
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.design import BASE, ArmPlan
-from refork.examine.forensics.intervention import Intervention
+from refork.errors import BadInput
+from refork.judge import Judge, MatchJudge
+from refork.policies.base import Policy, Sampling
+from refork.policies.open import open_policy
+from refork.tree.node import Point
+from refork.tree.tree import Tree
+from refork.worlds.base import World
+from refork.worlds.open import open_world
+from refork_methods.forensics.bench import Bench, recorded_task, restart
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.design import BASE, ArmPlan
+from refork_methods.forensics.intervention import Intervention
+from refork_testbed.worlds.motives.world import TargetJudge
 
 
 def tree_file(case: Case) -> Path:
@@ -53,7 +53,7 @@ def grader_of(case: Case, pattern: str | None) -> Judge:
             f"the case's rollouts are graded by {wanted.name!r} {wanted.config or ''}".rstrip(),
             where=case.incident.name,
             hint="--target-regex with the case's own pattern (grader 'match'), or call "
-            "refork.examine.forensics.run from Python with your grader",
+            "refork_methods.forensics.run from Python with your grader",
         )
     return grader
 

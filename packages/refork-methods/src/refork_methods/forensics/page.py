@@ -8,13 +8,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.dose_picture import Mark, dose_picture
-from refork.app.viewer.pictures import NARROW, WIDE, Row, interval_rows
-from refork.app.viewer.report import _environment
-from refork.app.viewer.words import one_line
-from refork.core.types import Json
-from refork.examine.forensics.markdown import NAMES, figure, places, prediction_words, rate_words, span
+from refork.types import Json
+from refork.viewer import palette
+from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows
+from refork.viewer.report import _environment
+from refork.viewer.words import one_line
+from refork_methods.forensics.dose_picture import Mark, dose_picture
+from refork_methods.forensics.markdown import NAMES, figure, places, prediction_words, rate_words, span
 
 _WORDS = {
     "span": span, "rate": rate_words, "prediction": prediction_words, "places": places, "names": NAMES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.app.viewer.dose_picture import Mark, dose_picture, profile_picture
-from refork.core.types import Json
-from refork.examine.forensics.case import Case
+from refork.types import Json
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.dose_picture import Mark, dose_picture, profile_picture
 
 #: Scores whose p, corrected for all sentences of the trace, is at most this are coloured.
 SURE = 0.05

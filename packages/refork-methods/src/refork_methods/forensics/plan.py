@@ -10,18 +10,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import PolicyCard
-from refork.core.tree.score import Producer
-from refork.core.types import Json
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.case import FILE, Case, register
-from refork.examine.forensics.design import BASE, ArmPlan, Design, Purpose
-from refork.examine.forensics.document import look_up, parse_path
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction, Quantity
-from refork.examine.forensics.incident import Incident, Target
-from refork.examine.forensics.intervention import Intervention, factorial
-from refork.examine.forensics.standards import Answer, Status
+from refork.errors import BadInput
+from refork.policies.base import PolicyCard
+from refork.tree.score import Producer
+from refork.types import Json
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.case import FILE, Case, register
+from refork_methods.forensics.design import BASE, ArmPlan, Design, Purpose
+from refork_methods.forensics.document import look_up, parse_path
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction, Quantity
+from refork_methods.forensics.incident import Incident, Target
+from refork_methods.forensics.intervention import Intervention, factorial
+from refork_methods.forensics.standards import Answer, Status
 
 
 class _Part(BaseModel):

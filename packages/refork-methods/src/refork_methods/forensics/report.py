@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from refork.core.types import Json
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.export import case_json
-from refork.examine.forensics.markdown import case_markdown
+from refork.types import Json
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.export import case_json
+from refork_methods.forensics.markdown import case_markdown
 
 
 def write_report(case: Case, folder: Path, *, likelihood: bool = False) -> Json:

@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import cast
 
-from refork.core.plain import content_hash
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.core.types import Json
-from refork.examine.forensics.bench import Bench
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.instruments.reading import Patterns
-from refork.examine.forensics.instruments.repeated_resampling import repeated_resample
-from refork.examine.forensics.instruments.sentence_resampling import sentence_resample
-from refork.examine.forensics.instruments.sentences import Unit
+from refork.plain import content_hash
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork.types import Json
+from refork_methods.forensics.bench import Bench
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.instruments.reading import Patterns
+from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
+from refork_methods.forensics.instruments.sentence_resampling import sentence_resample
+from refork_methods.forensics.instruments.sentences import Unit
 
 #: The label that a pattern's sentences get.
 CLASS = "class"

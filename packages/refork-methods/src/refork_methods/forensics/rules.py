@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from refork.core.errors import BadInput
-from refork.core.stats import fisher
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.design import Purpose
-from refork.examine.forensics.evidence import Result
-from refork.examine.forensics.incident import Incident
+from refork.errors import BadInput
+from refork.stats import fisher
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.design import Purpose
+from refork_methods.forensics.evidence import Result
+from refork_methods.forensics.incident import Incident
 
 #: Share of failed rollouts above which an arm stands for its survivors only.
 MOST_LOST = 0.2

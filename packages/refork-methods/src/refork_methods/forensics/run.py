@@ -14,24 +14,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.examine.forensics import statistics
-from refork.examine.forensics.arm import Arm, Outcome
-from refork.examine.forensics.bench import Bench
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.design import BASE, ArmPlan, Design
-from refork.examine.forensics.document import look_up, parse_path
-from refork.examine.forensics.evidence import EvidenceItem, Result
-from refork.examine.forensics.hypothesis import Quantity
-from refork.examine.forensics.instruments.outcomes import outcomes, same_model
-from refork.examine.forensics.instruments.replies import subject_of
-from refork.examine.forensics.intervention import Intervention, factorial
-from refork.examine.forensics.rules import Concern
+from refork import stats
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.forensics import statistics
+from refork_methods.forensics.arm import Arm, Outcome
+from refork_methods.forensics.bench import Bench
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.design import BASE, ArmPlan, Design
+from refork_methods.forensics.document import look_up, parse_path
+from refork_methods.forensics.evidence import EvidenceItem, Result
+from refork_methods.forensics.hypothesis import Quantity
+from refork_methods.forensics.instruments.outcomes import outcomes, same_model
+from refork_methods.forensics.instruments.replies import subject_of
+from refork_methods.forensics.intervention import Intervention, factorial
+from refork_methods.forensics.rules import Concern
 
 #: Rollouts of the base arm and of every other arm, unless something else is asked for.
 BASE_DRAWS, ARM_DRAWS = 200, 100

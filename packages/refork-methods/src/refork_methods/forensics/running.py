@@ -6,19 +6,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.examine.forensics import run
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.bench import Bench
-from refork.examine.forensics.case import Case
-from refork.examine.forensics.design import BASE, ArmPlan, Design, Purpose
-from refork.examine.forensics.evidence import Result
-from refork.examine.forensics.intervention import Intervention
-from refork.examine.forensics.intervention import factorial as cells_of
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.forensics import run
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.bench import Bench
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.design import BASE, ArmPlan, Design, Purpose
+from refork_methods.forensics.evidence import Result
+from refork_methods.forensics.intervention import Intervention
+from refork_methods.forensics.intervention import factorial as cells_of
 
 
 def parse_edit(text: str) -> Intervention:

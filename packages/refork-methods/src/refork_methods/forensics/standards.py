@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Status: TypeAlias = Literal["open", "ruled out", "supported", "met", "not met"]
 

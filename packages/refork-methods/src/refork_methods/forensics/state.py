@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from refork.core.journal import Entry
-from refork.core.plain import from_json
-from refork.core.types import Json
-from refork.examine.forensics.arm import Arm, Outcome
-from refork.examine.forensics.design import BASE, ArmPlan, Design
-from refork.examine.forensics.document import FieldChange
-from refork.examine.forensics.evidence import EvidenceItem
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction
-from refork.examine.forensics.incident import Incident
-from refork.examine.forensics.intervention import Intervention
-from refork.examine.forensics.standards import Answer
+from refork.journal import Entry
+from refork.plain import from_json
+from refork.types import Json
+from refork_methods.forensics.arm import Arm, Outcome
+from refork_methods.forensics.design import BASE, ArmPlan, Design
+from refork_methods.forensics.document import FieldChange
+from refork_methods.forensics.evidence import EvidenceItem
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction
+from refork_methods.forensics.incident import Incident
+from refork_methods.forensics.intervention import Intervention
+from refork_methods.forensics.standards import Answer
 
 #: A file key of draws: the intervention's digest and the arm's name.
 Key = tuple[str, str]

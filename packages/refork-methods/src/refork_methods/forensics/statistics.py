@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats import (
+from refork.errors import BadInput
+from refork.stats import (
     Difference,
     Interval,
     Test,
@@ -26,9 +26,9 @@ from refork.core.stats import (
     newcombe,
     wilson,
 )
-from refork.core.stats.results import Array, check_level, normal_p, normal_quantile
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.evidence import Result
+from refork.stats.results import Array, check_level, normal_p, normal_quantile
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.evidence import Result
 
 
 def rate(arm: Arm, level: float = 0.95, *, bounds: bool = False) -> Result:

@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.motives import SURFACES, Agent, environment, find_agent
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.case import Case, register
-from refork.examine.forensics.design import BASE, ArmPlan, Design
-from refork.examine.forensics.evidence import EvidenceItem
-from refork.examine.forensics.hypothesis import Hypothesis
-from refork.examine.forensics.incident import Incident
-from refork.examine.forensics.instruments.sentence_resampling import prefix_scores, telescoping_error
-from refork.examine.forensics.intervention import Intervention
-from refork.examine.forensics.motive_library import (
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.case import Case, register
+from refork_methods.forensics.design import BASE, ArmPlan, Design
+from refork_methods.forensics.evidence import EvidenceItem
+from refork_methods.forensics.hypothesis import Hypothesis
+from refork_methods.forensics.incident import Incident
+from refork_methods.forensics.instruments.sentence_resampling import prefix_scores, telescoping_error
+from refork_methods.forensics.intervention import Intervention
+from refork_methods.forensics.motive_library import (
     DOSE,
     EDITS,
     INTERACTION,
@@ -33,10 +32,11 @@ from refork.examine.forensics.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from refork.examine.forensics.motive_sources import LawSource, Source, Trace
-from refork.examine.forensics.rules import contrast_exists
-from refork.examine.forensics.statistics import difference, interaction, rate, trend
-from refork.examine.forensics.table import Table, ach_table
+from refork_methods.forensics.motive_sources import LawSource, Source, Trace
+from refork_methods.forensics.rules import contrast_exists
+from refork_methods.forensics.statistics import difference, interaction, rate, trend
+from refork_methods.forensics.table import Table, ach_table
+from refork_testbed.worlds.motives import SURFACES, Agent, environment, find_agent
 
 #: Rollouts of the unchanged environment, of every edited one, and continuations of every prefix of a trace.
 BASE_DRAWS, EDIT_DRAWS, K = 200, 100, 50

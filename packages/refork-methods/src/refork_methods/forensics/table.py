@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.design import BASE
-from refork.examine.forensics.evidence import EvidenceItem, Mark, mark
-from refork.examine.forensics.hypothesis import Hypothesis, Prediction
-from refork.examine.forensics.rules import Concern
-from refork.examine.forensics.statistics import Negative, holm_over, log_likelihood, negative
-from refork.examine.forensics.wording import verdict_words
+from refork.errors import BadInput
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.design import BASE
+from refork_methods.forensics.evidence import EvidenceItem, Mark, mark
+from refork_methods.forensics.hypothesis import Hypothesis, Prediction
+from refork_methods.forensics.rules import Concern
+from refork_methods.forensics.statistics import Negative, holm_over, log_likelihood, negative
+from refork_methods.forensics.wording import verdict_words
 
 #: Which mark stands for several.
 _STRONGEST: tuple[Mark, ...] = ("inconsistent", "consistent", "weak")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from refork.examine.forensics.rules import Concern
+from refork_methods.forensics.rules import Concern
 
 if TYPE_CHECKING:
-    from refork.examine.forensics.table import Row, Standing
+    from refork_methods.forensics.table import Row, Standing
 
 _SCOPE = "This speaks of behaviour under the edits that were tried, not of what goes on inside the model."
 

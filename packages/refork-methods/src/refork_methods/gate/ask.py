@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.gate.belief import State, observed, rejected
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.model import (
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.gate.belief import State, observed, rejected
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.model import (
     GENERATE,
     UNITS,
     VERIFY,
@@ -23,10 +23,10 @@ from refork.operate.gate.model import (
     Prices,
     read_policy,
 )
-from refork.operate.gate.policy import Choice
-from refork.operate.gate.regimes import compare_rules
-from refork.operate.gate.thresholds import critic_niche, ship_line, verify_line
-from refork.operate.gate.vary import present
+from refork_methods.gate.policy import Choice
+from refork_methods.gate.regimes import compare_rules
+from refork_methods.gate.thresholds import critic_niche, ship_line, verify_line
+from refork_methods.gate.vary import present
 
 #: More cells than this and a range was mistyped.
 MOST_VALUES = 100

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import Critic, Kernel, chance
+from refork.errors import BadInput
+from refork_methods.gate.model import Critic, Kernel, chance
 
 #: Floats for use, rationals for proofs: one code for both.
 Number = TypeVar("Number", float, Fraction)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refork.core.stats import newcombe, wilson
-from refork.core.stats.results import Interval
-from refork.core.types import Json
-from refork.operate.gate.compare import CalibrationCheck, Comparison
-from refork.operate.gate.fit import CriticFit, Fit
-from refork.operate.gate.independence import IndependenceReport
-from refork.operate.gate.model import Prices, Rate, chance
-from refork.operate.gate.replay import Replay
-from refork.operate.gate.score import Scores
+from refork.stats import newcombe, wilson
+from refork.stats.results import Interval
+from refork.types import Json
+from refork_methods.gate.compare import CalibrationCheck, Comparison
+from refork_methods.gate.fit import CriticFit, Fit
+from refork_methods.gate.independence import IndependenceReport
+from refork_methods.gate.model import Prices, Rate, chance
+from refork_methods.gate.replay import Replay
+from refork_methods.gate.score import Scores
 
 
 def interval_json(interval: Interval | None) -> Json | None:

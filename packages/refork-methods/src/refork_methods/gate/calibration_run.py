@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.gate.calibration_report import replay_json
-from refork.operate.gate.compare import Comparison, check_calibration, check_prediction, compare
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.crossfit import cross_replay
-from refork.operate.gate.fit import Fit, fit, refuse_fitted
-from refork.operate.gate.independence import MOST, IndependenceReport, independence
-from refork.operate.gate.model import CriticModel, Prices, read_policy
-from refork.operate.gate.policy import Policy, Verify
-from refork.operate.gate.prices import KINDS, Rates, measured, price_of, prices_from
-from refork.operate.gate.readers.jsonl import write_jsonl
-from refork.operate.gate.records import Record, labelled, split
-from refork.operate.gate.replay import Costs, Replay, replay
-from refork.operate.gate.rules import every_rule
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.gate.calibration_report import replay_json
+from refork_methods.gate.compare import Comparison, check_calibration, check_prediction, compare
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.crossfit import cross_replay
+from refork_methods.gate.fit import Fit, fit, refuse_fitted
+from refork_methods.gate.independence import MOST, IndependenceReport, independence
+from refork_methods.gate.model import CriticModel, Prices, read_policy
+from refork_methods.gate.policy import Policy, Verify
+from refork_methods.gate.prices import KINDS, Rates, measured, price_of, prices_from
+from refork_methods.gate.readers.jsonl import write_jsonl
+from refork_methods.gate.records import Record, labelled, split
+from refork_methods.gate.replay import Costs, Replay, replay
+from refork_methods.gate.rules import every_rule
 
 #: What is compared with the rules.
 CONTROLLERS = ("dp", "greedy")

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.jsonl import json_objects
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.gate.live import Opened, Told, Verdict
-from refork.operate.gate.model import GENERATE, VERIFY, Unit
-from refork.operate.gate.prices import Rates
-from refork.operate.gate.readers.jsonl import parse_record, record_line, write_jsonl
-from refork.operate.gate.records import Record
+from refork.errors import BadInput, ServerError
+from refork.jsonl import json_objects
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.gate.live import Opened, Told, Verdict
+from refork_methods.gate.model import GENERATE, VERIFY, Unit
+from refork_methods.gate.prices import Rates
+from refork_methods.gate.readers.jsonl import parse_record, record_line, write_jsonl
+from refork_methods.gate.records import Record
 
 C = TypeVar("C")
 

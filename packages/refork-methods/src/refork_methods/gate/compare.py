@@ -8,17 +8,17 @@ from typing import TypeVar, final
 
 import numpy as np
 
-from refork.core.decide import BestRule, against_rules, brier, calibration_error
-from refork.core.decide.calibrate import Reliability, reliability
-from refork.core.errors import BadInput
-from refork.core.stats import benjamini_hochberg, paired_difference
-from refork.core.stats.power import detectable_difference
-from refork.core.stats.results import Interval
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.model import CriticModel, Prices, Rate
-from refork.operate.gate.policy import Policy, Verify
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.replay import Replay
+from refork.decide import BestRule, against_rules, brier, calibration_error
+from refork.decide.calibrate import Reliability, reliability
+from refork.errors import BadInput
+from refork.stats import benjamini_hochberg, paired_difference
+from refork.stats.power import detectable_difference
+from refork.stats.results import Interval
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.model import CriticModel, Prices, Rate
+from refork_methods.gate.policy import Policy, Verify
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.replay import Replay
 
 Key = TypeVar("Key")
 
@@ -131,7 +131,7 @@ def check_calibration(
 ) -> CalibrationCheck:
     """Hold a replay against the value that the model predicts for its policy, by exact enumeration.
 
-    Raises: BadInput as :func:`refork.operate.gate.evaluate.worth`.
+    Raises: BadInput as :func:`refork_methods.gate.evaluate.worth`.
     """
     predicted = worth(policy, in_floats(model, prices, horizon, verify))
     spread = None

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State, observed, regenerated
-from refork.operate.gate.greedy import greedy_q
-from refork.operate.gate.model import GENERATE, STOP, CriticModel, Prices
-from refork.operate.gate.policy import Choice, Verify
-from refork.operate.gate.reason import reason_for
-from refork.operate.gate.solve import GridSolution, solve_grid
+from refork.errors import BadInput
+from refork_methods.gate.belief import State, observed, regenerated
+from refork_methods.gate.greedy import greedy_q
+from refork_methods.gate.model import GENERATE, STOP, CriticModel, Prices
+from refork_methods.gate.policy import Choice, Verify
+from refork_methods.gate.reason import reason_for
+from refork_methods.gate.solve import GridSolution, solve_grid
 
 Method: TypeAlias = Literal["dp", "greedy"]
 METHODS: tuple[Method, ...] = ("dp", "greedy")

@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.fit import fit_critics
-from refork.operate.gate.model import CriticModel, Prices
-from refork.operate.gate.policy import Policy, Verify
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.records import Record, completed, labelled
-from refork.operate.gate.replay import Costs, Replay, episodes, replay
+from refork.errors import BadInput
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.fit import fit_critics
+from refork_methods.gate.model import CriticModel, Prices
+from refork_methods.gate.policy import Policy, Verify
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.records import Record, completed, labelled
+from refork_methods.gate.replay import Costs, Replay, episodes, replay
 
 #: The policies that a fitted model gives, by name.
 Policies: TypeAlias = Callable[[CriticModel], Mapping[str, Policy]]

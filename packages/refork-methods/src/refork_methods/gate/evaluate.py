@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import Number, State, rejected
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY
-from refork.operate.gate.policy import Policy
-from refork.operate.gate.problem import Check, Problem
+from refork.errors import BadInput
+from refork_methods.gate.belief import Number, State, rejected
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY
+from refork_methods.gate.policy import Policy
+from refork_methods.gate.problem import Check, Problem
 
 #: Actions after which an episode is stopped; only the policies of the release can run into it.
 CAP = 64

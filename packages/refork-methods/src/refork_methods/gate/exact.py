@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias, final
 
-from refork.core.errors import CannotDo
-from refork.operate.gate.belief import pass_chance, posterior, transition
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
-from refork.operate.gate.policy import Verify
-from refork.operate.gate.problem import Problem, in_rationals
+from refork.errors import CannotDo
+from refork_methods.gate.belief import pass_chance, posterior, transition
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
+from refork_methods.gate.policy import Verify
+from refork_methods.gate.problem import Problem, in_rationals
 
 Place: TypeAlias = tuple[Fraction, frozenset[str], int]
 #: Evidence paths above which rationals take too long: three critics and three candidates are within.

@@ -10,15 +10,15 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.types import Json
-from refork.operate.gate.belief import after, refined
-from refork.operate.gate.kernel import chains, count_steps
-from refork.operate.gate.model import Critic, CriticModel, Kernel
-from refork.operate.gate.prices import measured, price_of
-from refork.operate.gate.records import Labelled, Record, completed, critic_names, labelled
+from refork.decide import BetaRate
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.types import Json
+from refork_methods.gate.belief import after, refined
+from refork_methods.gate.kernel import chains, count_steps
+from refork_methods.gate.model import Critic, CriticModel, Kernel
+from refork_methods.gate.prices import measured, price_of
+from refork_methods.gate.records import Labelled, Record, completed, critic_names, labelled
 
 #: Below this many records of a stratum, a rate from it is widened and warned about.
 FEWEST: Final = 5

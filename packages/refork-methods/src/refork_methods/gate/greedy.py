@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.operate.gate.belief import pass_chance, posterior, transition
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY
-from refork.operate.gate.problem import Problem
+from refork_methods.gate.belief import pass_chance, posterior, transition
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY
+from refork_methods.gate.problem import Problem
 
 
 def greedy_q(

@@ -10,10 +10,10 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats import benjamini_hochberg
-from refork.core.stats.results import Array
-from refork.operate.gate.records import Record, critic_names, labelled
+from refork.errors import BadInput, CannotDo
+from refork.stats import benjamini_hochberg
+from refork.stats.results import Array
+from refork_methods.gate.records import Record, critic_names, labelled
 
 #: Below this many expected cases in a cell, the chi-squared law of G^2 is not to be trusted.
 FEWEST_EXPECTED: Final = 5.0

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.gate.model import Kernel
-from refork.operate.gate.records import Record
+from refork.decide import BetaRate
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.gate.model import Kernel
+from refork_methods.gate.records import Record
 
 
 @final

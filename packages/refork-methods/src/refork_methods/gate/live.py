@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State, rejected
-from refork.operate.gate.evaluate import CAP
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
-from refork.operate.gate.policy import Policy
-from refork.operate.gate.policy import Verify as Ending
+from refork.errors import BadInput
+from refork_methods.gate.belief import State, rejected
+from refork_methods.gate.evaluate import CAP
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
+from refork_methods.gate.policy import Policy
+from refork_methods.gate.policy import Verify as Ending
 
 #: Whatever a candidate is to the caller: a patch, a node of a tree, a file.
 C = TypeVar("C")

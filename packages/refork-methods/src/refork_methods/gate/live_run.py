@@ -9,25 +9,25 @@ from typing import Protocol, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.run.progress import Progress, silent
-from refork.core.stats.results import Interval
-from refork.core.tree.node import Node, Point
-from refork.core.tree.score import Producer
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.operate.gate.calibration_report import interval_json
-from refork.operate.gate.controller import METHODS, BayesController
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.live import Opened, run_gate
-from refork.operate.gate.model import CriticModel, Prices, read_policy
-from refork.operate.gate.on_tree import Candidate, gate_producer, record_episode, recorded_episodes
-from refork.operate.gate.policy import Policy, Verify, verify_from
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.regimes import Comparison, compare_rules
-from refork.operate.gate.replay import mean_interval
-from refork.operate.gate.rules import every_rule
+from refork.errors import BadInput, ServerError
+from refork.runs.progress import Progress, silent
+from refork.stats.results import Interval
+from refork.tree.node import Node, Point
+from refork.tree.score import Producer
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task
+from refork_methods.gate.calibration_report import interval_json
+from refork_methods.gate.controller import METHODS, BayesController
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.live import Opened, run_gate
+from refork_methods.gate.model import CriticModel, Prices, read_policy
+from refork_methods.gate.on_tree import Candidate, gate_producer, record_episode, recorded_episodes
+from refork_methods.gate.policy import Policy, Verify, verify_from
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.regimes import Comparison, compare_rules
+from refork_methods.gate.replay import mean_interval
+from refork_methods.gate.rules import every_rule
 
 #: An episode whose writer gave no candidate; it has no utility.
 FAILED = "failed"

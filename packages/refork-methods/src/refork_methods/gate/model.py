@@ -10,11 +10,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
-from refork.core.decide import BetaRate
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.settings import present_mark
-from refork.core.types import Json
+from refork.decide import BetaRate
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.settings import present_mark
+from refork.types import Json
 
 #: A chance learned from counts, or one known beforehand.
 Rate: TypeAlias = BetaRate | float

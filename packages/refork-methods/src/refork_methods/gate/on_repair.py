@@ -11,27 +11,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Policy as Acting
-from refork.core.policy.base import Sampling
-from refork.core.registry import resolve, version_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.core.tree.score import Producer
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Split, Task, World
-from refork.core.world.repair import critics as checks
-from refork.core.world.repair.edits import EditError, edited
-from refork.core.world.repair.tasks import RepairTask, task_from_json
-from refork.core.world.repair.world import RepairWorld
-from refork.operate.gate.collect import collect_file
-from refork.operate.gate.fit import refuse_instances
-from refork.operate.gate.live import Check, Opened, Told, Verdict
-from refork.operate.gate.live_run import LiveRun, Setting, run_live
-from refork.operate.gate.on_tree import Candidate, TreeWriter, critic_producer
-from refork.operate.gate.records import Record
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.growing.plant import plant
+from refork.policies.base import Policy as Acting
+from refork.policies.base import Sampling
+from refork.registry import resolve, version_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork.tree.score import Producer
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Split, Task, World
+from refork_methods.gate.collect import collect_file
+from refork_methods.gate.fit import refuse_instances
+from refork_methods.gate.live import Check, Opened, Told, Verdict
+from refork_methods.gate.live_run import LiveRun, Setting, run_live
+from refork_methods.gate.on_tree import Candidate, TreeWriter, critic_producer
+from refork_methods.gate.records import Record
+from refork_testbed.worlds.repair import critics as checks
+from refork_testbed.worlds.repair.edits import EditError, edited
+from refork_testbed.worlds.repair.tasks import RepairTask, task_from_json
+from refork_testbed.worlds.repair.world import RepairWorld
 
 #: The critics of a repair that are asked where none are named, cheapest first.
 CRITICS = ("syntax", "ruff", "public")
@@ -231,7 +231,8 @@ def _check(task: RepairTask, name: str, critic: Critic, tree: Tree) -> Check[Can
             found = checks.Verdict(found, time.perf_counter() - started)
         if not isinstance(found, checks.Verdict):
             raise BadInput(
-                f"critic {name!r} said {found!r}", hint="a bool, or refork.core.world.repair.critics.Verdict"
+                f"critic {name!r} said {found!r}",
+                hint="a bool, or refork_testbed.worlds.repair.critics.Verdict",
             )
         return Verdict(found.passed, found.seconds, found.note.split("\n", 1)[0])
 

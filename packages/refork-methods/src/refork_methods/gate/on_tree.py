@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from refork.core.errors import ServerError
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.fork.context import conversation
-from refork.core.policy.base import Cost, Sampling, total_cost
-from refork.core.policy.base import Policy as Acting
-from refork.core.tree.node import Draft, Node, Point
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.operate.gate.live import Event, LiveEpisode, Told
-from refork.operate.gate.model import GENERATE, CriticModel, Prices, Unit
-from refork.operate.gate.policy import Policy
+from refork.errors import ServerError
+from refork.forking.arm import prepare, run_jobs
+from refork.forking.context import conversation
+from refork.policies.base import Cost, Sampling, total_cost
+from refork.policies.base import Policy as Acting
+from refork.tree.node import Draft, Node, Point
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
+from refork_methods.gate.live import Event, LiveEpisode, Told
+from refork_methods.gate.model import GENERATE, CriticModel, Prices, Unit
+from refork_methods.gate.policy import Policy
 
 #: What the policy is told before it refines a candidate, from what its checks said.
 Feedback: TypeAlias = Callable[[Sequence[Told]], str]

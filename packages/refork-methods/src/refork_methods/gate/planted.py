@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import CriticModel, Prices, chance
-from refork.operate.gate.records import Record
+from refork.errors import BadInput
+from refork_methods.gate.model import CriticModel, Prices, chance
+from refork_methods.gate.records import Record
 
 
 def planted_records(

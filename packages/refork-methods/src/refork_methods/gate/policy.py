@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State
+from refork.errors import BadInput
+from refork_methods.gate.belief import State
 
 #: ``terminal``: verifying ends the episode. ``retry``: a refused candidate may be refined.
 Verify: TypeAlias = Literal["terminal", "retry"]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import UNITS, CriticModel, Prices, Unit
-from refork.operate.gate.records import Record
+from refork.errors import BadInput
+from refork_methods.gate.model import UNITS, CriticModel, Prices, Unit
+from refork_methods.gate.records import Record
 
 #: What can be measured of a call.
 KINDS: Final[tuple[Unit, ...]] = ("seconds", "tokens", "money")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import Number
-from refork.operate.gate.model import CriticModel, Prices, Rate, chance, exact, rational
-from refork.operate.gate.policy import Verify, verify_from
+from refork.errors import BadInput
+from refork_methods.gate.belief import Number
+from refork_methods.gate.model import CriticModel, Prices, Rate, chance, exact, rational
+from refork_methods.gate.policy import Verify, verify_from
 
 
 @final

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, finite
+from refork.errors import BadInput
+from refork.stats.results import Array, finite
 
 #: The random score: its exact expectation, or the mean of seeded shuffles as lm-polygraph takes it.
 Random: TypeAlias = Literal["exact", "monte-carlo"]

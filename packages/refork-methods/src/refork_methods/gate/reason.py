@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refork.operate.gate.belief import State, after, pass_chance, refined
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
+from refork_methods.gate.belief import State, after, pass_chance, refined
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
 
 
 def reason_for(action: str, q: Mapping[str, float], state: State, model: CriticModel, prices: Prices) -> str:

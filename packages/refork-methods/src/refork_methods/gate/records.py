@@ -10,8 +10,8 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import VERIFY
+from refork.errors import BadInput
+from refork_methods.gate.model import VERIFY
 
 #: Why a candidate has no outcome. Neither is ever counted as wrong.
 NO_OUTCOME, ORACLE_ERROR = "no outcome", "oracle error"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.svg import label, svg, tag
-from refork.operate.gate.regime_report import FAMILIES, OTHER, family, mark
-from refork.operate.gate.regimes import BAYES, TIE, Comparison, RegimeMap
+from refork.viewer import palette
+from refork.viewer.svg import label, svg, tag
+from refork_methods.gate.regime_report import FAMILIES, OTHER, family, mark
+from refork_methods.gate.regimes import BAYES, TIE, Comparison, RegimeMap
 
 _SVG = "http://www.w3.org/2000/svg"
 _FONT = {"font_family": "sans-serif", "font_size": "12", "fill": "#333"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.gate.ask import default_values, values_from
-from refork.operate.gate.model import CriticModel, Prices
-from refork.operate.gate.policy import Verify
-from refork.operate.gate.regimes import BAYES, Comparison, RegimeMap, Rules, regime_map
-from refork.operate.gate.rules import every_rule, simple_rules
-from refork.operate.gate.sensitivity import sensitivity
-from refork.operate.gate.vary import present
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.gate.ask import default_values, values_from
+from refork_methods.gate.model import CriticModel, Prices
+from refork_methods.gate.policy import Verify
+from refork_methods.gate.regimes import BAYES, Comparison, RegimeMap, Rules, regime_map
+from refork_methods.gate.rules import every_rule, simple_rules
+from refork_methods.gate.sensitivity import sensitivity
+from refork_methods.gate.vary import present
 
 RULES: Mapping[str, Rules] = {"all": every_rule, "paper": simple_rules}
 

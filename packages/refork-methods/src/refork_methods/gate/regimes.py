@@ -9,15 +9,15 @@ from typing import TypeAlias, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.model import CriticModel, Prices
-from refork.operate.gate.policy import Policy, Verify
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.rules import every_rule
-from refork.operate.gate.vary import varied
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.model import CriticModel, Prices
+from refork_methods.gate.policy import Policy, Verify
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.rules import every_rule
+from refork_methods.gate.vary import varied
 
 #: The rules to compare with, for a model and a horizon.
 Rules: TypeAlias = Callable[[CriticModel, int], Mapping[str, Policy]]

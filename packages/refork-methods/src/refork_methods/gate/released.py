@@ -16,14 +16,14 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State, after, refined
-from refork.operate.gate.controller import Method
-from refork.operate.gate.greedy import greedy_q
-from refork.operate.gate.model import GENERATE, STOP, VERIFY, CriticModel, Prices
-from refork.operate.gate.policy import Choice, Policy
-from refork.operate.gate.problem import Problem, in_floats
-from refork.operate.gate.rules import always_verify, best_of_n, gate, pipeline, reflexion, self_refine
+from refork.errors import BadInput
+from refork_methods.gate.belief import State, after, refined
+from refork_methods.gate.controller import Method
+from refork_methods.gate.greedy import greedy_q
+from refork_methods.gate.model import GENERATE, STOP, VERIFY, CriticModel, Prices
+from refork_methods.gate.policy import Choice, Policy
+from refork_methods.gate.problem import Problem, in_floats
+from refork_methods.gate.rules import always_verify, best_of_n, gate, pipeline, reflexion, self_refine
 
 POINTS = 51
 

@@ -10,15 +10,15 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.means import t_difference
-from refork.core.stats.results import Array, Interval
-from refork.operate.gate.belief import State, after, refined, rejected
-from refork.operate.gate.evaluate import CAP
-from refork.operate.gate.kernel import chains
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
-from refork.operate.gate.policy import Policy, Verify
-from refork.operate.gate.records import Record, completed, labelled
+from refork.errors import BadInput
+from refork.stats.means import t_difference
+from refork.stats.results import Array, Interval
+from refork_methods.gate.belief import State, after, refined, rejected
+from refork_methods.gate.evaluate import CAP
+from refork_methods.gate.kernel import chains
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
+from refork_methods.gate.policy import Policy, Verify
+from refork_methods.gate.records import Record, completed, labelled
 
 #: What a call costs: the price of the model, or what this very call cost when it was recorded.
 Costs: TypeAlias = Literal["prices", "recorded"]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State, observed, regenerated
-from refork.operate.gate.model import GENERATE, STOP, VERIFY, CriticModel
-from refork.operate.gate.policy import Choice
+from refork.errors import BadInput
+from refork_methods.gate.belief import State, observed, regenerated
+from refork_methods.gate.model import GENERATE, STOP, VERIFY, CriticModel
+from refork_methods.gate.policy import Choice
 
 #: The action of a state, and why.
 Decide: TypeAlias = Callable[[State], tuple[str, str]]

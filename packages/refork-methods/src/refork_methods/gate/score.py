@@ -9,14 +9,14 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.decide import brier, calibration_error
-from refork.core.errors import BadInput
-from refork.core.stats import auroc
-from refork.core.stats.results import Array, Interval
-from refork.operate.gate.fit import beliefs, leave_one_out, refuse_fitted
-from refork.operate.gate.model import CriticModel
-from refork.operate.gate.prr import PRR, Random, Ties, prr
-from refork.operate.gate.records import Record, completed, labelled
+from refork.decide import brier, calibration_error
+from refork.errors import BadInput
+from refork.stats import auroc
+from refork.stats.results import Array, Interval
+from refork_methods.gate.fit import beliefs, leave_one_out, refuse_fitted
+from refork_methods.gate.model import CriticModel
+from refork_methods.gate.prr import PRR, Random, Ties, prr
+from refork_methods.gate.records import Record, completed, labelled
 
 
 @final

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.decide import BetaRate
-from refork.core.types import Json
-from refork.operate.gate.controller import BayesController
-from refork.operate.gate.evaluate import worth
-from refork.operate.gate.model import CriticModel, Prices, Rate
-from refork.operate.gate.policy import Verify
-from refork.operate.gate.problem import in_floats
-from refork.operate.gate.regimes import Rules, compare_rules
-from refork.operate.gate.rules import every_rule
-from refork.operate.gate.vary import parameters, present, varied
+from refork.decide import BetaRate
+from refork.types import Json
+from refork_methods.gate.controller import BayesController
+from refork_methods.gate.evaluate import worth
+from refork_methods.gate.model import CriticModel, Prices, Rate
+from refork_methods.gate.policy import Verify
+from refork_methods.gate.problem import in_floats
+from refork_methods.gate.regimes import Rules, compare_rules
+from refork_methods.gate.rules import every_rule
+from refork_methods.gate.vary import parameters, present, varied
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Belief: TypeAlias = tuple[Fraction, ...]
 

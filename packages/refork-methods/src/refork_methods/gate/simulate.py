@@ -9,12 +9,12 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from refork.core.errors import BadInput
-from refork.operate.gate.belief import State, rejected
-from refork.operate.gate.evaluate import CAP
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
-from refork.operate.gate.policy import Policy, Verify
-from refork.operate.gate.problem import Problem, in_floats
+from refork.errors import BadInput
+from refork_methods.gate.belief import State, rejected
+from refork_methods.gate.evaluate import CAP
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
+from refork_methods.gate.policy import Policy, Verify
+from refork_methods.gate.problem import Problem, in_floats
 
 
 @final

@@ -8,12 +8,12 @@ from typing import TypeAlias, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.gate.belief import transition
-from refork.operate.gate.lines import Envelope, envelope, values
-from refork.operate.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
-from refork.operate.gate.policy import Verify
-from refork.operate.gate.problem import Check, Problem, in_floats
+from refork.errors import BadInput, CannotDo
+from refork_methods.gate.belief import transition
+from refork_methods.gate.lines import Envelope, envelope, values
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
+from refork_methods.gate.policy import Verify
+from refork_methods.gate.problem import Check, Problem, in_floats
 
 Grid: TypeAlias = Float[np.ndarray, "points"]
 Lines: TypeAlias = Float[np.ndarray, "points 2"]

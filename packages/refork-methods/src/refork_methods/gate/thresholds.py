@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.decide import break_even, crossing
-from refork.operate.gate.belief import checked, pass_chance, posterior
-from refork.operate.gate.model import Critic, Prices
+from refork.decide import break_even, crossing
+from refork_methods.gate.belief import checked, pass_chance, posterior
+from refork_methods.gate.model import Critic, Prices
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import Critic, CriticModel, Kernel, Prices, chance
+from refork.errors import BadInput
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, chance
 
 Setting: TypeAlias = tuple[CriticModel, Prices]
 _PRICES = ("reward", "verify", "generate", "ship_loss")

@@ -18,8 +18,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
-from refork.learn.credit.implicit.soft_values import Bools, Floats, Ints, check_beta
+from refork.errors import BadInput
+from refork_methods.implicit.soft_values import Bools, Floats, Ints, check_beta
 
 TokenRule = Literal["sum", "mean", "last", "min", "max", "min-of-each", "max-of-each"]
 StepRule = Literal["sum", "mean", "last", "min", "max", "bottom10"]

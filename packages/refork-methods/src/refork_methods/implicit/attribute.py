@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 AttributionRule = Literal["lowest", "running-sum", "drop"]
 ATTRIBUTION_RULES: tuple[AttributionRule, ...] = get_args(AttributionRule)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, mean_interval
-from refork.learn.credit.implicit.soft_values import Floats, Ints
+from refork.errors import BadInput
+from refork.stats import Interval, mean_interval
+from refork_methods.implicit.soft_values import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

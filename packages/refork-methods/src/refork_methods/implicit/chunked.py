@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import CannotDo
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import FloatArray, IntArray
+from refork.errors import CannotDo
+from refork.policies.local import LocalPolicy
+from refork.types import FloatArray, IntArray
 
 ROWS, WORDS = 2048, 8192
 _AGREE = 1e-3

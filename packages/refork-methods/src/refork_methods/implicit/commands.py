@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
-from refork.app.cli.screen import secho
+from refork.cli.common import existing, print_json
+from refork.cli.screen import secho
 
 if TYPE_CHECKING:
-    from refork.learn.credit.implicit.logged import Scored
-    from refork.learn.credit.implicit.pair import ImplicitPair
+    from refork_methods.implicit.logged import Scored
+    from refork_methods.implicit.pair import ImplicitPair
 
 app = typer.Typer(
     help="Score the steps of trajectories with a policy and its reference; choose, predict, attribute.",
@@ -32,8 +32,8 @@ Folder = Annotated[str, typer.Option(help="Folder or hub id of the checkpoint, w
 
 
 def _local(spec: str) -> Any:
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.policy.open import open_policy
+    from refork.policies.local import LocalPolicy
+    from refork.policies.open import open_policy
 
     return open_policy(spec) if ":" in spec else LocalPolicy.load(spec)
 
@@ -41,8 +41,8 @@ def _local(spec: str) -> Any:
 def _pair(
     policy: str | None, reference: str | None, beta: float, cache: Path | None, chunked: bool, longest: int
 ) -> ImplicitPair | None:
-    from refork.core.errors import BadInput
-    from refork.learn.credit.implicit.pair import ImplicitPair
+    from refork.errors import BadInput
+    from refork_methods.implicit.pair import ImplicitPair
 
     if policy is None and reference is None:
         return None
@@ -79,13 +79,13 @@ def score(
 
     Example: refork implicit score chats.jsonl --policy runs/rl --reference runs/sft --out scored.jsonl
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.errors import BadInput
-    from refork.core.settings import home
-    from refork.core.tree import Tree
-    from refork.learn.credit.implicit.logged import scored_line
-    from refork.learn.credit.implicit.report import warnings_of
-    from refork.learn.credit.implicit.score import score_chats, scored_tree
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.settings import home
+    from refork.tree import Tree
+    from refork_methods.implicit.logged import scored_line
+    from refork_methods.implicit.report import warnings_of
+    from refork_methods.implicit.score import score_chats, scored_tree
 
     if (file is None) == (tree is None):
         raise BadInput("name either a file of chat logs or a --tree")
@@ -111,7 +111,7 @@ def score(
 
 def _write(items: list[Scored], out: Path) -> None:
     """A file that appears only once it is whole."""
-    from refork.learn.credit.implicit.logged import csv_rows, scored_line
+    from refork_methods.implicit.logged import csv_rows, scored_line
 
     part = out.with_name(f".{out.name}.part")
     try:
@@ -126,7 +126,7 @@ def _write(items: list[Scored], out: Path) -> None:
 
 
 def _scores_table(items: list[Scored]) -> None:
-    from refork.learn.credit.implicit.logged import scored_line
+    from refork_methods.implicit.logged import scored_line
 
     typer.echo(f"{'trajectory':14s} {'outcome':>7s} {'sum':>9s} {'mean':>9s} {'actions':>7s}  lowest action")
     for item in items:
@@ -159,8 +159,8 @@ def best(
 
     Example: refork implicit best scored.jsonl
     """
-    from refork.learn.credit.implicit.logged import read_scored
-    from refork.learn.credit.implicit.report import best_report
+    from refork_methods.implicit.logged import read_scored
+    from refork_methods.implicit.report import best_report
 
     report = best_report(read_scored(existing(scored)), token, step, seed)
     if as_json:
@@ -198,8 +198,8 @@ def predict(
 
     Example: refork implicit predict scored.jsonl --tune-on earlier.jsonl
     """
-    from refork.learn.credit.implicit.logged import read_scored
-    from refork.learn.credit.implicit.report import predict_report
+    from refork_methods.implicit.logged import read_scored
+    from refork_methods.implicit.report import predict_report
 
     report = predict_report(
         read_scored(existing(scored)), token, step, success=success, by_task=by_task, seed=seed,
@@ -231,8 +231,8 @@ def attribute(
 
     Example: refork implicit attribute scored.jsonl
     """
-    from refork.learn.credit.implicit.logged import read_scored
-    from refork.learn.credit.implicit.report import attribution_report
+    from refork_methods.implicit.logged import read_scored
+    from refork_methods.implicit.report import attribution_report
 
     report = attribution_report(read_scored(existing(scored)), token, success)
     if as_json:
@@ -270,11 +270,11 @@ def merge(
 
     Example: refork implicit merge --policy runs/rl --reference runs/base --alpha 0.4 --out runs/between
     """
-    from refork.learn.credit.implicit.merge import MERGE_METHODS, merge_reference
+    from refork_methods.implicit.merge import MERGE_METHODS, merge_reference
 
     chosen = next((name for name in MERGE_METHODS if name == method), None)
     if chosen is None:
-        from refork.core.errors import BadInput
+        from refork.errors import BadInput
 
         raise BadInput(f"unknown merge method {method!r}", hint=f"known: {', '.join(MERGE_METHODS)}")
     folder = merge_reference(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.learn.credit.implicit.soft_values import FiniteMdp
+from refork_methods.implicit.soft_values import FiniteMdp
 
 ACTIONS = ("forward", "back", "jump", "wait")
 JUMP = ACTIONS.index("jump")

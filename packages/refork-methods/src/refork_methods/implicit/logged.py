@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json, Message
-from refork.learn.credit.implicit.aggregate import (
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json, Message
+from refork_methods.implicit.aggregate import (
     PairLogprobs,
     aggregate_steps,
     pair_logprobs,
     step_advantages,
     token_advantages,
 )
-from refork.learn.credit.implicit.predict import trajectory_digest
+from refork_methods.implicit.predict import trajectory_digest
 
 _MESSAGES = ("messages", "history")
 _TASK = ("task", "task_id", "question_ID")

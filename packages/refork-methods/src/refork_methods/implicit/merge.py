@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.load import load_model, load_tokenizer, quiet
+from refork.errors import BadInput
+from refork.policies.load import load_model, load_tokenizer, quiet
 
 MergeMethod = Literal["linear", "ties", "dare"]
 MERGE_METHODS: tuple[MergeMethod, ...] = get_args(MergeMethod)

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.learn.credit.implicit.aggregate import (
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Step, Trajectory
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork_methods.implicit.aggregate import (
     PairLogprobs,
     pair_logprobs,
     refuse_all_zero,
     token_advantages,
 )
-from refork.learn.credit.implicit.soft_values import Floats, check_beta
+from refork_methods.implicit.soft_values import Floats, check_beta
 
 if TYPE_CHECKING:
-    from refork.learn.credit.implicit.pair import ImplicitPair
+    from refork_methods.implicit.pair import ImplicitPair
 
 #: The score's name on the tree: one value per token of an action node.
 NAME = "implicit"
@@ -277,7 +277,7 @@ def implicit_advantages(
     policy that is trained, the gradient of its own log-ratio is that of the divergence: a positive
     coefficient drives it *away* from the reference. So train on the scores of a fixed pair.
     """
-    from refork.learn.train.policy_gradient import group_advantages
+    from refork_methods.train.policy_gradient import group_advantages
 
     if spread not in ("token", "step"):
         raise BadInput(f"unknown spread {spread!r}", hint="known: token, step")

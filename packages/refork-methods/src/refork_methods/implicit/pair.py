@@ -11,14 +11,14 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput, WrongTokenizer
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.score import Producer
-from refork.core.types import FloatArray, IntArray, Json, Message
-from refork.learn.credit.implicit.aggregate import PairLogprobs, pair_logprobs
-from refork.learn.credit.implicit.chunked import model_logprobs
-from refork.learn.credit.implicit.render import (
+from refork.errors import BadInput, WrongTokenizer
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.tree.score import Producer
+from refork.types import FloatArray, IntArray, Json, Message
+from refork_methods.implicit.aggregate import PairLogprobs, pair_logprobs
+from refork_methods.implicit.chunked import model_logprobs
+from refork_methods.implicit.render import (
     Actions,
     ActionTokens,
     Render,
@@ -28,7 +28,7 @@ from refork.learn.credit.implicit.render import (
     template_pieces,
     vocabulary_difference,
 )
-from refork.learn.credit.implicit.soft_values import check_beta
+from refork_methods.implicit.soft_values import check_beta
 
 _AT_ONCE = 16
 #: Where the released code cuts; ours also cuts at the smaller context of the two models.

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.grow.selector import Candidates
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.learn.credit.implicit.aggregate import token_advantages
-from refork.learn.credit.implicit.on_tree import model_pairs, recorded_pair, walk_steps
-from refork.learn.credit.implicit.signal import win_chance
-from refork.learn.credit.implicit.soft_values import Floats
+from refork.errors import BadInput
+from refork.growing.selector import Candidates
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork_methods.implicit.aggregate import token_advantages
+from refork_methods.implicit.on_tree import model_pairs, recorded_pair, walk_steps
+from refork_methods.implicit.signal import win_chance
+from refork_methods.implicit.soft_values import Floats
 
 if TYPE_CHECKING:
-    from refork.learn.credit.implicit.pair import ImplicitPair
+    from refork_methods.implicit.pair import ImplicitPair
 
 
 @final
 @dataclass(frozen=True)
 class ImplicitValues:
-    """A :class:`~refork.core.grow.selector.PointValues`: needs no graded leaf below a point.
+    """A :class:`~refork.growing.selector.PointValues`: needs no graded leaf below a point.
 
     The sum of implicit advantages from the task to a point is, up to luck, the value gained so far. It
     becomes a chance p of success (``prior`` at the task, see :func:`win_chance`). ``mixed`` is then

@@ -1,6 +1,6 @@
 """Any tabular policy under the KL-regularised objective: its value, and exact gradient ascent on it.
 
-What :mod:`~refork.learn.credit.implicit.soft_values` solves in one sweep, a trainer approaches step by
+What :mod:`~refork_methods.implicit.soft_values` solves in one sweep, a trainer approaches step by
 step; here every expectation is a sum, so that nothing but the number of updates separates the two.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
-from refork.learn.credit.implicit.soft_values import FiniteMdp, Floats, check_beta, laws
+from refork.errors import BadInput
+from refork_methods.implicit.soft_values import FiniteMdp, Floats, check_beta, laws
 
 
 def regularised_values(

@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer
-from refork.core.policy.chat import Codec
-from refork.core.types import IntArray, Message, token_array
-from refork.learn.credit.implicit.soft_values import Bools, Ints
+from refork.errors import BadInput, CannotDo, WrongTokenizer
+from refork.policies.chat import Codec
+from refork.types import IntArray, Message, token_array
+from refork_methods.implicit.soft_values import Bools, Ints
 
 Render = Literal["template", "flat"]
 Actions = Literal["assistant", "every", "every-but-human"]

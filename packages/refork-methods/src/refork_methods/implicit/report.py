@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval
-from refork.core.types import Json
-from refork.learn.credit.implicit.aggregate import (
+from refork.errors import BadInput
+from refork.stats import Interval
+from refork.types import Json
+from refork_methods.implicit.aggregate import (
     STEP_RULES,
     TOKEN_RULES,
     StepRule,
@@ -21,11 +21,11 @@ from refork.learn.credit.implicit.aggregate import (
     step_advantages,
     trajectory_score,
 )
-from refork.learn.credit.implicit.attribute import ATTRIBUTION_RULES, decisive_step, step_accuracy
-from refork.learn.credit.implicit.choose import best_of, select_best
-from refork.learn.credit.implicit.logged import Scored
-from refork.learn.credit.implicit.predict import predict_success, tune
-from refork.learn.credit.implicit.soft_values import Floats
+from refork_methods.implicit.attribute import ATTRIBUTION_RULES, decisive_step, step_accuracy
+from refork_methods.implicit.choose import best_of, select_best
+from refork_methods.implicit.logged import Scored
+from refork_methods.implicit.predict import predict_success, tune
+from refork_methods.implicit.soft_values import Floats
 
 
 def rules(token: str, step: str) -> tuple[TokenRule, StepRule]:

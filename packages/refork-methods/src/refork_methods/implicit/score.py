@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.core.errors import BadInput, UserError
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.learn.credit.implicit.aggregate import refuse_all_zero
-from refork.learn.credit.implicit.logged import Facts, Scored, read_chats
-from refork.learn.credit.implicit.on_tree import tree_implicit
-from refork.learn.credit.implicit.pair import ImplicitPair
-from refork.learn.credit.implicit.predict import trajectory_digest
-from refork.learn.credit.implicit.render import ACTIONS, RENDERS, ActionTokens
+from refork.errors import BadInput, UserError
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.implicit.aggregate import refuse_all_zero
+from refork_methods.implicit.logged import Facts, Scored, read_chats
+from refork_methods.implicit.on_tree import tree_implicit
+from refork_methods.implicit.pair import ImplicitPair
+from refork_methods.implicit.predict import trajectory_digest
+from refork_methods.implicit.render import ACTIONS, RENDERS, ActionTokens
 
 
 def score_chats(

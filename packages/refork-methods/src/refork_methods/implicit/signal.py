@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.credit.implicit.soft_values import Floats
+from refork.errors import BadInput
+from refork_methods.implicit.soft_values import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,21 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.build import for_profiling
-from refork.discover.kernel.cpu.diagnose import derived, diagnose_cpu
-from refork.discover.kernel.diagnose_caches import Simulated, caches, simulate
-from refork.discover.kernel.diagnose_code import Code, named, read_code, source_lines, with_places
-from refork.discover.kernel.diagnose_samples import calls_for, sampled
-from refork.discover.kernel.diagnose_sizes import array_bytes, simulated_problem, with_bytes
-from refork.discover.kernel.problem import Problem
-from refork.discover.kernel.roofline import Ceilings, Work, roof
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import Diagnosis
+from refork.errors import BadInput, CannotDo
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.build import for_profiling
+from refork_methods.kernel.cpu.diagnose import derived, diagnose_cpu
+from refork_methods.kernel.diagnose_caches import Simulated, caches, simulate
+from refork_methods.kernel.diagnose_code import Code, named, read_code, source_lines, with_places
+from refork_methods.kernel.diagnose_samples import calls_for, sampled
+from refork_methods.kernel.diagnose_sizes import array_bytes, simulated_problem, with_bytes
+from refork_methods.kernel.problem import Problem
+from refork_methods.kernel.roofline import Ceilings, Work, roof
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import Diagnosis
 
 #: What a diagnosis may read; each is left out where it is not asked for.
 PARTS: tuple[str, ...] = ("timing", "code", "cachegrind", "perf")

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench import Driver
-from refork.discover.kernel.cpu import cachegrind
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.bench import Driver
+from refork_methods.kernel.cpu import cachegrind
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.signals import Signals
 
 #: A guest that is told of the host's whole last-level cache has this much of it for each of its processors.
 SHARE = 2 << 20

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench.elf import read_object
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu import toolchain
-from refork.discover.kernel.cpu.build import LISTED, Built, compile_object, read_whole
-from refork.discover.kernel.cpu.static import static_signals
-from refork.discover.kernel.cpu.tools.dependency_chain import MOST_RATIO
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.problem_syntax import parse
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.bench.elf import read_object
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu import toolchain
+from refork_methods.kernel.cpu.build import LISTED, Built, compile_object, read_whole
+from refork_methods.kernel.cpu.static import static_signals
+from refork_methods.kernel.cpu.tools.dependency_chain import MOST_RATIO
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.problem_syntax import parse
+from refork_methods.kernel.signals import Signals
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -11,11 +11,11 @@ from importlib import resources
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.kernel import gpu
-from refork.discover.kernel.signals import Signals, Source
-from refork.discover.kernel.tool import Diagnosis
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.kernel import gpu
+from refork_methods.kernel.signals import Signals, Source
+from refork_methods.kernel.tool import Diagnosis
 
 #: Shipped exports, by the name that stands for their path.
 EXAMPLES = {"example:transpose": "ncu_synthetic_transpose.csv"}

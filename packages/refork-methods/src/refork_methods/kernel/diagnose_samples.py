@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.kernel.bench import Driver
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu import perf
-from refork.discover.kernel.cpu.build import LISTED, read_whole, run_tool
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput, CannotDo
+from refork_methods.kernel.bench import Driver
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu import perf
+from refork_methods.kernel.cpu.build import LISTED, read_whole, run_tool
+from refork_methods.kernel.signals import Signals
 
 #: Samples a second; perf is allowed more nearly everywhere.
 RATE = 4000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.problem import BYTES, Problem
+from refork.errors import BadInput
+from refork_methods.kernel.problem import BYTES, Problem
 
 #: A simulated run takes about so many times as long as the kernel (ours: 20 to 150 were seen).
 SLOWER = 100.0

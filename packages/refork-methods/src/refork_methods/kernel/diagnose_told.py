@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.diagnose import Diagnosed
-from refork.discover.kernel.diagnose_gpu import SYNTHETIC, GpuDiagnosed
-from refork.discover.kernel.finding import Finding, Severity
-from refork.discover.kernel.roofline import Classified
-from refork.discover.kernel.tool import Diagnosis
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.diagnose import Diagnosed
+from refork_methods.kernel.diagnose_gpu import SYNTHETIC, GpuDiagnosed
+from refork_methods.kernel.finding import Finding, Severity
+from refork_methods.kernel.roofline import Classified
+from refork_methods.kernel.tool import Diagnosis
 
 Kind: TypeAlias = Literal["head", "plain", "dim"] | Severity
 _CLASSES = {

@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 Severity: TypeAlias = Literal["info", "warn", "critical"]
 #: What holds a kernel back, as a tool's field of work.

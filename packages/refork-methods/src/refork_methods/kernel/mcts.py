@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 
 @final

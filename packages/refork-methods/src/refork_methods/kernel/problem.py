@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu.build import FLAGS
-from refork.discover.kernel.problem_expr import value
-from refork.discover.kernel.roofline import Work
+from refork.errors import BadInput
+from refork_methods.kernel.cpu.build import FLAGS
+from refork_methods.kernel.problem_expr import value
+from refork_methods.kernel.roofline import Work
 
 Role: TypeAlias = Literal["in", "out", "inout", "size", "scalar"]
 

@@ -6,7 +6,7 @@ import ast
 import math
 from collections.abc import Mapping
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: Longer ones are no length or operation count.
 LONGEST = 400

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.problem_expr import names_in, value
-from refork.discover.kernel.problem_signature import text
+from refork.errors import BadInput
+from refork_methods.kernel.problem_expr import names_in, value
+from refork_methods.kernel.problem_signature import text
 
 if TYPE_CHECKING:
     from tree_sitter import Node

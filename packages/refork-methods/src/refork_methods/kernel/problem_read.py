@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu.build import COMPILERS, FLAGS, check_flags
-from refork.discover.kernel.problem import FLOATING, Argument, Problem, Role
-from refork.discover.kernel.problem_expr import names_in, value
-from refork.discover.kernel.problem_lengths import inferred_length
-from refork.discover.kernel.problem_signature import Parameter, Signature, constants, signature, text
-from refork.discover.kernel.problem_syntax import parse
+from refork.errors import BadInput
+from refork_methods.kernel.cpu.build import COMPILERS, FLAGS, check_flags
+from refork_methods.kernel.problem import FLOATING, Argument, Problem, Role
+from refork_methods.kernel.problem_expr import names_in, value
+from refork_methods.kernel.problem_lengths import inferred_length
+from refork_methods.kernel.problem_signature import Parameter, Signature, constants, signature, text
+from refork_methods.kernel.problem_syntax import parse
 
 _BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
 _KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name")

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.problem import BYTES
+from refork.errors import BadInput
+from refork_methods.kernel.problem import BYTES
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from refork.core.errors import MissingExtra
+from refork.errors import MissingExtra
 
 if TYPE_CHECKING:
     from tree_sitter import Tree

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: The speed-up that earns 1, and more does not earn more.
 MOST = 100.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Bound: TypeAlias = Literal["compute", "memory", "latency", "mixed"]
 

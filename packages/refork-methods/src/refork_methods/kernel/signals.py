@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 #: Who measures. On CPUs: simulated caches, disassembly, the compiler's records, a model of the ports,
 #: sampling, hardware counters, our clock. On GPUs: counters, a time line, disassembly, the assembler's

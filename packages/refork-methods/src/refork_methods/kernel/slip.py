@@ -10,7 +10,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Self, final
 
-from refork.core.types import Json
+from refork.types import Json
 
 
 @final

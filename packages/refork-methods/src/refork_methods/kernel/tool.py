@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.finding import Category, Finding, by_severity
-from refork.discover.kernel.roofline import Bound, Classified
-from refork.discover.kernel.signals import Signals, Source
-from refork.discover.kernel.slip import Slip
+from refork.errors import BadInput
+from refork_methods.kernel.finding import Category, Finding, by_severity
+from refork_methods.kernel.roofline import Bound, Classified
+from refork_methods.kernel.signals import Signals, Source
+from refork_methods.kernel.slip import Slip
 
 #: A finding where the measurements show one; None where they do not, or are not there.
 Check: TypeAlias = Callable[[Signals], Finding | None]

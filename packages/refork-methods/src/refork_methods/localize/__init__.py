@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refork.discover.localize.facts import Span, Symbol, ToolResult
-    from refork.discover.localize.index import RepoIndex
-    from refork.discover.localize.snapshot import Snapshot
-    from refork.discover.localize.tools import RepoTools
+    from refork_methods.localize.facts import Span, Symbol, ToolResult
+    from refork_methods.localize.index import RepoIndex
+    from refork_methods.localize.snapshot import Snapshot
+    from refork_methods.localize.tools import RepoTools
 
 __all__ = ["RepoIndex", "RepoTools", "Snapshot", "Span", "Symbol", "ToolResult"]
 

@@ -13,11 +13,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.synthesis import NOT_ESTABLISHED, UNSAID
-from refork.discover.localize.terms import query_words
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.synthesis import NOT_ESTABLISHED, UNSAID
+from refork_methods.localize.terms import query_words
 
 VERSION = "1"
 

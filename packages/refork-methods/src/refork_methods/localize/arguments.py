@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.house_rules.calls import ToolCall
-from refork.discover.localize.paths import clean
-from refork.discover.localize.tools import RepoTools
+from refork.errors import BadInput
+from refork.tool_calls import ToolCall
+from refork.types import Json
+from refork_methods.localize.paths import clean
+from refork_methods.localize.tools import RepoTools
 
 #: Names that agents of other harnesses know these tools by.
 TOOL_ALIASES = {

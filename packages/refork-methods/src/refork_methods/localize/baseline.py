@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.terms import issue_terms, plain_words, query_words, split_data, words
+from refork.errors import BadInput
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.terms import issue_terms, plain_words, query_words, split_data, words
 
 
 @final

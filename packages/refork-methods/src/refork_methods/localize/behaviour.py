@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
-from refork.discover.localize.reported import ENDLESS, Atom, number, signs
+from refork_methods.localize.reported import ENDLESS, Atom, number, signs
 
 _BUILT = {
     "sorted": "list", "list": "list", "range": "list", "zip": "list", "dict": "dict", "set": "set",

@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from refork.core.errors import BadInput
-from refork.discover.localize.index import Postings
+from refork.errors import BadInput
+from refork_methods.localize.index import Postings
 
 
 @final

@@ -10,11 +10,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.discover.localize.behaviour import Behaviour, behaviours
-from refork.discover.localize.bm25f import scaled
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.reported import ENDLESS, Atom, Reported
-from refork.discover.localize.spans import parsed
+from refork_methods.localize.behaviour import Behaviour, behaviours
+from refork_methods.localize.bm25f import scaled
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.reported import ENDLESS, Atom, Reported
+from refork_methods.localize.spans import parsed
 
 #: What a shared word or number counts against 1 for a shared sign: names in data are seldom those in code.
 _PLAIN = 0.25

@@ -8,9 +8,9 @@ from typing import final
 
 import networkx as nx
 
-from refork.discover.localize.facts import FileFacts, Symbol
-from refork.discover.localize.imports import ImportGraph, Link
-from refork.discover.localize.scope import PythonScopes
+from refork_methods.localize.facts import FileFacts, Symbol
+from refork_methods.localize.imports import ImportGraph, Link
+from refork_methods.localize.scope import PythonScopes
 
 MOST = 5
 """A name that fits more symbols than this says nothing, and makes no edge."""

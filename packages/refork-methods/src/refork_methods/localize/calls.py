@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Finish, Json, Message
-from refork.core.world.house_rules.calls import ToolCall, read_calls
-from refork.discover.localize.arguments import canonical, fit, tool_named
-from refork.discover.localize.recovery import repairs, salvaged
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.tool_calls import ToolCall, read_calls
+from refork.types import Finish, Json, Message
+from refork_methods.localize.arguments import canonical, fit, tool_named
+from refork_methods.localize.recovery import repairs, salvaged
 
 #: Characters of an answer with neither call nor case file from which it is over-long.
 LONGEST = 12_000

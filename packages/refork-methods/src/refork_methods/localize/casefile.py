@@ -7,9 +7,9 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, final, get_args
 
-from refork.core.errors import BadInput
-from refork.core.settings import present_mark
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.settings import present_mark
+from refork.types import Json
 
 FORMAT = "refork case file"
 VERSION = 1

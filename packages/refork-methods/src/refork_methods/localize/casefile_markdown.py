@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.validate import Problem
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.validate import Problem
 
 _HEADS = {
     "final": "Likely places to change, most likely first. Check each before you edit.",

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, UserError
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.discover.localize.baseline import FileBm25, random_acc
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.gold import Gold, gold_spans
-from refork.discover.localize.history import Commit, git, read_history
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.leaks import find_leaks
-from refork.discover.localize.mask import diff_names, diff_paths, mask_issue
-from refork.discover.localize.metrics import Scores, mean_scores, score_locations
-from refork.discover.localize.ranking import is_test
-from refork.discover.localize.settings import InvestigateSettings
-from refork.discover.localize.snapshot import Snapshot
+from refork.errors import BadInput, UserError
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.localize.baseline import FileBm25, random_acc
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.gold import Gold, gold_spans
+from refork_methods.localize.history import Commit, git, read_history
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.leaks import find_leaks
+from refork_methods.localize.mask import diff_names, diff_paths, mask_issue
+from refork_methods.localize.metrics import Scores, mean_scores, score_locations
+from refork_methods.localize.ranking import is_test
+from refork_methods.localize.settings import InvestigateSettings
+from refork_methods.localize.snapshot import Snapshot
 
 _FIX = re.compile(
     r"\b(?:fix(?:e[sd]|ing)?|bug(?:fix)?s?|crash(?:e[sd])?|regression|wrong(?:ly)?|incorrect(?:ly)?|broken|faulty)\b",
@@ -150,7 +150,7 @@ def fix_commits(
 
 
 def _is_source(path: str) -> bool:
-    from refork.discover.localize.languages.registry import language_of
+    from refork_methods.localize.languages.registry import language_of
 
     return language_of(path) is not None and not is_test(path)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refork.core.decide import Calibration, fit_calibration
-from refork.core.errors import BadInput
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.gold import Gold, gold_spans
+from refork.decide import Calibration, fit_calibration
+from refork.errors import BadInput
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.gold import Gold, gold_spans
 
 
 def fit_confidence(cases: Sequence[CaseFile], diffs: Sequence[str | Gold]) -> Calibration:

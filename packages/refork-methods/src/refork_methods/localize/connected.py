@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import networkx as nx
 
-from refork.core.errors import BadInput
-from refork.discover.localize.facts import ToolResult
-from refork.discover.localize.index import RepoIndex
+from refork.errors import BadInput
+from refork_methods.localize.facts import ToolResult
+from refork_methods.localize.index import RepoIndex
 
 MOST = 100
 """Files that each direction shows at most."""

@@ -14,12 +14,12 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.world.repair.mutation import Mutation, mutations
-from refork.core.world.repair.runner import TestRunner, Variant
-from refork.core.world.repair.tasks import RepairTask
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.spectrum import spectrum
+from refork.errors import BadInput
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.spectrum import spectrum
+from refork_testbed.worlds.repair.mutation import Mutation, mutations
+from refork_testbed.worlds.repair.runner import TestRunner, Variant
+from refork_testbed.worlds.repair.tasks import RepairTask
 
 #: How an agent orders functions by itself: by chance, those its failing test ran first, or by Ochiai.
 Own: TypeAlias = Literal["chance", "coverage", "suspicion"]

@@ -9,11 +9,11 @@ from typing import final
 import networkx as nx
 import numpy as np
 
-from refork.discover.localize.casefile import Dependency
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.ranking import Ranking, is_test
-from refork.discover.localize.spans import Mechanics
-from refork.discover.localize.terms import IssueTerms, spelled
+from refork_methods.localize.casefile import Dependency
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.ranking import Ranking, is_test
+from refork_methods.localize.spans import Mechanics
+from refork_methods.localize.terms import IssueTerms, spelled
 
 _SAYS = {
     "name": "name", "signature": "signature", "doc": "documentation", "comment": "comments",

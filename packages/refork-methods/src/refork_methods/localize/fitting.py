@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.core.world.house_rules.calls import ToolCall
-from refork.discover.localize.facts import ToolResult
-from refork.discover.localize.tools import RepoTools
+from refork.tool_calls import ToolCall
+from refork_methods.localize.facts import ToolResult
+from refork_methods.localize.tools import RepoTools
 
 
 def answer(tools: RepoTools, call: ToolCall, size: int) -> ToolResult:

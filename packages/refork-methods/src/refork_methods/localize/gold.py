@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, final
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import Hunk, PatchedFile, PatchSet
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Kind: TypeAlias = Literal["change", "insertion", "deletion"]
 

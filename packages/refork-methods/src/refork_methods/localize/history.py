@@ -11,9 +11,9 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.localize.reading_git import QUIET, environment
-from refork.discover.localize.terms import words
+from refork.errors import BadInput, CannotDo
+from refork_methods.localize.reading_git import QUIET, environment
+from refork_methods.localize.terms import words
 
 _RECORD, _UNIT = "\x1e", "\x1f"
 

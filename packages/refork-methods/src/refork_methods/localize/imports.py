@@ -8,10 +8,10 @@ from typing import final
 
 import networkx as nx
 
-from refork.discover.localize.facts import FileFacts, Import
-from refork.discover.localize.imports_python import PythonImports
-from refork.discover.localize.languages.resolve import OtherImports
-from refork.discover.localize.snapshot import Snapshot
+from refork_methods.localize.facts import FileFacts, Import
+from refork_methods.localize.imports_python import PythonImports
+from refork_methods.localize.languages.resolve import OtherImports
+from refork_methods.localize.snapshot import Snapshot
 
 
 @final

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import final
 
-from refork.discover.localize.facts import FileFacts, Import
+from refork_methods.localize.facts import FileFacts, Import
 
 _SUFFIXES = (".py", ".pyi", ".pyx")
 

@@ -9,15 +9,15 @@ from typing import final
 
 import networkx as nx
 
-from refork.core.errors import BadInput
-from refork.discover.localize.callgraph import call_graph
-from refork.discover.localize.facts import FileFacts, Symbol
-from refork.discover.localize.imports import ImportGraph, import_graph
-from refork.discover.localize.lexing import FIELDS, Names
-from refork.discover.localize.paths import near_names
-from refork.discover.localize.postings import Postings, postings_of
-from refork.discover.localize.reader import read_files
-from refork.discover.localize.snapshot import Snapshot
+from refork.errors import BadInput
+from refork_methods.localize.callgraph import call_graph
+from refork_methods.localize.facts import FileFacts, Symbol
+from refork_methods.localize.imports import ImportGraph, import_graph
+from refork_methods.localize.lexing import FIELDS, Names
+from refork_methods.localize.paths import near_names
+from refork_methods.localize.postings import Postings, postings_of
+from refork_methods.localize.reader import read_files
+from refork_methods.localize.snapshot import Snapshot
 
 __all__ = ["FIELDS", "Postings", "RepoIndex"]
 

@@ -12,16 +12,16 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.decide import Advice, Calibration, advise, break_even, fit_calibration
-from refork.core.decide.calibrate import Method
-from refork.core.errors import BadInput, CannotDo
-from refork.core.settings import present_mark
-from refork.core.stats import Interval, paired_difference
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.gold import Gold, gold_spans
-from refork.discover.localize.write import replace_text
+from refork.decide import Advice, Calibration, advise, break_even, fit_calibration
+from refork.decide.calibrate import Method
+from refork.errors import BadInput, CannotDo
+from refork.settings import present_mark
+from refork.stats import Interval, paired_difference
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.gold import Gold, gold_spans
+from refork_methods.localize.write import replace_text
 
 FORMAT = "refork injection gate"
 VERSION = 1

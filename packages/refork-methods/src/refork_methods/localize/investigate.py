@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refork.core.decide import Calibration
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.explain import Explainer
-from refork.discover.localize.facts import Symbol
-from refork.discover.localize.history import History
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.ranking import Ranking, is_test, rank_symbols
-from refork.discover.localize.settings import InvestigateSettings
-from refork.discover.localize.spans import choose_lines, mechanics, own_lines, parsed, word_weights
-from refork.discover.localize.spectrum import Spectrum
-from refork.discover.localize.terms import issue_terms
+from refork.decide import Calibration
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.explain import Explainer
+from refork_methods.localize.facts import Symbol
+from refork_methods.localize.history import History
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.ranking import Ranking, is_test, rank_symbols
+from refork_methods.localize.settings import InvestigateSettings
+from refork_methods.localize.spans import choose_lines, mechanics, own_lines, parsed, word_weights
+from refork_methods.localize.spectrum import Spectrum
+from refork_methods.localize.terms import issue_terms
 
 VERSION = 1
 

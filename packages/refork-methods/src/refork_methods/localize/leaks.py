@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias, final
 
 from unidiff.patch import PatchSet
 
-from refork.core.errors import BadInput
-from refork.discover.localize.gold import read_diff
-from refork.discover.localize.snapshot import Snapshot
+from refork.errors import BadInput
+from refork_methods.localize.gold import read_diff
+from refork_methods.localize.snapshot import Snapshot
 
 Kind: TypeAlias = Literal["diff in issue", "fix in issue", "fix in snapshot", "dirty tree"]
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@", re.MULTILINE)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.discover.localize.facts import FileFacts
-from refork.discover.localize.languages.reading import Layout
+from refork_methods.localize.facts import FileFacts
+from refork_methods.localize.languages.reading import Layout
 
 FIELDS = ("name", "signature", "doc", "comment", "string", "body", "path")
 """The fields of a symbol's words: its name as qualified, identifiers of its signature, documentation,

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from refork.core.chat import ChatModel, Reply
-from refork.core.compaction import Counter, approximate_tokens
-from refork.core.errors import BadInput, CannotDo, InternalError, ReplayDiverged
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json, Message
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.loop_settings import LoopSettings
-from refork.discover.localize.session import Session
-from refork.discover.localize.tools import RepoTools
-from refork.discover.localize.trace import Trace
+from refork.chat import ChatModel, Reply
+from refork.compaction import Counter, approximate_tokens
+from refork.errors import BadInput, CannotDo, InternalError, ReplayDiverged
+from refork.runs.progress import Progress, silent
+from refork.types import Json, Message
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.session import Session
+from refork_methods.localize.tools import RepoTools
+from refork_methods.localize.trace import Trace
 
 
 @final

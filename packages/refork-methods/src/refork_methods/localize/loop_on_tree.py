@@ -17,21 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.chat import Reply
-from refork.core.errors import BadInput, ReplayDiverged
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.node import Draft, Node, Trajectory, node_id
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.discover.localize.agreement import VERSION, Agreement, agreement
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.loop import Localizer, finished
-from refork.discover.localize.session import Session
-from refork.discover.localize.trace import Trace, Turn
+from refork.chat import Reply
+from refork.errors import BadInput, ReplayDiverged
+from refork.formats.openai_chat import text_of
+from refork.policies.base import Cost
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Draft, Node, Trajectory, node_id
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.localize.agreement import VERSION, Agreement, agreement
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.loop import Localizer, finished
+from refork_methods.localize.session import Session
+from refork_methods.localize.trace import Trace, Turn
 
 #: Draws of a fork are numbered from a place of their own below this, so that none repeats the first run's.
 _DRAWS = 1 << 30

@@ -7,8 +7,8 @@ import keyword
 import re
 from collections.abc import Iterable
 
-from refork.discover.localize.gold import read_diff
-from refork.discover.localize.terms import issue_terms
+from refork_methods.localize.gold import read_diff
+from refork_methods.localize.terms import issue_terms
 
 #: What stands for a masked name; searching skips it.
 MASKED = re.compile(r"⟦\w+ \d+⟧")

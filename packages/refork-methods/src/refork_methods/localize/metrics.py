@@ -8,11 +8,11 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, mean_interval, wilson
-from refork.core.types import Json
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.gold import Gold, GoldSpan, gold_spans
+from refork.errors import BadInput
+from refork.stats import Interval, mean_interval, wilson
+from refork.types import Json
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.gold import Gold, GoldSpan, gold_spans
 
 KS = (1, 3, 5, 10)
 

@@ -8,14 +8,12 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.world.repair.runner import TestRunner
-from refork.core.world.repair.tasks import RepairTask
-from refork.discover.localize.casefile import CaseFile, Location
-from refork.discover.localize.edit_search import OWN, Attempt, EditSearch, Own
-from refork.discover.localize.gold import gold_spans
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.inject import (
+from refork.errors import BadInput
+from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.edit_search import OWN, Attempt, EditSearch, Own
+from refork_methods.localize.gold import gold_spans
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.inject import (
     GOLD,
     AgentEffect,
     GateRun,
@@ -23,10 +21,12 @@ from refork.discover.localize.inject import (
     finding_right,
     measure_agent,
 )
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.spectrum import Spectrum, spectrum
-from refork.discover.localize.transfer import Findings, RepairRun
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.spectrum import Spectrum, spectrum
+from refork_methods.localize.transfer import Findings, RepairRun
+from refork_testbed.worlds.repair.runner import TestRunner
+from refork_testbed.worlds.repair.tasks import RepairTask
 
 
 @final

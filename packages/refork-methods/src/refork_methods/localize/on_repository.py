@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.decide import Calibration
-from refork.core.errors import BadInput, UserError
-from refork.core.jsonl import json_objects
-from refork.core.run.progress import Progress, silent
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.history import History, read_history
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.investigate import investigate
-from refork.discover.localize.leaks import refuse_leaks
-from refork.discover.localize.settings import InvestigateSettings
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.spectrum import read_coverage
+from refork.decide import Calibration
+from refork.errors import BadInput, UserError
+from refork.jsonl import json_objects
+from refork.runs.progress import Progress, silent
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.history import History, read_history
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.investigate import investigate
+from refork_methods.localize.leaks import refuse_leaks
+from refork_methods.localize.settings import InvestigateSettings
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.spectrum import read_coverage
 
 _STEPS = 4
 

@@ -14,15 +14,15 @@ from typing import final
 
 import numpy as np
 
-from refork.core.chat import Reply, words_in
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import stream_of
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.discover.localize.prompts import FINAL
-from refork.discover.localize.ranking import is_test
-from refork.discover.localize.terms import issue_terms, spelled
+from refork.chat import Reply, words_in
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.policies.base import Cost
+from refork.policies.noise import stream_of
+from refork.types import Json, Message
+from refork_methods.localize.prompts import FINAL
+from refork_methods.localize.ranking import is_test
+from refork_methods.localize.terms import issue_terms, spelled
 
 _HIT = re.compile(r"^(?P<path>\S+?):(?P<line>\d+): (?P<text>.*)$", re.MULTILINE)
 _TURN = re.compile(r"\A\[turn (\d+);")

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse import csr_matrix
 
-from refork.discover.localize.lexing import FIELDS, Names
-from refork.discover.localize.terms import name_words
+from refork_methods.localize.lexing import FIELDS, Names
+from refork_methods.localize.terms import name_words
 
 
 @final

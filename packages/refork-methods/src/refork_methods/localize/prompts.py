@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from refork.core.types import Json, Message
-from refork.discover.localize.casefile import LONGEST, CaseFile
-from refork.discover.localize.facts import ToolResult
-from refork.discover.localize.tools import RepoTools
+from refork.types import Json, Message
+from refork_methods.localize.casefile import LONGEST, CaseFile
+from refork_methods.localize.facts import ToolResult
+from refork_methods.localize.tools import RepoTools
 
 CALL_FORM = '{"tool": "view_file", "arguments": {"path": "src/a.py", "start": 1, "end": 80}}'
 CASE_FORM = (

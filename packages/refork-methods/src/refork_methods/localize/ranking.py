@@ -11,15 +11,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_matrix, csr_matrix, diags
 
-from refork.discover.localize.bm25f import grouped, scaled, term_scores
-from refork.discover.localize.bodies import match_bodies
-from refork.discover.localize.history import History
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.reported import reported
-from refork.discover.localize.settings import InvestigateSettings
-from refork.discover.localize.spectrum import Spectrum
-from refork.discover.localize.terms import IssueTerms
-from refork.discover.localize.traceback import Placed, frames, place_frames
+from refork_methods.localize.bm25f import grouped, scaled, term_scores
+from refork_methods.localize.bodies import match_bodies
+from refork_methods.localize.history import History
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.reported import reported
+from refork_methods.localize.settings import InvestigateSettings
+from refork_methods.localize.spectrum import Spectrum
+from refork_methods.localize.terms import IssueTerms
+from refork_methods.localize.traceback import Placed, frames, place_frames
 
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|testing|__tests__|spec|specs)/|(?:^|/)(?:test_[^/]*|conftest|tests)\.py$"

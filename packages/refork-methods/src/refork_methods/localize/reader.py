@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.discover.localize.facts import FileFacts
-from refork.discover.localize.languages.registry import read_file
-from refork.discover.localize.lexing import Names, add_names
-from refork.discover.localize.snapshot import Snapshot
+from refork.errors import BadInput
+from refork_methods.localize.facts import FileFacts
+from refork_methods.localize.languages.registry import read_file
+from refork_methods.localize.lexing import Names, add_names
+from refork_methods.localize.snapshot import Snapshot
 
 _PAYS = 3_000_000
 """Bytes of text from which a second process is worth its start of about half a second."""
 
-_CHILD = "from refork.discover.localize.reader import serve; serve()"
+_CHILD = "from refork_methods.localize.reader import serve; serve()"
 
 _Part = tuple[list[FileFacts], Names]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import final
 
-from refork.core.types import Json
-from refork.core.world.house_rules.calls import ToolCall
-from refork.discover.localize.arguments import TOOL_ALIASES, canonical, tool_named
-from refork.discover.localize.tools import RepoTools
+from refork.tool_calls import ToolCall
+from refork.types import Json
+from refork_methods.localize.arguments import TOOL_ALIASES, canonical, tool_named
+from refork_methods.localize.tools import RepoTools
 
 _TOOLS = sorted({*(one["function"]["name"] for one in RepoTools.schemas()), *TOOL_ALIASES}, key=len)[::-1]
 _NAME = "|".join(map(re.escape, _TOOLS))

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 #: How sharply each agent's own order favours the faulty function [nats].
 AGENTS = {"weak": 0.0, "middle": 3.0, "strong": 6.0}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from refork.discover.localize.terms import IssueTerms
+from refork_methods.localize.terms import IssueTerms
 
 #: English words after which a report states a result.
 _OUTCOME = re.compile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from urllib.parse import quote
 
-from refork.core.types import Json
-from refork.discover.localize.casefile import CaseFile, Location
+from refork.types import Json
+from refork_methods.localize.casefile import CaseFile, Location
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 RULE = "refork/suspected-fault"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from refork.discover.localize.facts import FileFacts, Symbol
-from refork.discover.localize.imports import ImportGraph
+from refork_methods.localize.facts import FileFacts, Symbol
+from refork_methods.localize.imports import ImportGraph
 
 _Bound = tuple[str, str | None]
 """(file, name in it); no name means the file as a module."""

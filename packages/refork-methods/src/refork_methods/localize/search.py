@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from refork.core.errors import BadInput
-from refork.discover.localize.facts import Span, ToolResult
-from refork.discover.localize.paths import why_not_path
-from refork.discover.localize.snapshot import Snapshot
+from refork.errors import BadInput
+from refork_methods.localize.facts import Span, ToolResult
+from refork_methods.localize.paths import why_not_path
+from refork_methods.localize.snapshot import Snapshot
 
 MOST_HITS = 200
 """Hits that one answer shows at most, whatever was asked for."""

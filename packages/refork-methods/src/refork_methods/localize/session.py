@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from refork.core.chat import Reply
-from refork.core.compaction import Counter, approximate_tokens
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.core.world.house_rules.calls import ToolCall
-from refork.discover.localize import prompts
-from refork.discover.localize.calls import Answered, Asked, NotRead, cut_case, read_reply
-from refork.discover.localize.casefile import CaseFile, Status
-from refork.discover.localize.facts import Span
-from refork.discover.localize.fitting import answer
-from refork.discover.localize.loop_settings import LoopSettings
-from refork.discover.localize.recovery import LoopWatch
-from refork.discover.localize.synthesis import UNSAID, case_from, from_seen
-from refork.discover.localize.tools import RepoTools
-from refork.discover.localize.trace import Kind, Turn, recovered
-from refork.discover.localize.truncate import Context, Exchange, fit_context
-from refork.discover.localize.validate import sound
+from refork.chat import Reply
+from refork.compaction import Counter, approximate_tokens
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.tool_calls import ToolCall
+from refork.types import Json, Message
+from refork_methods.localize import prompts
+from refork_methods.localize.calls import Answered, Asked, NotRead, cut_case, read_reply
+from refork_methods.localize.casefile import CaseFile, Status
+from refork_methods.localize.facts import Span
+from refork_methods.localize.fitting import answer
+from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.recovery import LoopWatch
+from refork_methods.localize.synthesis import UNSAID, case_from, from_seen
+from refork_methods.localize.tools import RepoTools
+from refork_methods.localize.trace import Kind, Turn, recovered
+from refork_methods.localize.truncate import Context, Exchange, fit_context
+from refork_methods.localize.validate import sound
 
 VERSION = 1
 #: Questions of a final turn: one, and one more where its answer does not stand.

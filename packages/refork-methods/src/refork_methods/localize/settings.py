@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.localize.bm25f import Bm25f
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.localize.bm25f import Bm25f
 
 _SYMBOL_FIELDS = {
     "name": 4.0, "signature": 1.5, "doc": 2.5, "comment": 1.0, "string": 1.0, "body": 0.7, "path": 1.0,

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.localize.paths import clean, near_paths, why_not_path
-from refork.discover.localize.sources import Loaded, load_commit, load_directory, why_not_text
+from refork.errors import BadInput
+from refork_methods.localize.paths import clean, near_paths, why_not_path
+from refork_methods.localize.sources import Loaded, load_commit, load_directory, why_not_text
 
 
 @final

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.localize.reading_git import QUIET, environment, unfiltered
+from refork.errors import BadInput, CannotDo
+from refork_methods.localize.reading_git import QUIET, environment, unfiltered
 
 MAX_BYTES = 2_000_000
 """Larger files are not read: they are data or generated."""

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.discover.localize.terms import words
+from refork_methods.localize.terms import words
 
 _DECIDES = re.compile(r"^\s*(?:\}?\s*else\s+)?(?:if|elif|while|for|switch|match|case|unless)\b")
 _GIVES = re.compile(r"^\s*(?:return|yield|raise|throw|panic!?)\b")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 Line: TypeAlias = tuple[str, int]
 

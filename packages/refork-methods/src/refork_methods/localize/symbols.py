@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.errors import BadInput
-from refork.discover.localize.facts import Span, Symbol, ToolResult
-from refork.discover.localize.index import RepoIndex
+from refork.errors import BadInput
+from refork_methods.localize.facts import Span, Symbol, ToolResult
+from refork_methods.localize.index import RepoIndex
 
 MOST = 200
 """Symbols that one answer shows at most."""

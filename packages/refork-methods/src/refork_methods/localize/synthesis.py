@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from refork.core.types import Json
-from refork.discover.localize.casefile import LONGEST, CaseFile, Dependency, Location, Status
-from refork.discover.localize.facts import Span
-from refork.discover.localize.paths import clean
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.validate import sound
+from refork.types import Json
+from refork_methods.localize.casefile import LONGEST, CaseFile, Dependency, Location, Status
+from refork_methods.localize.facts import Span
+from refork_methods.localize.paths import clean
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.validate import sound
 
 #: What stands where the model left a text out: nothing is made up for it.
 UNSAID = "Not said."

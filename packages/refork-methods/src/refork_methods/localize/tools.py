@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import UserError
-from refork.core.types import Json
-from refork.discover.localize.connected import connected
-from refork.discover.localize.facts import ToolResult
-from refork.discover.localize.index import RepoIndex
-from refork.discover.localize.search import MOST_HITS, search
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.symbols import symbols
-from refork.discover.localize.tree_tool import tree
-from refork.discover.localize.view import CAP, view_file
+from refork.errors import UserError
+from refork.types import Json
+from refork_methods.localize.connected import connected
+from refork_methods.localize.facts import ToolResult
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.search import MOST_HITS, search
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.symbols import symbols
+from refork_methods.localize.tree_tool import tree
+from refork_methods.localize.view import CAP, view_file
 
 
 @final

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.chat import Reply
-from refork.core.policy.base import Cost, total_cost
-from refork.core.types import Json, Message
-from refork.core.world.house_rules.calls import ToolCall
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.facts import Span
+from refork.chat import Reply
+from refork.policies.base import Cost, total_cost
+from refork.tool_calls import ToolCall
+from refork.types import Json, Message
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.facts import Span
 
 #: What a turn was: a call that ran, the same call again, a call that could not be read, a cut or over-long
 #: answer, one without call and case file, a case file that ended the run, one that does not stand.

@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.jsonl import json_objects, read_utf8
-from refork.core.stats import Interval, Test, holm, mcnemar, paired_difference, wilcoxon
-from refork.core.stats.results import is_binary
-from refork.core.types import Json
+from refork.errors import BadInput, CannotDo
+from refork.jsonl import json_objects, read_utf8
+from refork.stats import Interval, Test, holm, mcnemar, paired_difference, wilcoxon
+from refork.stats.results import is_binary
+from refork.types import Json
 
 #: What an arm's agents were handed. ``oracle``: made with the fix at hand.
 Findings: TypeAlias = Literal["none", "all", "gated", "masked", "shuffled", "oracle"]

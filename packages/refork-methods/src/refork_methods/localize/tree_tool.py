@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.localize.facts import ToolResult
-from refork.discover.localize.paths import clean, near_paths, why_not_path
-from refork.discover.localize.snapshot import Snapshot
+from refork.errors import BadInput
+from refork_methods.localize.facts import ToolResult
+from refork_methods.localize.paths import clean, near_paths, why_not_path
+from refork_methods.localize.snapshot import Snapshot
 
 MOST_LINES = 400
 """Entries that one answer shows at most."""

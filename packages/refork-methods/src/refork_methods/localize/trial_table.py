@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Int
 
-from refork.core.stats import Interval, mean_interval, paired_difference, wilson
-from refork.core.stats.results import Array
-from refork.discover.localize.inject import AgentEffect, GateRun, InjectionGate, measure_agent
-from refork.discover.localize.repair_trial import (
+from refork.stats import Interval, mean_interval, paired_difference, wilson
+from refork.stats.results import Array
+from refork_methods.localize.inject import AgentEffect, GateRun, InjectionGate, measure_agent
+from refork_methods.localize.repair_trial import (
     AGENTS,
     NONE,
     Measure,

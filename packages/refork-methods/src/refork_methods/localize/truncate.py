@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.compaction import Counter
-from refork.core.types import Message
+from refork.compaction import Counter
+from refork.types import Message
 
 _LEAD = "Earlier turns, shortened:"
 _CUT = "\n... {} characters left out ...\n"

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, final
 
-from refork.core.types import Json
-from refork.discover.localize.casefile import LONGEST, CaseFile, Location
-from refork.discover.localize.facts import Span
-from refork.discover.localize.snapshot import Snapshot
+from refork.types import Json
+from refork_methods.localize.casefile import LONGEST, CaseFile, Location
+from refork_methods.localize.facts import Span
+from refork_methods.localize.snapshot import Snapshot
 
 Fault: TypeAlias = Literal[
     "absent", "range", "long", "empty text", "confidence", "evidence", "unseen", "duplicate"

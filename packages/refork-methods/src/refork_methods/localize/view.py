@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.errors import BadInput
-from refork.discover.localize.facts import Span, ToolResult
-from refork.discover.localize.snapshot import Snapshot, has_mark
+from refork.errors import BadInput
+from refork_methods.localize.facts import Span, ToolResult
+from refork_methods.localize.snapshot import Snapshot, has_mark
 
 CAP = 250
 """Lines that one view shows at most."""

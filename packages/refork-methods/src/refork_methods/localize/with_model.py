@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.core.chat import ChatModel, PolicyChat
-from refork.core.errors import ServerError
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent, waits
-from refork.core.tree.tree import Tree
-from refork.discover.localize.loop import Localizer
-from refork.discover.localize.loop_on_tree import record_runs
-from refork.discover.localize.loop_settings import LoopSettings
-from refork.discover.localize.on_repository import Localized
-from refork.discover.localize.tools import RepoTools
-from refork.discover.localize.trace import Trace
+from refork.chat import ChatModel, PolicyChat
+from refork.errors import ServerError
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent, waits
+from refork.tree.tree import Tree
+from refork_methods.localize.loop import Localizer
+from refork_methods.localize.loop_on_tree import record_runs
+from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.on_repository import Localized
+from refork_methods.localize.tools import RepoTools
+from refork_methods.localize.trace import Trace
 
 
 def open_chat(spec: str, max_tokens: int, progress: Progress = silent) -> PolicyChat:

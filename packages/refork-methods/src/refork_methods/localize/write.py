@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.discover.localize.casefile import CaseFile
-from refork.discover.localize.casefile_markdown import case_markdown
-from refork.discover.localize.sarif import case_sarif
-from refork.discover.localize.snapshot import Snapshot
-from refork.discover.localize.validate import case_problems
+from refork.errors import BadInput
+from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.casefile_markdown import case_markdown
+from refork_methods.localize.sarif import case_sarif
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.validate import case_problems
 
 
 def write_case(

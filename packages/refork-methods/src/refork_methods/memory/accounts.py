@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json
 
 #: build: reflection and code. selection: retrieval and manager. execution: the tasks themselves.
 AccountName: TypeAlias = Literal["build", "selection", "execution"]

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Cost
-from refork.core.sandbox import Call, Sandbox, SandboxResult, screen
-from refork.core.types import Json
-from refork.operate.memory.registry import ToolRegistry, invoke
-from refork.operate.memory.roles.code_by_model import Repairer
-from refork.operate.memory.signature import call_sites, disagreement
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Cost
+from refork.sandbox import Call, Sandbox, SandboxResult, screen
+from refork.types import Json
+from refork_methods.memory.registry import ToolRegistry, invoke
+from refork_methods.memory.roles.code_by_model import Repairer
+from refork_methods.memory.signature import call_sites, disagreement
+from refork_methods.memory.tool import Tool
 
 #: What no repair costs.
 NOTHING = Cost(tokens_in=0, tokens_out=0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.tool import Tool
-from refork.operate.memory.trajectory import RunTrajectory
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.tool import Tool
+from refork_methods.memory.trajectory import RunTrajectory
 
 
 @dataclass(frozen=True, slots=True)

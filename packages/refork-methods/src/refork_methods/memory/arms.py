@@ -8,22 +8,22 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.miniapps.mind import Rates
-from refork.core.world.miniapps.world import MiniAppsWorld
-from refork.core.world.open import open_world
-from refork.operate.memory.agent import Help, StreamTask
-from refork.operate.memory.guard import AdmissionGuard
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
-from refork.operate.memory.roles.team import Roles
-from refork.operate.memory.stream import Arm, StreamReport, arms, serve
-from refork.operate.memory.usage import demote_changed
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.open import open_world
+from refork_methods.memory.agent import Help, StreamTask
+from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
+from refork_methods.memory.roles.team import Roles
+from refork_methods.memory.stream import Arm, StreamReport, arms, serve
+from refork_methods.memory.usage import demote_changed
+from refork_testbed.worlds.miniapps.mind import Rates
+from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.errors import ServerError
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.operate.memory.codifier import codifier_input
-from refork.operate.memory.gate import Recurrence
-from refork.operate.memory.guard import Guard
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.tool import Tool
+from refork.errors import ServerError
+from refork.policies.base import Cost
+from refork.types import Json
+from refork_methods.memory.codifier import codifier_input
+from refork_methods.memory.gate import Recurrence
+from refork_methods.memory.guard import Guard
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.tool import Tool
 
 NOTHING = Cost(tokens_in=0, tokens_out=0, seconds=0.0)
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.memory.sources.messages import function_name
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.memory.sources.messages import function_name
 
 _HINT = '{"app.function": SCHEMA, ...}, a list of OpenAI function schemas, or miniapps'
 
@@ -22,9 +22,9 @@ def read_catalogue(spec: str) -> dict[str, Json]:
         BadInput: no such file, or neither of the two.
     """
     if spec.partition("?")[0] == "miniapps":
-        from refork.core.world.miniapps.world import MiniAppsWorld
-        from refork.core.world.open import open_world
-        from refork.operate.memory.on_miniapps import schemas
+        from refork.worlds.open import open_world
+        from refork_methods.memory.on_miniapps import schemas
+        from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
         world = open_world(spec)
         if isinstance(world, MiniAppsWorld):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.operate.memory.emit import emit, parameters_schema, tool_name
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.queries import (
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork_methods.memory.emit import emit, parameters_schema, tool_name
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.queries import (
     Match,
     best_match,
     free_literals,
@@ -23,8 +23,8 @@ from refork.operate.memory.queries import (
     tokens_of,
     two_different,
 )
-from refork.operate.memory.skeleton import Argument, CallStep, Slot, constants_of, functions_of, slots_of
-from refork.operate.memory.tool import Tool
+from refork_methods.memory.skeleton import Argument, CallStep, Slot, constants_of, functions_of, slots_of
+from refork_methods.memory.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)

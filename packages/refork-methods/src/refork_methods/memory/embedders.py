@@ -8,8 +8,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import MissingExtra, ServerError
-from refork.core.policy.remote_endpoint import Endpoint
+from refork.errors import MissingExtra, ServerError
+from refork.policies.remote_endpoint import Endpoint
 
 
 @final

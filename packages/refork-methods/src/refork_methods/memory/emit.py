@@ -5,8 +5,8 @@ from __future__ import annotations
 import keyword
 from collections.abc import Sequence
 
-from refork.core.types import Json
-from refork.operate.memory.skeleton import (
+from refork.types import Json
+from refork_methods.memory.skeleton import (
     ENTRY,
     Argument,
     CallStep,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from refork.core.errors import BadInput, TreeVersion
-from refork.core.journal import Journal
-from refork.core.policy.base import Cost
-from refork.core.types import Json
+from refork.errors import BadInput, TreeVersion
+from refork.journal import Journal
+from refork.policies.base import Cost
+from refork.types import Json
 
 #: Version of the events; a log of another version is refused.
 SCHEMA: Final = 1

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: Queries of consumed buffers that a plan keeps.
 HISTORY = 8

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.svg import label, num, path, svg, tag, ticks
-from refork.operate.memory.report import ThetaRow
+from refork.viewer import palette
+from refork.viewer.svg import label, num, path, svg, tag, ticks
+from refork_methods.memory.report import ThetaRow
 
 #: A count as a height on the page.
 Height: TypeAlias = Callable[[float], float]

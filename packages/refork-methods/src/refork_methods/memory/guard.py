@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, final, runtime_checkable
 
-from refork.core.plain import content_hash
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.operate.memory.admission import Admission, ReplayCase, admit
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.roles.code_by_model import Repairer
-from refork.operate.memory.tool import Tool
+from refork.plain import content_hash
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork_methods.memory.admission import Admission, ReplayCase, admit
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.roles.code_by_model import Repairer
+from refork_methods.memory.tool import Tool
 
 
 @runtime_checkable

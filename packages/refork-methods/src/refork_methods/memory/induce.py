@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.memory.queries import QueryToken, place_of, tokens_of
-from refork.operate.memory.runtime import PREFIX
-from refork.operate.memory.skeleton import (
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.memory.queries import QueryToken, place_of, tokens_of
+from refork_methods.memory.runtime import PREFIX
+from refork_methods.memory.skeleton import (
     ENTRY,
     Argument,
     CallStep,
@@ -28,7 +28,7 @@ from refork.operate.memory.skeleton import (
     arguments_of,
     checked,
 )
-from refork.operate.memory.trajectory import RunStep, RunTrajectory, leaves
+from refork_methods.memory.trajectory import RunStep, RunTrajectory, leaves
 
 Path: TypeAlias = tuple[str | int, ...]
 _READS = ("get", "list", "show", "search", "find", "read", "login", "count", "lookup", "view", "fetch")

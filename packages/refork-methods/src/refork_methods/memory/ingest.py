@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.secrets import hidden
-from refork.operate.memory.trajectory import RunTrajectory
+from refork.errors import BadInput, ServerError
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.secrets import hidden
+from refork_methods.memory.trajectory import RunTrajectory
 
 
 @dataclass(frozen=True, slots=True)

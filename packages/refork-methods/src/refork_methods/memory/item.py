@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.memory.skeleton import CallStep, checked
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.memory.skeleton import CallStep, checked
 
 #: plan: a reusable procedure. fact: a stable property of the environment.
 #: pitfall: trigger, mistake, consequence.

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.operate.memory.events import added, checked_event, open_log
-from refork.operate.memory.gate import Recurrence, RecurrenceGate
-from refork.operate.memory.item import ItemKind, MemoryItem
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.retrieve import Retriever
-from refork.operate.memory.roles.lesson import Lesson, Most
-from refork.operate.memory.roles.team import Roles
-from refork.operate.memory.secrets import Hidden, hidden
-from refork.operate.memory.state import MemoryState, after, replay
-from refork.operate.memory.tool import Tool
-from refork.operate.memory.trajectory import RunTrajectory
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json
+from refork_methods.memory.events import added, checked_event, open_log
+from refork_methods.memory.gate import Recurrence, RecurrenceGate
+from refork_methods.memory.item import ItemKind, MemoryItem
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.retrieve import Retriever
+from refork_methods.memory.roles.lesson import Lesson, Most
+from refork_methods.memory.roles.team import Roles
+from refork_methods.memory.secrets import Hidden, hidden
+from refork_methods.memory.state import MemoryState, after, replay
+from refork_methods.memory.tool import Tool
+from refork_methods.memory.trajectory import RunTrajectory
 
 
 @dataclass(frozen=True, slots=True)

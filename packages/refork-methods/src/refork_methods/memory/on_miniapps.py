@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from refork.core.errors import CannotDo
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.sandbox import Sandbox, SandboxResult
-from refork.core.types import Json
-from refork.core.world.base import Split, Task
-from refork.core.world.miniapps.advice import Text, documented, statement
-from refork.core.world.miniapps.agents import Agent, Run, play
-from refork.core.world.miniapps.grammar import read_turn
-from refork.core.world.miniapps.mind import Rates
-from refork.core.world.miniapps.service import PASSWORDS, is_refused
-from refork.core.world.miniapps.world import Caller, MiniAppsWorld
-from refork.operate.memory.agent import Help, Outcome, StreamTask
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.queries import best_match
-from refork.operate.memory.registry import ToolRegistry, invoke
-from refork.operate.memory.roles.by_rule import RuleReflector
-from refork.operate.memory.roles.lesson import Lesson, Reflection
-from refork.operate.memory.skeleton import Slot, slots_of
-from refork.operate.memory.tool import Tool
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
+from refork.errors import CannotDo
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey, stream_of
+from refork.sandbox import Sandbox, SandboxResult
+from refork.types import Json
+from refork.worlds.base import Split, Task
+from refork_methods.memory.agent import Help, Outcome, StreamTask
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.queries import best_match
+from refork_methods.memory.registry import ToolRegistry, invoke
+from refork_methods.memory.roles.by_rule import RuleReflector
+from refork_methods.memory.roles.lesson import Lesson, Reflection
+from refork_methods.memory.skeleton import Slot, slots_of
+from refork_methods.memory.tool import Tool
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
+from refork_testbed.worlds.miniapps.advice import Text, documented, statement
+from refork_testbed.worlds.miniapps.agents import Agent, Run, play
+from refork_testbed.worlds.miniapps.grammar import read_turn
+from refork_testbed.worlds.miniapps.mind import Rates
+from refork_testbed.worlds.miniapps.service import PASSWORDS, is_refused
+from refork_testbed.worlds.miniapps.world import Caller, MiniAppsWorld
 
 
 def stream_tasks(world: MiniAppsWorld, split: Split, count: int, seed: int = 0) -> list[StreamTask]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
 
-from refork.operate.memory.skeleton import Slot, SlotType
+from refork_methods.memory.skeleton import Slot, SlotType
 
 TokenKind: TypeAlias = Literal["word", "number", "date", "time", "email", "quoted", "name"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import binom
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 
 def zipf(families: int, exponent: float = 1.0) -> Float[np.ndarray, "families"]:

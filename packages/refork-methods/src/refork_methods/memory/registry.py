@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox import Call, Sandbox, SandboxResult
-from refork.core.types import Json
-from refork.operate.memory.runtime import Secrets, filled, from_environment
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput, CannotDo
+from refork.sandbox import Call, Sandbox, SandboxResult
+from refork.types import Json
+from refork_methods.memory.runtime import Secrets, filled, from_environment
+from refork_methods.memory.tool import Tool
 
 #: How deep tools may call each other.
 DEEPEST = 8

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.memory.gate import Recurrence
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.recurrence import expected_tools
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.state import MemoryState
-from refork.operate.memory.usage import ledger
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.memory.gate import Recurrence
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.recurrence import expected_tools
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.state import MemoryState
+from refork_methods.memory.usage import ledger
 
 
 def overview(state: MemoryState) -> Json:
@@ -109,7 +109,7 @@ def export(
         BadInput: another kind, nothing to export, or a folder that is not empty.
         CannotDo: something looks like a secret, unless ``allow_secrets``.
     """
-    from refork.operate.memory.export import export_mcp, export_package, export_skills
+    from refork_methods.memory.export import export_mcp, export_package, export_skills
 
     registry = ToolRegistry(state.live_tools())
     if kind == "package":

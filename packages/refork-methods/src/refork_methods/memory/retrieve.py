@@ -15,7 +15,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: The constant of reciprocal-rank fusion; the usual value.
 FUSION = 60

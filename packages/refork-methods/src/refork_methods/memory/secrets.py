@@ -2,7 +2,7 @@
 
 A password, key or token that a run was told (not one that a call returned) becomes ``secret:app.argument``
 before anything reads the run. Tools hold that name; its value is put in at the call, outside the sandbox, and
-into that argument only: see :func:`refork.operate.memory.runtime.filled`. All of this is ours.
+into that argument only: see :func:`refork_methods.memory.runtime.filled`. All of this is ours.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refork.core.errors import CannotDo
-from refork.core.tree.formats.secret_shapes import NAMES, PASSWORDS, keys_in
-from refork.core.types import Json
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.roles.lesson import Lesson
-from refork.operate.memory.runtime import PREFIX
-from refork.operate.memory.skeleton import Argument, CallStep, Constant
-from refork.operate.memory.tool import Tool
-from refork.operate.memory.trajectory import RunStep, RunTrajectory, leaves
+from refork.errors import CannotDo
+from refork.formats.secret_shapes import NAMES, PASSWORDS, keys_in
+from refork.types import Json
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.roles.lesson import Lesson
+from refork_methods.memory.runtime import PREFIX
+from refork_methods.memory.skeleton import Argument, CallStep, Constant
+from refork_methods.memory.tool import Tool
+from refork_methods.memory.trajectory import RunStep, RunTrajectory, leaves
 
 _WEAK = r"secret|token|credential"
 #: Beside the names that imports know, what forms of banks and shops ask for.

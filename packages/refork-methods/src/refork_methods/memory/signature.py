@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from refork.core.types import Json
-from refork.operate.memory.tool import Tool
+from refork.types import Json
+from refork_methods.memory.tool import Tool
 
 #: Annotation -> JSON schema type.
 TYPES = {

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 #: call: one function. pages: one function, page after page. find: the one entry of a list whose fields
 #: are as given. keep: all such entries. each: one call per entry. return: what the plan gives back.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from refork.core.journal import Entry
-from refork.operate.memory.accounts import Accounts
-from refork.operate.memory.events import cost_of
-from refork.operate.memory.gate import HISTORY, Recurrence
-from refork.operate.memory.item import ItemKind, MemoryItem
-from refork.operate.memory.retrieve import Document
-from refork.operate.memory.tool import Tool
+from refork.journal import Entry
+from refork_methods.memory.accounts import Accounts
+from refork_methods.memory.events import cost_of
+from refork_methods.memory.gate import HISTORY, Recurrence
+from refork_methods.memory.item import ItemKind, MemoryItem
+from refork_methods.memory.retrieve import Document
+from refork_methods.memory.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)

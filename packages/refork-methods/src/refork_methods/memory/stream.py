@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.memory.agent import Help, Outcome, StreamAgent, StreamTask
-from refork.operate.memory.build import codify_due
-from refork.operate.memory.gate import RecurrenceGate
-from refork.operate.memory.guard import Guard
-from refork.operate.memory.memory import ExperienceMemory, Selection
-from refork.operate.memory.usage import demote_failing
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.memory.agent import Help, Outcome, StreamAgent, StreamTask
+from refork_methods.memory.build import codify_due
+from refork_methods.memory.gate import RecurrenceGate
+from refork_methods.memory.guard import Guard
+from refork_methods.memory.memory import ExperienceMemory, Selection
+from refork_methods.memory.usage import demote_failing
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from refork.core.stats import Test, fisher
-from refork.core.types import Json
-from refork.operate.memory.guard import fingerprints
-from refork.operate.memory.memory import ExperienceMemory
-from refork.operate.memory.retrieve import Embedder, near_duplicates
-from refork.operate.memory.secrets import in_item, in_text, in_tool
-from refork.operate.memory.state import MemoryState
+from refork.stats import Test, fisher
+from refork.types import Json
+from refork_methods.memory.guard import fingerprints
+from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.retrieve import Embedder, near_duplicates
+from refork_methods.memory.secrets import in_item, in_text, in_tool
+from refork_methods.memory.state import MemoryState
 
 
 @dataclass(frozen=True, slots=True)

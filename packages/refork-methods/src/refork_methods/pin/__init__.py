@@ -1,12 +1,12 @@
 """Constraint pinning: rules that survive whatever compacts the conversation. Source: arXiv:2606.22528."""
 
-from refork.core.compaction import approximate_tokens
-from refork.operate.pin.buffer import MessageDicts, MessageShape, PinCheck, PinnedBuffer, parts_with_text
-from refork.operate.pin.channel import OperatorChannel, SignedChange, changed, next_version, signed_change
-from refork.operate.pin.compactor import PinnedCompactor, require
-from refork.operate.pin.constraint import Constraint, RuleKind
-from refork.operate.pin.policy_file import change_line, check_unique, read_changes, read_policy
-from refork.operate.pin.strategies import (
+from refork.compaction import approximate_tokens
+from refork_methods.pin.buffer import MessageDicts, MessageShape, PinCheck, PinnedBuffer, parts_with_text
+from refork_methods.pin.channel import OperatorChannel, SignedChange, changed, next_version, signed_change
+from refork_methods.pin.compactor import PinnedCompactor, require
+from refork_methods.pin.constraint import Constraint, RuleKind
+from refork_methods.pin.policy_file import change_line, check_unique, read_changes, read_policy
+from refork_methods.pin.strategies import (
     HeadTail,
     Hierarchical,
     Summarise,

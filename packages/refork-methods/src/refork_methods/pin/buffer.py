@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Message
-from refork.operate.pin.constraint import MARK, Constraint
+from refork.errors import BadInput
+from refork.types import Message
+from refork_methods.pin.constraint import MARK, Constraint
 
 T = TypeVar("T")
 Placement: TypeAlias = Literal["head", "tail"]
@@ -237,7 +237,7 @@ class PinnedBuffer:
     # -- changes ------------------------------------------------------------------------------
 
     def with_rules(self, rules: Sequence[Constraint], last: Mapping[str, int]) -> PinnedBuffer:
-        """The buffer with other rules; only :mod:`refork.operate.pin.channel` has a reason to call it."""
+        """The buffer with other rules; only :mod:`refork_methods.pin.channel` has a reason to call it."""
         return replace(self, constraints=tuple(rules), last=dict(last))
 
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput, NotSigned
-from refork.core.types import Json
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.constraint import Constraint
+from refork.errors import BadInput, NotSigned
+from refork.types import Json
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.constraint import Constraint
 
 Action: TypeAlias = Literal["add", "replace", "remove"]
 SHORTEST_KEY = 16  # bytes

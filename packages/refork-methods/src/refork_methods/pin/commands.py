@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.screen import secho
+from refork.cli.common import print_json
+from refork.cli.screen import secho
 
 if TYPE_CHECKING:
-    from refork.operate.pin import Constraint, OperatorChannel, PinnedBuffer
+    from refork_methods.pin import Constraint, OperatorChannel, PinnedBuffer
 
 app = typer.Typer(help="Pin rules so that compaction cannot lose them.", no_args_is_help=True)
 
@@ -60,7 +60,7 @@ def check(
 
     Example: ``refork pin check session.jsonl --policy policy.yaml``
     """
-    from refork.operate.rot.pins import check_pins
+    from refork_methods.rot.pins import check_pins
 
     found = check_pins(log, _buffer(policy, changes, key_file, plain))
     broken = [call for call in found if not call.ok]
@@ -86,7 +86,7 @@ def sign(
 
     Example: ``refork pin sign replace spend --text 'At most 500 USD.' --policy p.yaml --key-file key``
     """
-    from refork.operate.pin import change_line, signed_change
+    from refork_methods.pin import change_line, signed_change
 
     buffer = _buffer(policy, changes, key_file, plain=False)
     change = signed_change(buffer, action, rule, text, _channel(key_file))
@@ -96,8 +96,8 @@ def sign(
 
 
 def _buffer(policy: Path, changes: Path | None, key_file: Path | None, plain: bool) -> PinnedBuffer:
-    from refork.core.errors import BadInput
-    from refork.operate.pin import PinnedBuffer, changed, read_changes, read_policy
+    from refork.errors import BadInput
+    from refork_methods.pin import PinnedBuffer, changed, read_changes, read_policy
 
     rules: tuple[Constraint, ...] = read_policy(policy)
     buffer = PinnedBuffer(rules, provenance=not plain)
@@ -109,7 +109,7 @@ def _buffer(policy: Path, changes: Path | None, key_file: Path | None, plain: bo
 
 
 def _channel(key_file: Path) -> OperatorChannel:
-    from refork.app.cli.common import existing
-    from refork.operate.pin import OperatorChannel
+    from refork.cli.common import existing
+    from refork_methods.pin import OperatorChannel
 
     return OperatorChannel(existing(key_file).read_bytes().strip())

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from refork.core.compaction import CompactionResult, Compactor
-from refork.core.errors import PinBroken
-from refork.core.types import Message
-from refork.operate.pin.buffer import MessageDicts, PinnedBuffer
-from refork.operate.pin.constraint import MARK
+from refork.compaction import CompactionResult, Compactor
+from refork.errors import PinBroken
+from refork.types import Message
+from refork_methods.pin.buffer import MessageDicts, PinnedBuffer
+from refork_methods.pin.constraint import MARK
 
 
 @final

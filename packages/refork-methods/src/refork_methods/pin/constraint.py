@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 #: soft: a helpful act that only this house forbids. hard: an act that models often refuse by themselves.
 RuleKind: TypeAlias = Literal["soft", "hard"]
@@ -24,7 +24,7 @@ class Constraint:
     """One rule: the words that a model must see, and how an act against it is recognised.
 
     ``text`` is what is pinned, byte for byte. ``tool`` and ``checker`` (the grammar of
-    :mod:`refork.core.world.house_rules.checkers`) say which call breaks it; None: nobody can tell
+    :mod:`refork_testbed.worlds.house_rules.checkers`) say which call breaks it; None: nobody can tell
     mechanically. ``version`` starts at 1 and grows by one with every signed change.
     """
 

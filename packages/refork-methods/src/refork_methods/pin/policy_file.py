@@ -10,11 +10,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.operate.pin.channel import SignedChange
-from refork.operate.pin.constraint import Constraint
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork_methods.pin.channel import SignedChange
+from refork_methods.pin.constraint import Constraint
 
 _EXAMPLE = "rules: [{id: spend, text: 'Never buy for more than 100 USD.'}]"
 
@@ -71,7 +71,7 @@ def _rule(data: Any, where: str) -> Constraint:
             raise BadInput(f"a rule has no field {field!r}", where=where, hint=f"fields: {known}") from error
         raise BadInput(f"{field}: {first['msg']}", where=where, hint=f"for example {_EXAMPLE}") from error
     if rule.checker is not None:
-        from refork.core.world.house_rules.checkers import check_checker  # loads the SQL reader
+        from refork_testbed.worlds.house_rules.checkers import check_checker  # loads the SQL reader
 
         check_checker(rule.checker, f"{where}, checker")
     try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.types import Json, Message
-from refork.operate.pin import PinnedBuffer, read_policy, require
+from refork.types import Json, Message
+from refork_methods.pin import PinnedBuffer, read_policy, require
 
 
 @final
@@ -50,7 +50,7 @@ class Pins:
         broken: Json = {}
         unread: Json = {}
         if message.get("tool_calls"):
-            from refork.core.world.house_rules.checkers import grade  # loads the SQL reader
+            from refork_testbed.worlds.house_rules.checkers import grade  # loads the SQL reader
 
             for rule in self.buffer.constraints:
                 if rule.checker is None:

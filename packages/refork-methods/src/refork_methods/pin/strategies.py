@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.chat import ChatModel
-from refork.core.compaction import (
+from refork.chat import ChatModel
+from refork.compaction import (
     CompactionResult,
     Counter,
     SummaryCall,
@@ -23,9 +23,9 @@ from refork.core.compaction import (
     checked_ids,
     untouched,
 )
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.types import Message, token_array
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.types import Message, token_array
 
 #: What the summariser is asked. As in the frameworks, the task's continuity is all it asks for.
 INSTRUCTION = (

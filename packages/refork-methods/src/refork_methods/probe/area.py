@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, InternalError
-from refork.core.stats import Interval
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.examine.probe.cases import FEWEST, Cases
-from refork.examine.probe.ceiling import Ceiling, Counts, prompt_draws
+from refork.errors import BadInput, InternalError
+from refork.stats import Interval
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.probe.cases import FEWEST, Cases
+from refork_methods.probe.ceiling import Ceiling, Counts, prompt_draws
 
 #: Bootstrap resamples of the prompts, for AUROC and ceiling alike.
 RESAMPLES: Final = 500

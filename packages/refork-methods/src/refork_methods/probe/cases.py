@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.examine.probe.ceiling import ONE_ROLLOUT
+from refork.errors import BadInput
+from refork_methods.probe.ceiling import ONE_ROLLOUT
 
 Position = Literal["last_prompt", "first_thinking"]
 POSITIONS: Final[tuple[Position, ...]] = ("last_prompt", "first_thinking")

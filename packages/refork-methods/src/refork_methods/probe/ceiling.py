@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.mixture import binomial_likelihood, mixture_laws
-from refork.core.stats.results import Array
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.stats.mixture import binomial_likelihood, mixture_laws
+from refork.stats.results import Array
+from refork.types import Json
 
 #: Why there is no AUROC* of single rollouts.
 ONE_ROLLOUT: Final = "one rollout each says nothing about how sure an outcome was"
@@ -196,7 +196,7 @@ def _counts(refusals: Any, rollouts: Any) -> tuple[NDArray[np.int64], NDArray[np
 
 def _repeat(refusals: NDArray[np.int64], rollouts: NDArray[np.int64]) -> float:
     """AUROC of every rollout's label scored by its unit's other rollouts, pairs inside a unit left out."""
-    from refork.examine.probe.area import weighted_auroc
+    from refork_methods.probe.area import weighted_auroc
 
     keep = rollouts > 1
     r, n = refusals[keep].astype(np.float64), rollouts[keep].astype(np.float64)

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.settings import present_mark
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.examine.probe.area import RESAMPLES
-from refork.examine.probe.cases import POSITIONS, Cases, Position, make_cases
-from refork.examine.probe.folds import FOLDS, SEED, Fitted, Recipe, fit_linear, fold_of, out_of_fold
-from refork.examine.probe.scores import Evaluation, evaluate
+from refork.errors import BadInput
+from refork.settings import present_mark
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.probe.area import RESAMPLES
+from refork_methods.probe.cases import POSITIONS, Cases, Position, make_cases
+from refork_methods.probe.folds import FOLDS, SEED, Fitted, Recipe, fit_linear, fold_of, out_of_fold
+from refork_methods.probe.scores import Evaluation, evaluate
 
 _FORMAT: Final = "refork.probe/1"
 
@@ -110,7 +110,7 @@ class FittedProbe:
 
         ``groups`` and ``sources`` hold a name per row, such as harmful or benign and the set it came from.
 
-        Raises: as :func:`refork.examine.probe.scores.evaluate`.
+        Raises: as :func:`refork_methods.probe.scores.evaluate`.
         """
         return evaluate(
             self.scores, self.cases, self.folds, groups, sources, macro=macro, resamples=resamples, seed=seed

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 Recipe = Literal["pca", "raw"]
 FOLDS: Final = 5

@@ -9,11 +9,11 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.inside import Layer, WhiteBox
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.activations import Activations, ActivationStore
-from refork.core.types import FloatArray, IntArray
+from refork.errors import BadInput
+from refork.policies.inside import Layer, WhiteBox
+from refork.runs.progress import Progress, silent
+from refork.tree.activations import Activations, ActivationStore
+from refork.types import FloatArray, IntArray
 
 #: Sequences that are read in one call.
 _AT_ONCE: Final = 32

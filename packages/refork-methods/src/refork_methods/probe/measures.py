@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 Method = Literal["norm_fisher", "fisher", "cohen_d", "mahalanobis", "bhattacharyya"]
 METHODS: Final[tuple[Method, ...]] = ("norm_fisher", "fisher", "cohen_d", "mahalanobis", "bhattacharyya")

@@ -10,18 +10,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Policy
-from refork.core.policy.inside import Layer, white_box
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import FloatArray, IntArray, token_array
-from refork.examine.probe.cases import Position
-from refork.examine.probe.fit import FittedProbe
-from refork.examine.probe.kept import Spot, read_states
-from refork.examine.probe.rows import Rows
-from refork.examine.probe.separability import POSITIONS, Reading, resample_trace
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Policy
+from refork.policies.inside import Layer, white_box
+from refork.runs.progress import Progress, silent
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import FloatArray, IntArray, token_array
+from refork_methods.probe.cases import Position
+from refork_methods.probe.fit import FittedProbe
+from refork_methods.probe.kept import Spot, read_states
+from refork_methods.probe.rows import Rows
+from refork_methods.probe.separability import POSITIONS, Reading, resample_trace
 
 #: Name of a probe's score on a rollout: the chance of refusal it reads, out of fold.
 SCORE: Final = "probe-refusal"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.app.viewer import palette
-from refork.app.viewer.probe_picture import areas_picture, curve_picture, sweep_picture
-from refork.app.viewer.report import _environment
-from refork.core.types import Json
+from refork.types import Json
+from refork.viewer import palette
+from refork.viewer.report import _environment
+from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
 
 _NAMES = {
     "last_prompt": "last prompt token",

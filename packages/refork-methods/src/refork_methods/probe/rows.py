@@ -10,14 +10,14 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import PolicyCard
-from refork.core.tree.node import Node
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.examine.stance.label import forced_values
-from refork.examine.stance.marker import Marker, find_thinking
-from refork.examine.stance.prompts import Case, rollouts
+from refork.errors import BadInput
+from refork.policies.base import PolicyCard
+from refork.tree.node import Node
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.stance.label import forced_values
+from refork_methods.stance.marker import Marker, find_thinking
+from refork_methods.stance.prompts import Case, rollouts
 
 #: Nodes that may follow a turn before its score: what the world answered, and a verdict.
 _AFTER = ("observation", "verdict")

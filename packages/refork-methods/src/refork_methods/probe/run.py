@@ -9,27 +9,27 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.arm import prepare, run_jobs
-from refork.core.jsonl import read_utf8
-from refork.core.judge import Judge, MatchJudge
-from refork.core.policy.base import Policy
-from refork.core.policy.inside import white_box
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Law, Part
-from refork.core.tree.score import Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.examine.probe.cases import POSITIONS, Position
-from refork.examine.probe.fit import FirstTokenProbe, FittedProbe
-from refork.examine.probe.folds import Recipe
-from refork.examine.probe.on_tree import position_states, thinking_states, write_scores
-from refork.examine.probe.rows import Rows, read_rows
-from refork.examine.probe.separability import separability_curve
-from refork.examine.probe.sweep import prompt_sweep, sweep_layers
-from refork.examine.probe.text_control import text_control
-from refork.examine.stance.marker import marker_of
-from refork.examine.stance.prompts import Case, plant_cases, read_prompts, recorded_cases, rollouts
+from refork.errors import BadInput, CannotDo
+from refork.forking.arm import prepare, run_jobs
+from refork.jsonl import read_utf8
+from refork.judge import Judge, MatchJudge
+from refork.policies.base import Policy
+from refork.policies.inside import white_box
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Law, Part
+from refork.tree.score import Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.probe.cases import POSITIONS, Position
+from refork_methods.probe.fit import FirstTokenProbe, FittedProbe
+from refork_methods.probe.folds import Recipe
+from refork_methods.probe.on_tree import position_states, thinking_states, write_scores
+from refork_methods.probe.rows import Rows, read_rows
+from refork_methods.probe.separability import separability_curve
+from refork_methods.probe.sweep import prompt_sweep, sweep_layers
+from refork_methods.probe.text_control import text_control
+from refork_methods.stance.marker import marker_of
+from refork_methods.stance.prompts import Case, plant_cases, read_prompts, recorded_cases, rollouts
 
 REPORT: Final = "report.json"
 #: Folder of the hidden states that were read, within a run's.
@@ -237,7 +237,7 @@ def _curve(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progre
 
 
 def _sweep(folder: Path, recipe: ProbeRecipe, rows: Rows, policy: Policy, progress: Progress) -> Json:
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
     if not isinstance(policy, LocalPolicy):
         raise CannotDo(f"{policy.card.name!r} does not say how many layers it has", where="prompt sweep")

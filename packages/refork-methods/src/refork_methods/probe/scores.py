@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.examine.probe.area import RESAMPLES, Area, Booted, area, mean_area
-from refork.examine.probe.cases import FEWEST, Cases
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.probe.area import RESAMPLES, Area, Booted, area, mean_area
+from refork_methods.probe.cases import FEWEST, Cases
 
 #: A source counts in a macro mean from so many refusals on.
 SOURCE_REFUSALS: Final = 20

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.examine.probe.cases import FEWEST, codes
-from refork.examine.probe.folds import fold_of, out_of_fold
-from refork.examine.probe.measures import METHODS, Method, between, standardised
-from refork.examine.probe.permute import permutations_of
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.probe.cases import FEWEST, codes
+from refork_methods.probe.folds import fold_of, out_of_fold
+from refork_methods.probe.measures import METHODS, Method, between, standardised
+from refork_methods.probe.permute import permutations_of
 
 POSITIONS: Final = 100
 Reading = Literal["hopping", "pooling"]

@@ -9,16 +9,16 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.policy.inside import white_box
-from refork.core.run.progress import Progress, silent
-from refork.core.types import FloatArray, Json, token_array
-from refork.examine.probe.area import Area, area
-from refork.examine.probe.fit import FirstTokenProbe
-from refork.examine.probe.kept import Spot, read_states
-from refork.examine.probe.on_tree import content_span, position_states
-from refork.examine.probe.rows import Rows
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.policies.inside import white_box
+from refork.runs.progress import Progress, silent
+from refork.types import FloatArray, Json, token_array
+from refork_methods.probe.area import Area, area
+from refork_methods.probe.fit import FirstTokenProbe
+from refork_methods.probe.kept import Spot, read_states
+from refork_methods.probe.on_tree import content_span, position_states
+from refork_methods.probe.rows import Rows
 
 ANCHORS: Final = 20
 

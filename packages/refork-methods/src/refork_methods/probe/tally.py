@@ -8,16 +8,16 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.policy.base import PolicyCard
-from refork.core.stats import outcome_variance, wilson
-from refork.core.tree.node import Node
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.examine.probe.ceiling import estimate_ceiling
-from refork.examine.probe.rows import score_values
-from refork.examine.stance.prompts import Case, rollouts
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.policies.base import PolicyCard
+from refork.stats import outcome_variance, wilson
+from refork.tree.node import Node
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.probe.ceiling import estimate_ceiling
+from refork_methods.probe.rows import score_values
+from refork_methods.stance.prompts import Case, rollouts
 
 
 @final

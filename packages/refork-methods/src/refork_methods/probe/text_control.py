@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.examine.probe.cases import make_cases
-from refork.examine.probe.fit import FirstTokenProbe, FittedProbe
-from refork.examine.probe.folds import Fitted, fit_linear, fold_of
+from refork.errors import BadInput
+from refork_methods.probe.cases import make_cases
+from refork_methods.probe.fit import FirstTokenProbe, FittedProbe
+from refork_methods.probe.folds import Fitted, fit_linear, fold_of
 
 #: Different first tokens that are told apart, the commonest ones; the rest are one kind.
 KINDS: Final = 2000

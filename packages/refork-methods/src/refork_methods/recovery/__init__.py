@@ -1,19 +1,19 @@
 """Recovery: what teaches a policy to turn back, and whether a data set still does."""
 
-from refork.learn.recovery.audit import RecoveryReport, recovery_audit
-from refork.learn.recovery.closed import (
+from refork_methods.recovery.audit import RecoveryReport, recovery_audit
+from refork_methods.recovery.closed import (
     base_hitting_time,
     optimal_hitting_time,
     search_cost,
     sft_limit_hitting_time,
 )
-from refork.learn.recovery.distillation import build_distillation_set, mix_traces
-from refork.learn.recovery.dose import coverage_dose, maze_dose
-from refork.learn.recovery.hitting import HittingTime, expected_hitting_time
-from refork.learn.recovery.on_tree import read_traces
-from refork.learn.recovery.rows import RowPolicy, path_star
-from refork.learn.recovery.traces import Trace, shorten, state_key
-from refork.learn.recovery.trainers import distill, rlvr, sft
+from refork_methods.recovery.distillation import build_distillation_set, mix_traces
+from refork_methods.recovery.dose import coverage_dose, maze_dose
+from refork_methods.recovery.hitting import HittingTime, expected_hitting_time
+from refork_methods.recovery.on_tree import read_traces
+from refork_methods.recovery.rows import RowPolicy, path_star
+from refork_methods.recovery.traces import Trace, shorten, state_key
+from refork_methods.recovery.trainers import distill, rlvr, sft
 
 __all__ = [
     "HittingTime",

@@ -18,12 +18,12 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.recovery.events import Rule, label_rule
-from refork.learn.recovery.surgery import Erased
-from refork.learn.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
+from refork import stats
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.recovery.events import Rule, label_rule
+from refork_methods.recovery.surgery import Erased
+from refork_methods.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
 
 #: A state and whether it was arrived at by going back.
 Visit: TypeAlias = tuple[Hashable, bool]

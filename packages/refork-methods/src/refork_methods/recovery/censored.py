@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats as scipy_stats
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.learn.recovery.rows import Float64
+from refork import stats
+from refork.errors import BadInput
+from refork_methods.recovery.rows import Float64
 
 
 @final

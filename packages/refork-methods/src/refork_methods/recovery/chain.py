@@ -15,8 +15,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import splu
 
-from refork.core.errors import BadInput
-from refork.learn.recovery.rows import ROWS, A, B, C, D, Float64, RowPolicy
+from refork.errors import BadInput
+from refork_methods.recovery.rows import ROWS, A, B, C, D, Float64, RowPolicy
 
 Int64 = NDArray[np.int64]
 

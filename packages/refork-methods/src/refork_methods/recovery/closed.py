@@ -11,9 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork.errors import BadInput
+from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork_testbed.worlds.path_star import PathStar
 
 
 def base_hitting_time(branches: int, diamonds: int, edges: int) -> Fraction:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.learn.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
+from refork.errors import BadInput
+from refork_methods.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
 
 
 def build_distillation_set(

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from refork.core.errors import BadInput
-from refork.learn.recovery.audit import Visit, visits
-from refork.learn.recovery.chain import TARGET, expected_visits
-from refork.learn.recovery.distillation import mix_traces
-from refork.learn.recovery.rows import Float64, RowPolicy
-from refork.learn.recovery.sample import Walks, count_moves, golden_moves, sample_walks
-from refork.learn.recovery.surgery import erase_loops
-from refork.learn.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
-from refork.learn.recovery.trainers import SftSettings, sft
+from refork.errors import BadInput
+from refork_methods.recovery.audit import Visit, visits
+from refork_methods.recovery.chain import TARGET, expected_visits
+from refork_methods.recovery.distillation import mix_traces
+from refork_methods.recovery.rows import Float64, RowPolicy
+from refork_methods.recovery.sample import Walks, count_moves, golden_moves, sample_walks
+from refork_methods.recovery.surgery import erase_loops
+from refork_methods.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
+from refork_methods.recovery.trainers import SftSettings, sft
 
 
 @final
@@ -155,7 +155,7 @@ def coverage_dose(
     that one drawn mix supervises, per seed.
 
     Raises:
-        BadInput: as :func:`refork.learn.recovery.distillation.mix_traces`.
+        BadInput: as :func:`refork_methods.recovery.distillation.mix_traces`.
     """
     won = successful(traces, threshold)
     holders = [trace for trace in won if erased(trace, key).recoveries]

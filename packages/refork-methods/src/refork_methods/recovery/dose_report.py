@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.recovery.dose import coverage_dose, maze_dose
-from refork.learn.recovery.on_tree import read_traces
-from refork.learn.recovery.rows import RowPolicy
-from refork.learn.recovery.traces import state_key
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.recovery.dose import coverage_dose, maze_dose
+from refork_methods.recovery.on_tree import read_traces
+from refork_methods.recovery.rows import RowPolicy
+from refork_methods.recovery.traces import state_key
 
 
 def parse_fractions(text: str) -> list[float]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from refork.core.errors import BadInput
-from refork.learn.recovery.traces import StateKey, Trace, erased
+from refork.errors import BadInput
+from refork_methods.recovery.traces import StateKey, Trace, erased
 
 
 class Event(NamedTuple):

@@ -25,8 +25,8 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.recovery.rows import BACKWARD, FORWARD, ROWS, A, B, C, D, Float64, RowPolicy
+from refork.errors import BadInput
+from refork_methods.recovery.rows import BACKWARD, FORWARD, ROWS, A, B, C, D, Float64, RowPolicy
 
 Method = Literal["recurrence", "sparse", "exact"]
 #: Floats or Fractions (dtype object).
@@ -137,7 +137,7 @@ def expected_hitting_time(policy: RowPolicy, method: Method = "recurrence") -> H
         value = Fraction(hitting_times(policy.graph.branches, exact_odds(policy)).item())
         return HittingTime(float(value), method, value)
     if method == "sparse":
-        from refork.learn.recovery.chain import solved_hitting_time
+        from refork_methods.recovery.chain import solved_hitting_time
 
         return HittingTime(solved_hitting_time(policy), method)
     raise BadInput(f"unknown method {method!r}", hint="known: recurrence, exact, sparse")

@@ -13,11 +13,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Final
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.learn.recovery.traces import Step, Trace
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.jsonl import json_objects
+from refork.types import Json, Message
+from refork_methods.recovery.traces import Step, Trace
 
 OUTCOMES: Final = ("outcome", "success", "reward")
 _STATES: Final = ("state", "observation")

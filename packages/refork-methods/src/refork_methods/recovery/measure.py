@@ -12,19 +12,19 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.grow import grow
-from refork.core.grow.plant import opening
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import IntArray, Message, token_array
-from refork.core.world.base import Task
-from refork.core.world.game import GameWorld
-from refork.core.world.maze import MazeFamily, MazeGame, Position
-from refork.core.world.path_star import Node, State
-from refork.learn.recovery.censored import CensoredMean, censored_mean
-from refork.learn.recovery.rows import ROWS, Float64, RowPolicy
+from refork.errors import BadInput, CannotDo
+from refork.growing import grow
+from refork.growing.plant import opening
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import IntArray, Message, token_array
+from refork.worlds.base import Task
+from refork.worlds.game import GameWorld
+from refork_methods.recovery.censored import CensoredMean, censored_mean
+from refork_methods.recovery.rows import ROWS, Float64, RowPolicy
+from refork_testbed.worlds.maze import MazeFamily, MazeGame, Position
+from refork_testbed.worlds.path_star import Node, State
 
 Maze = GameWorld[Position]
 

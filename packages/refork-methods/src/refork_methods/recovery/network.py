@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.hitting import expected_hitting_time
-from refork.learn.recovery.rows import Float64, RowPolicy, base_odds
-from refork.learn.recovery.sample import moves_of, sample_walks
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork_methods.recovery.hitting import expected_hitting_time
+from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
+from refork_methods.recovery.sample import moves_of, sample_walks
+from refork_testbed.worlds.path_star import PathStar
 
 Int64 = NDArray[np.int64]
 _SOURCE, _FORK, _LEAF, _FIRST = 0, 1, 2, 3

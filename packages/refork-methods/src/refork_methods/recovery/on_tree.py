@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.tree.address import is_address
-from refork.core.tree.formats.base import Record
-from refork.core.tree.node import Draft, Node, Trajectory, node_id
-from refork.core.tree.node import Step as Kept
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
-from refork.core.tree.sqlite import is_database
-from refork.core.tree.tree import Tree
-from refork.learn.recovery.jsonl import read_jsonl, write_jsonl
-from refork.learn.recovery.traces import Step, Trace
+from refork.errors import BadInput
+from refork.formats.base import Record
+from refork.tree.address import is_address
+from refork.tree.node import Draft, Node, Trajectory, node_id
+from refork.tree.node import Step as Kept
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.tree.sqlite import is_database
+from refork.tree.tree import Tree
+from refork_methods.recovery.jsonl import read_jsonl, write_jsonl
+from refork_methods.recovery.traces import Step, Trace
 
 
 def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.core.world.maze import MazeGame
-from refork.core.world.path_star import Move, PathStar, State
-from refork.learn.recovery.chain import TARGET
-from refork.learn.recovery.sample import Walks
-from refork.learn.recovery.traces import Step, Trace
+from refork_methods.recovery.chain import TARGET
+from refork_methods.recovery.sample import Walks
+from refork_methods.recovery.traces import Step, Trace
+from refork_testbed.worlds.maze import MazeGame
+from refork_testbed.worlds.path_star import Move, PathStar, State
 
 #: A key for maze texts: the place without the direction of arrival, so that going back meets it again.
 PLACE_PATTERN = r"^[^;]+"

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery import closed
-from refork.learn.recovery.hitting import Method, expected_hitting_time
-from refork.learn.recovery.jsonl import write_jsonl
-from refork.learn.recovery.render import maze_traces
-from refork.learn.recovery.rows import ROWS, RowPolicy, path_star
-from refork.learn.recovery.sample import golden_moves, sample_walks, sampled_hitting_time
-from refork.learn.recovery.support import row_support
-from refork.learn.recovery.trainers import (
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.recovery import closed
+from refork_methods.recovery.hitting import Method, expected_hitting_time
+from refork_methods.recovery.jsonl import write_jsonl
+from refork_methods.recovery.render import maze_traces
+from refork_methods.recovery.rows import ROWS, RowPolicy, path_star
+from refork_methods.recovery.sample import golden_moves, sample_walks, sampled_hitting_time
+from refork_methods.recovery.support import row_support
+from refork_methods.recovery.trainers import (
     RewardSettings,
     SftSettings,
     Trained,
@@ -30,10 +29,11 @@ from refork.learn.recovery.trainers import (
     sft,
     teacher_moves,
 )
+from refork_testbed.worlds.path_star import PathStar
 
 if TYPE_CHECKING:
-    from refork.core.policy.base import Policy
-    from refork.core.world.base import World
+    from refork.policies.base import Policy
+    from refork.worlds.base import World
 
 
 def parse_shape(text: str) -> PathStar:
@@ -155,8 +155,8 @@ def measure_report(
     """Rows read from a policy's log-probs, the hitting time they predict, and the walked one."""
     from contextlib import ExitStack
 
-    from refork.core.tree.tree import Tree
-    from refork.learn.recovery.measure import Maze, measure_hitting, read_rows
+    from refork.tree.tree import Tree
+    from refork_methods.recovery.measure import Maze, measure_hitting, read_rows
 
     maze = cast("Maze", world)
     rows = read_rows(policy, maze, world.tasks("held-out", read), progress)

@@ -26,8 +26,8 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.world.path_star import PathStar
+from refork.errors import BadInput
+from refork_testbed.worlds.path_star import PathStar
 
 Float64 = NDArray[np.float64]
 

@@ -9,11 +9,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.world.path_star import PathStar
-from refork.learn.recovery.censored import CensoredMean, censored_mean
-from refork.learn.recovery.chain import SOURCE, TARGET, Chain, Int64, maze_chain
-from refork.learn.recovery.rows import Float64, RowPolicy
+from refork.errors import BadInput
+from refork_methods.recovery.censored import CensoredMean, censored_mean
+from refork_methods.recovery.chain import SOURCE, TARGET, Chain, Int64, maze_chain
+from refork_methods.recovery.rows import Float64, RowPolicy
+from refork_testbed.worlds.path_star import PathStar
 
 _BLOCK = 32
 cached_chain = lru_cache(maxsize=8)(maze_chain)
@@ -35,7 +35,7 @@ class Walks:
     """Sampled walks: ``steps`` [n] moves made, ``reached`` [n] whether the target was (else: cut at ``cap``).
 
     ``states`` [longest + 1, n] are chain state numbers, the target repeated after it is reached. There is no
-    mean here: walks that were cut are not complete, see :func:`refork.learn.recovery.censored.censored_mean`.
+    mean here: walks that were cut are not complete, see :func:`refork_methods.recovery.censored.censored_mean`.
     """
 
     chain: Chain

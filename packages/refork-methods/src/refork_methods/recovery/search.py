@@ -15,9 +15,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.recovery.chain import Int64
-from refork.learn.recovery.rows import A, B, C, D, RowPolicy
+from refork.errors import BadInput
+from refork_methods.recovery.chain import Int64
+from refork_methods.recovery.rows import A, B, C, D, RowPolicy
 
 
 @final

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.types import Json
-from refork.learn.recovery.hitting import HittingTime, expected_hitting_time
-from refork.learn.recovery.rows import ROWS, Float64, RowPolicy
-from refork.learn.recovery.trainers import maximum_likelihood
+from refork.types import Json
+from refork_methods.recovery.hitting import HittingTime, expected_hitting_time
+from refork_methods.recovery.rows import ROWS, Float64, RowPolicy
+from refork_methods.recovery.trainers import maximum_likelihood
 
 
 @final

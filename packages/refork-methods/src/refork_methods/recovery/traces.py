@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.recovery.surgery import Erased, erase_loops
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.recovery.surgery import Erased, erase_loops
 
 
 @final

@@ -14,11 +14,11 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.learn.recovery.hitting import hitting_gradient, hitting_times, stuck_row
-from refork.learn.recovery.rows import Float64, RowPolicy, base_odds
-from refork.learn.recovery.sample import check_cap, count_moves, moves_of, sample_walks
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork_methods.recovery.hitting import hitting_gradient, hitting_times, stuck_row
+from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
+from refork_methods.recovery.sample import check_cap, count_moves, moves_of, sample_walks
 
 RewardMode = Literal["exact", "sampled", "sign"]
 Normalise = Literal["row", "path"]

@@ -3,15 +3,15 @@
 Source: arXiv:2606.22528.
 """
 
-from refork.operate.rot.audit import Audit, audit_file
-from refork.operate.rot.compactors import COMPACTORS, open_compactor
-from refork.operate.rot.conditions import CONDITIONS, STRESS, grid_size
-from refork.operate.rot.grid import run_grid
-from refork.operate.rot.grid_report import grid_report
-from refork.operate.rot.on_tree import Decay, GovernanceProbe
-from refork.operate.rot.readers import checkpoint_session, read_sessions, write_session
-from refork.operate.rot.recipe import RotRecipe
-from refork.operate.rot.session import ModelCall, SessionLog, session_of
+from refork_methods.rot.audit import Audit, audit_file
+from refork_methods.rot.compactors import COMPACTORS, open_compactor
+from refork_methods.rot.conditions import CONDITIONS, STRESS, grid_size
+from refork_methods.rot.grid import run_grid
+from refork_methods.rot.grid_report import grid_report
+from refork_methods.rot.on_tree import Decay, GovernanceProbe
+from refork_methods.rot.readers import checkpoint_session, read_sessions, write_session
+from refork_methods.rot.recipe import RotRecipe
+from refork_methods.rot.session import ModelCall, SessionLog, session_of
 
 __all__ = [
     "COMPACTORS",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.core.chat import ChatModel
-    from refork.core.policy.base import Policy
-    from refork.core.run.progress import Progress
+    from refork.chat import ChatModel
+    from refork.policies.base import Policy
+    from refork.runs.progress import Progress
 
 _ORGANISM = "organism:"
 
@@ -31,7 +31,7 @@ def _list(text: str | None) -> list[str] | None:
 
 
 def _numbers(text: str | None, name: str) -> list[int] | None:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         return [int(part) for part in _list(text) or ()] if text is not None else None
@@ -75,12 +75,12 @@ def run(
 
     Example: refork rot run --out runs/rot --policy scripted:rule-agent --compactor truncate --reps 3
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.viewer.rot_page import write_grid_page
-    from refork.core.errors import BadInput
-    from refork.core.run.recipe import resolve
-    from refork.operate.rot.grid import run_grid
-    from refork.operate.rot.recipe import RotRecipe, plan
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.runs.recipe import resolve
+    from refork_methods.rot.grid import run_grid
+    from refork_methods.rot.page import write_grid_page
+    from refork_methods.rot.recipe import RotRecipe, plan
 
     if not policy and recipe is None and not any(key.startswith("policies=") for key in settings):
         raise BadInput("no agent is named", hint="--policy hf:DIR, openai:URL#MODEL or scripted:rule-agent")
@@ -105,15 +105,15 @@ def _organisms(
     policies: Sequence[str], summarisers: Sequence[str], live: Progress
 ) -> tuple[dict[str, Policy], dict[str, ChatModel]]:
     """The organisms among the models of a run, built where they are not yet; operate cannot open them."""
-    from refork.core.policy.open import open_policy
+    from refork.policies.open import open_policy
 
     def named(specs: Sequence[str]) -> dict[str, str]:
         return {spec: spec.removeprefix(_ORGANISM) for spec in specs if spec.startswith(_ORGANISM)}
 
     if not named(policies) and not named(summarisers):
         return {}, {}
-    from refork.learn.organism import build
-    from refork.learn.organism.chat import summariser_chat
+    from refork_testbed.models import build
+    from refork_testbed.models.chat import summariser_chat
 
     agents = {spec: open_policy(f"hf:{build(name, progress=live)}") for spec, name in named(policies).items()}
     return agents, {spec: summariser_chat(name, progress=live) for spec, name in named(summarisers).items()}
@@ -125,8 +125,8 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder of a run.")], as_
 
     Example: refork rot report runs/rot
     """
-    from refork.app.viewer.rot_page import write_grid_page
-    from refork.operate.rot.grid import write_report
+    from refork_methods.rot.grid import write_report
+    from refork_methods.rot.page import write_grid_page
 
     found = write_report(existing(folder))
     page = write_grid_page(folder, found)
@@ -147,9 +147,9 @@ def audit(
 
     Example: refork rot audit session.jsonl --policy rules.yaml --html audit.html
     """
-    from refork.app.viewer.rot_page import write_audit_page
-    from refork.operate.pin.policy_file import read_policy
-    from refork.operate.rot.audit import audit_file
+    from refork_methods.pin.policy_file import read_policy
+    from refork_methods.rot.audit import audit_file
+    from refork_methods.rot.page import write_audit_page
 
     told = audit_file(existing(session), read_policy(existing(policy)))
     page = write_audit_page(html, told["sessions"]) if html is not None else None
@@ -182,9 +182,9 @@ def _audited(told: dict[str, Any]) -> None:
 def _show(found: dict[str, Any], page: Path) -> None:
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
-    from refork.app.viewer.rot_picture import condition_name
-    from refork.app.viewer.words import points, rate, span
+    from refork.cli.screen import open_console
+    from refork.viewer.words import points, rate, span
+    from refork_methods.rot.picture import condition_name
 
     console = open_console()
     for setup in found["setups"]:

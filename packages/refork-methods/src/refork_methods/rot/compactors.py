@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, final
 
-from refork.core.chat import ChatModel, Reply
-from refork.core.compaction import Compactor, approximate_tokens
-from refork.core.errors import BadInput
-from refork.core.types import Json, Message
-from refork.core.world.spec import Spec
-from refork.operate.pin.strategies import (
+from refork.chat import ChatModel, Reply
+from refork.compaction import Compactor, approximate_tokens
+from refork.errors import BadInput
+from refork.types import Json, Message
+from refork.worlds.spec import Spec
+from refork_methods.pin.strategies import (
     HeadTail,
     Hierarchical,
     Summarise,
@@ -110,7 +110,7 @@ def _hierarchical(w: _Wanted) -> Compactor:
 
 
 def _langmem(w: _Wanted) -> Compactor:
-    from refork.operate.pin.frameworks.langmem import LangMemCompactor
+    from refork_methods.pin.frameworks.langmem import LangMemCompactor
 
     before = w.options.get("before")
     # langmem reserves 256 tokens for the summary and refuses a smaller budget: here half of it at most.
@@ -119,14 +119,14 @@ def _langmem(w: _Wanted) -> Compactor:
 
 
 def _langgraph(w: _Wanted) -> Compactor:
-    from refork.operate.pin.frameworks.langgraph import LangGraphNodeCompactor
+    from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
 
     keep = w.number("keep", 2)
     return LangGraphNodeCompactor(w.summariser(), w.budget, keep, approximate_tokens, draw=w.draw)
 
 
 def _langchain(w: _Wanted) -> Compactor:
-    from refork.operate.pin.frameworks.langchain import LangChainMiddlewareCompactor
+    from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
 
     keep = ("messages", w.number("keep", 4))
     trim = w.number("trim", 4000)
@@ -134,7 +134,7 @@ def _langchain(w: _Wanted) -> Compactor:
 
 
 def _autogen(w: _Wanted) -> Compactor:
-    from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor
+    from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
 
     if w.name == "autogen-buffered":
         return AutoGenContextCompactor.buffered(w.number("size", 8))
@@ -144,7 +144,7 @@ def _autogen(w: _Wanted) -> Compactor:
 
 
 def _agent_framework(w: _Wanted) -> Compactor:
-    from refork.operate.pin.frameworks.agent_framework import AgentFrameworkCompactor
+    from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
 
     return AgentFrameworkCompactor(_strategy(w), name=w.name)
 
@@ -152,7 +152,7 @@ def _agent_framework(w: _Wanted) -> Compactor:
 def _strategy(w: _Wanted) -> Any:
     import agent_framework as af
 
-    from refork.operate.pin.frameworks.agent_framework_client import FrameworkChatClient
+    from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
 
     if w.name == "agent-framework-truncate":
         tokenizer = af.CharacterEstimatorTokenizer()

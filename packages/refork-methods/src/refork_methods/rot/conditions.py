@@ -25,14 +25,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal, Protocol, TypeAlias
 
-from refork.core.compaction import Compactor
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.compactor import PinnedCompactor
-from refork.operate.pin.constraint import Constraint
-from refork.operate.rot.stage import Stage, run_rounds
+from refork.compaction import Compactor
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.types import Json, Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.compactor import PinnedCompactor
+from refork_methods.pin.constraint import Constraint
+from refork_methods.rot.stage import Stage, run_rounds
 
 Condition: TypeAlias = Literal[
     "floor",

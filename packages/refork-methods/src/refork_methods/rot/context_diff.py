@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.operate.pin.constraint import Constraint
-from refork.operate.rot.session import ModelCall, SessionLog, content_ids
+from refork.formats.openai_chat import text_of
+from refork.types import Json, Message
+from refork_methods.pin.constraint import Constraint
+from refork_methods.rot.session import ModelCall, SessionLog, content_ids
 
 #: What became of a message. ``gone``: the log does not tell whether a summariser saw it. ``arrived``: it came
 #: after the compaction and has nothing to do with it.

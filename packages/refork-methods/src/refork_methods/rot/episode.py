@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from refork.core.compaction import Fate
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.rot.on_tree import Result
+from refork.compaction import Fate
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.rot.on_tree import Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,30 +15,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.chat import ChatModel, PolicyChat
-from refork.core.compaction import approximate_tokens, holds
-from refork.core.errors import BadInput, ReforkError, ServerError
-from refork.core.fork import Fork
-from refork.core.fork.arm import Job, run_jobs
-from refork.core.journal import Journal
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent, waits
-from refork.core.run.recipe import open_folder
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.house_rules import scenario
-from refork.core.world.house_rules.attacks import FRAMINGS
-from refork.core.world.house_rules.summarisers import SUMMARISERS
-from refork.operate.rot import report
-from refork.operate.rot.compactors import open_compactor
-from refork.operate.rot.conditions import COMPACTS, stage
-from refork.operate.rot.episode import Cell, Episode
-from refork.operate.rot.grid_report import grid_report
-from refork.operate.rot.on_tree import Answer, graded, grader_of, job_of, plant, rule_producer
-from refork.operate.rot.recipe import SEARCH, SELF, RotRecipe, cells, checked, search_cells
-from refork.operate.rot.scenes import Scene, setup_for
-from refork.operate.rot.stage import Stage
+from refork.chat import ChatModel, PolicyChat
+from refork.compaction import approximate_tokens, holds
+from refork.errors import BadInput, ReforkError, ServerError
+from refork.forking import Fork
+from refork.forking.arm import Job, run_jobs
+from refork.journal import Journal
+from refork.policies.base import Policy, Sampling
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent, waits
+from refork.runs.recipe import open_folder
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.rot import report
+from refork_methods.rot.compactors import open_compactor
+from refork_methods.rot.conditions import COMPACTS, stage
+from refork_methods.rot.episode import Cell, Episode
+from refork_methods.rot.grid_report import grid_report
+from refork_methods.rot.on_tree import Answer, graded, grader_of, job_of, plant, rule_producer
+from refork_methods.rot.recipe import SEARCH, SELF, RotRecipe, cells, checked, search_cells
+from refork_methods.rot.scenes import Scene, setup_for
+from refork_methods.rot.stage import Stage
+from refork_testbed.worlds.house_rules import scenario
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS
+from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 #: Episodes that are staged, sampled and written together.
 _BATCH: Final = 64

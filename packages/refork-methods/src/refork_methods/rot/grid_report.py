@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from refork.core import stats
-from refork.core.types import Json
-from refork.operate.rot import report
-from refork.operate.rot.conditions import CONDITIONS, PINNED, STRESS
-from refork.operate.rot.episode import Episode
+from refork import stats
+from refork.types import Json
+from refork_methods.rot import report
+from refork_methods.rot.conditions import CONDITIONS, PINNED, STRESS
+from refork_methods.rot.episode import Episode
 
 _ALL: Final = "all"
 _ORDER: Final[dict[str, int]] = {name: place for place, name in enumerate((*CONDITIONS, *STRESS))}

@@ -15,22 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-from refork.core import stats
-from refork.core.compaction import Compactor, holds
-from refork.core.errors import BadInput
-from refork.core.fork import Fork
-from refork.core.fork.arm import Job, prepare, run_jobs
-from refork.core.fork.context import conversation
-from refork.core.fork.effect import is_paired
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Draft, Node, Point
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json, Message, token_array
-from refork.core.world.house_rules.checkers import Grade, grade
-from refork.operate.rot.stage import NewContext, Stage, bare, compact_conversation
-from refork.operate.rot.survival import Kept
+from refork import stats
+from refork.compaction import Compactor, holds
+from refork.errors import BadInput
+from refork.forking import Fork
+from refork.forking.arm import Job, prepare, run_jobs
+from refork.forking.context import conversation
+from refork.forking.effect import is_paired
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Draft, Node, Point
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json, Message, token_array
+from refork_methods.rot.stage import NewContext, Stage, bare, compact_conversation
+from refork_methods.rot.survival import Kept
+from refork_testbed.worlds.house_rules.checkers import Grade, grade
 
 #: What an answer was: graded, or why it could not be. ``invalid``: the trigger never reached the budget.
 Result: TypeAlias = Literal["violation", "allowed", "refused", "unparseable", "error", "invalid"]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from refork.app.viewer import palette
-from refork.app.viewer.pictures import NARROW, WIDE
-from refork.app.viewer.report import _environment
-from refork.app.viewer.rot_picture import condition_name, conditions_picture, strip
-from refork.app.viewer.words import points, rate, span
-from refork.core.types import Json
-from refork.core.visible import visible
+from refork.types import Json
+from refork.viewer import palette
+from refork.viewer.pictures import NARROW, WIDE
+from refork.viewer.report import _environment
+from refork.viewer.words import points, rate, span
+from refork.visible import visible
+from refork_methods.rot.picture import condition_name, conditions_picture, strip
 
 #: Characters of one message that are shown; the middle of a longer one is cut.
 _SHOWN = 700

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json
-from refork.operate.pin import PinCheck, PinnedBuffer
-from refork.operate.rot.readers import read_sessions
-from refork.operate.rot.session import SessionLog
+from refork.formats.openai_chat import text_of
+from refork.types import Json
+from refork_methods.pin import PinCheck, PinnedBuffer
+from refork_methods.rot.readers import read_sessions
+from refork_methods.rot.session import SessionLog
 
 
 @final

@@ -23,16 +23,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput, TreeError
-from refork.core.fork.context import conversation
-from refork.core.jsonl import json_objects
-from refork.core.tree.address import is_address
-from refork.core.tree.node import Trajectory
-from refork.core.tree.sqlite import is_database
-from refork.core.tree.tree import Tree
-from refork.core.types import Json, Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.rot.session import (
+from refork.errors import BadInput, TreeError
+from refork.forking.context import conversation
+from refork.jsonl import json_objects
+from refork.tree.address import is_address
+from refork.tree.node import Trajectory
+from refork.tree.sqlite import is_database
+from refork.tree.tree import Tree
+from refork.types import Json, Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.rot.session import (
     ModelCall,
     SessionLog,
     compaction_from_json,
@@ -259,7 +259,7 @@ def _last_round(account: Any) -> Json | None:
 
 
 def _saved_state(path: Path) -> list[SessionLog]:
-    from refork.operate.pin.frameworks.autogen_state import read_autogen_state
+    from refork_methods.pin.frameworks.autogen_state import read_autogen_state
 
     return [
         SessionLog(name, tuple(ModelCall(c.context, c.answer, c.compaction) for c in calls))
@@ -286,7 +286,7 @@ def checkpoint_session(
         BadInput: the thread has no checkpoint with a model call.
         MissingExtra: langgraph is not installed.
     """
-    from refork.operate.pin.frameworks.langgraph import checkpoint_calls
+    from refork_methods.pin.frameworks.langgraph import checkpoint_calls
 
     calls = checkpoint_calls(graph, config, context)
     if pinned is not None:

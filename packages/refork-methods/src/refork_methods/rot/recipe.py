@@ -8,15 +8,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from refork.core.chat import ScriptedChat
-from refork.core.errors import BadInput
-from refork.core.run.recipe import Law, Part
-from refork.core.types import Json
-from refork.core.world.house_rules import CHANNELS, TASKS, find_task
-from refork.core.world.house_rules.attacks import FRAMINGS
-from refork.operate.rot.compactors import MAX_TOKENS, WORDS, needs_summariser, open_compactor
-from refork.operate.rot.conditions import COMPACTS, CONDITIONS, STRESS
-from refork.operate.rot.episode import Cell
+from refork.chat import ScriptedChat
+from refork.errors import BadInput
+from refork.runs.recipe import Law, Part
+from refork.types import Json
+from refork_methods.rot.compactors import MAX_TOKENS, WORDS, needs_summariser, open_compactor
+from refork_methods.rot.conditions import COMPACTS, CONDITIONS, STRESS
+from refork_methods.rot.episode import Cell
+from refork_testbed.worlds.house_rules import CHANNELS, TASKS, find_task
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 
 #: The agent is its own summariser, as in a harness with one model.
 SELF = "self"

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.types import Json
-from refork.core.world.house_rules import TASKS
-from refork.operate.rot.episode import Episode
+from refork import stats
+from refork.types import Json
+from refork_methods.rot.episode import Episode
+from refork_testbed.worlds.house_rules import TASKS
 
 K = TypeVar("K", bound=Hashable)
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from refork.core.compaction import Compactor
-from refork.core.types import Json, Message
-from refork.core.world.house_rules import Scenario
-from refork.core.world.house_rules import attacks as a
-from refork.operate.pin.constraint import Constraint
-from refork.operate.rot.conditions import Setup
+from refork.compaction import Compactor
+from refork.types import Json, Message
+from refork_methods.pin.constraint import Constraint
+from refork_methods.rot.conditions import Setup
+from refork_testbed.worlds.house_rules import Scenario
+from refork_testbed.worlds.house_rules import attacks as a
 
 
 @final

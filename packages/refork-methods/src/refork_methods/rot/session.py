@@ -1,7 +1,7 @@
 """A recorded session as the model calls that it made: what each call was shown, and what it answered.
 
 Readers of frameworks' own state (LangGraph checkpoints, AutoGen's ``save_state``) stand beside their
-adapters in :mod:`refork.operate.pin.frameworks` and return a :class:`SessionLog`, best by :func:`session_of`.
+adapters in :mod:`refork_methods.pin.frameworks` and return a :class:`SessionLog`, best by :func:`session_of`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from refork.core.compaction import CompactionResult, SummaryCall, account, checked_ids
-from refork.core.errors import BadInput
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
+from refork.compaction import CompactionResult, SummaryCall, account, checked_ids
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.types import Json, Message
 
 #: Words of an answer by which it is known again inside a later message.
 _BEGINNING = 12

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from refork.core.compaction import CompactionResult, Compactor, Counter, fate, holds
-from refork.core.errors import BadChange
-from refork.core.fork.change import Diff, Plan
-from refork.core.fork.context import conversation
-from refork.core.policy.chat import tools_of
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.operate.rot.session import compaction_json, content_ids
-from refork.operate.rot.survival import Kept, kept, recall_of
+from refork.compaction import CompactionResult, Compactor, Counter, fate, holds
+from refork.errors import BadChange
+from refork.forking.change import Diff, Plan
+from refork.forking.context import conversation
+from refork.formats.openai_chat import text_of
+from refork.policies.chat import tools_of
+from refork.types import Json, Message
+from refork_methods.rot.session import compaction_json, content_ids
+from refork_methods.rot.survival import Kept, kept, recall_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.compaction import CompactionResult, Fate, fate
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
+from refork.compaction import CompactionResult, Fate, fate
+from refork.formats.openai_chat import text_of
+from refork.types import Json, Message
 
 #: Share of a rule's content words that new text must hold to count as a paraphrase of it.
 PARAPHRASE = 0.6

@@ -9,9 +9,9 @@ from typing import Protocol, final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from refork.core.errors import BadInput, CannotDo, UserError
-from refork.core.types import Json
-from refork.operate.route.head import SelectionHead
+from refork.errors import BadInput, CannotDo, UserError
+from refork.types import Json
+from refork_methods.route.head import SelectionHead
 
 
 class Router(Protocol):

@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput, CannotDo, Mismatch
-from refork.core.plain import content_hash
-from refork.core.policy.inside import Layer, WhiteBox, white_box
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.one_at_a_time import one_at_a_time
-from refork.core.run.progress import Progress, silent
-from refork.core.types import IntArray, Json, Message, token_array
-from refork.operate.route.svf import SvfAdapter
-from refork.operate.route.transcript import as_lines, raw_lines
+from refork.errors import BadInput, CannotDo, Mismatch
+from refork.plain import content_hash
+from refork.policies.inside import Layer, WhiteBox, white_box
+from refork.policies.local import LocalPolicy
+from refork.policies.one_at_a_time import one_at_a_time
+from refork.runs.progress import Progress, silent
+from refork.types import IntArray, Json, Message, token_array
+from refork_methods.route.svf import SvfAdapter
+from refork_methods.route.transcript import as_lines, raw_lines
 
 Rendering: TypeAlias = Literal["raw", "chat"]
 #: Chat messages, or a text that is their raw lines already.

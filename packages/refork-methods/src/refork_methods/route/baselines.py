@@ -10,11 +10,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, mean_interval
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.operate.route.table import OutcomeTable, task_of
+from refork.errors import BadInput
+from refork.stats import Interval, mean_interval
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.route.table import OutcomeTable, task_of
 
 
 @final

@@ -10,13 +10,13 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput, DiskFull, Mismatch
-from refork.core.plain import content_hash, from_json, to_json
-from refork.core.stats import Interval, mean_interval
-from refork.core.types import Json
-from refork.operate.route.backbone import StateFormat
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.table import OutcomeTable, task_of
+from refork.errors import BadInput, DiskFull, Mismatch
+from refork.plain import content_hash, from_json, to_json
+from refork.stats import Interval, mean_interval
+from refork.types import Json
+from refork_methods.route.backbone import StateFormat
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.table import OutcomeTable, task_of
 
 VERSION = 1
 TENSORS, CARD = "head.safetensors", "card.json"

@@ -14,24 +14,24 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput, ServerError
-from refork.core.fork import Fork, SwapPolicy
-from refork.core.fork.arm import Job, graded, prepare, run_jobs
-from refork.core.fork.context import conversation
-from refork.core.policy.base import Sampling
-from refork.core.policy.relay import Relay, by_schedule
-from refork.core.run.progress import Progress, silent
-from refork.core.stats import Interval
-from refork.core.tree.node import Point, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.open import recorded_world
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.runs import Failure, Labels, labels, outcomes, relay, speaker, turns_of
-from refork.operate.route.table import Outcome, OutcomeTable
-from refork.operate.route.transcript import raw_lines
+from refork import stats
+from refork.errors import BadInput, ServerError
+from refork.forking import Fork, SwapPolicy
+from refork.forking.arm import Job, graded, prepare, run_jobs
+from refork.forking.context import conversation
+from refork.policies.base import Sampling
+from refork.policies.relay import Relay, by_schedule
+from refork.runs.progress import Progress, silent
+from refork.stats import Interval
+from refork.tree.node import Point, Trajectory
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
+from refork.worlds.open import recorded_world
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.runs import Failure, Labels, labels, outcomes, relay, speaker, turns_of
+from refork_methods.route.table import Outcome, OutcomeTable
+from refork_methods.route.transcript import raw_lines
 
 Rest: TypeAlias = Literal["recorded", "swapped"]
 #: A score's name, or a function of a run and the number of the swapped turn (from 0).

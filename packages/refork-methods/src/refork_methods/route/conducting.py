@@ -8,17 +8,17 @@ from pathlib import Path
 
 from pydantic import Field
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import spell
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Part, digest, open_folder
-from refork.core.types import Json
-from refork.core.world.coins import Coins
-from refork.learn.train.run import Rates
-from refork.operate.route.conduct.queries import Expressions, FileQueries, Queries, expression_pool
-from refork.operate.route.conduct.reward import Reward
-from refork.operate.route.conduct.world import ConductWorld
-from refork.operate.route.pool import WorkerPool
+from refork.policies.base import Sampling
+from refork.policies.open import spell
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Part, digest, open_folder
+from refork.types import Json
+from refork_methods.route.conduct.queries import Expressions, FileQueries, Queries, expression_pool
+from refork_methods.route.conduct.reward import Reward
+from refork_methods.route.conduct.world import ConductWorld
+from refork_methods.route.pool import WorkerPool
+from refork_methods.train.run import Rates
+from refork_testbed.worlds.coins import Coins
 
 #: The built-in pool and queries.
 BUILT_IN = "expressions"
@@ -59,7 +59,7 @@ class ConductRecipe(Part):
 
 def pool_named(name: str, coins: Coins | None = None) -> WorkerPool:
     """The pool of a file, or the built-in one."""
-    from refork.operate.route.pool_io import read_pool
+    from refork_methods.route.pool_io import read_pool
 
     return expression_pool(coins) if name == BUILT_IN else read_pool(Path(name))
 
@@ -85,12 +85,12 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
 
     The folder holds ``tree.db`` (all plans), ``checkpoints/``, ``policy/`` and ``summary.json``.
     """
-    from refork.core.tree.tree import Tree
-    from refork.learn.credit.rewards import reward_credit
-    from refork.learn.train.loop import TreeTraining, finished_updates, improve
-    from refork.learn.train.objectives import objective
-    from refork.learn.train.run import local_policy, save_policy
-    from refork.learn.train.schedule import Schedule
+    from refork.tree.tree import Tree
+    from refork_methods.credit.rewards import reward_credit
+    from refork_methods.train.loop import TreeTraining, finished_updates, improve
+    from refork_methods.train.objectives import objective
+    from refork_methods.train.run import local_policy, save_policy
+    from refork_methods.train.schedule import Schedule
 
     world, law = world_of(recipe), Sampling(max_tokens=recipe.max_tokens)
     policy = local_policy(spell(recipe.conductor, progress))
@@ -127,8 +127,8 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
 
 def _measured(recipe: ConductRecipe, policy: object, law: Sampling, progress: Progress) -> Json | None:
     """Held-out queries with the whole pool; exact expectations where the workers are the built-in ones."""
-    from refork.core.policy.base import Policy
-    from refork.operate.route.conduct.evaluate import evaluate, written_plans
+    from refork.policies.base import Policy
+    from refork_methods.route.conduct.evaluate import evaluate, written_plans
 
     assert isinstance(policy, Policy)
     if not recipe.evaluation.count:

@@ -12,14 +12,14 @@ from typing import final
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.decide import break_even
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.stats.results import Array
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.table import OutcomeTable
+from refork.decide import break_even
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.stats.results import Array
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.table import OutcomeTable
 
 
 @final

@@ -7,9 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.pictures import Frame
-from refork.app.viewer.svg import label, path, svg, tag, ticks
+from refork.viewer import palette
+from refork.viewer.pictures import Frame
+from refork.viewer.svg import label, path, svg, tag, ticks
 
 _SVG = "http://www.w3.org/2000/svg"
 _BLUE, _BRICK, _GREY, _INK = palette.LIGHT[-1], palette.LIGHT[0], "#77736c", "#333"

@@ -11,14 +11,14 @@ import numpy as np
 from cmaes import SepCMA  # type: ignore[import-untyped]
 from jaxtyping import Float
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.journal import Journal
-from refork.core.plain import content_hash, from_json, to_json
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.route.acting import Episodes, Greedy, Rollouts
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.svf import LEAST_OFFSET
+from refork.errors import BadInput, Mismatch
+from refork.journal import Journal
+from refork.plain import content_hash, from_json, to_json
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.route.acting import Episodes, Greedy, Rollouts
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.svf import LEAST_OFFSET
 
 STATE = "evolve.jsonl"
 _PRICES = "give every worker of the pool a price, or set the cost term to 0"

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.core.decide import (
+from refork.decide import (
     Calibration,
     Regret,
     area_under_frontier,
@@ -19,11 +19,11 @@ from refork.core.decide import (
     frontier,
     regret,
 )
-from refork.core.decide.calibrate import Reliability, reliability
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.operate.route.baselines import (
+from refork.decide.calibrate import Reliability, reliability
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.route.baselines import (
     Option,
     best_single,
     by_shares,
@@ -37,7 +37,7 @@ from refork.operate.route.baselines import (
     split_oracle,
     task_rows,
 )
-from refork.operate.route.table import OutcomeTable
+from refork_methods.route.table import OutcomeTable
 
 
 @final
@@ -133,7 +133,7 @@ def success_chance(shares: Shaped[Array, "queries workers"], table: OutcomeTable
     """The chance that the chosen worker succeeds, given its probability; fitted on queries not tested on.
 
     A router's probability says which worker is best, not how often it succeeds: this map learns that.
-    Raises: BadInput as :func:`refork.core.decide.fit_calibration`, or for rewards other than right and wrong.
+    Raises: BadInput as :func:`refork.decide.fit_calibration`, or for rewards other than right and wrong.
     """
     probability, right = _chosen_rows(shares, table)
     return fit_calibration(probability, right)

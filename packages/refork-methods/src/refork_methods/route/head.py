@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, WrongWeights
-from refork.operate.route.backbone import RouterBackbone, StateFormat
+from refork.errors import BadInput, CannotDo, Mismatch, WrongWeights
+from refork_methods.route.backbone import RouterBackbone, StateFormat
 
 
 def softmax(scores: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:

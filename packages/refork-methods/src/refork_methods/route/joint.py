@@ -11,16 +11,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.inside import layer_number
-from refork.core.run.progress import Progress, silent
-from refork.core.types import IntArray, Json
-from refork.operate.route.backbone import RouterBackbone, Transcript
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.stage1 import Cases, Stage1, Stage1Settings, cases_of, fit_stage1
-from refork.operate.route.svf import LEAST_OFFSET, SvfAdapter
-from refork.operate.route.table import OutcomeTable
-from refork.operate.route.targets import Targets, fit_weights, kl, mean_kl
+from refork.errors import BadInput, CannotDo
+from refork.policies.inside import layer_number
+from refork.runs.progress import Progress, silent
+from refork.types import IntArray, Json
+from refork_methods.route.backbone import RouterBackbone, Transcript
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.stage1 import Cases, Stage1, Stage1Settings, cases_of, fit_stage1
+from refork_methods.route.svf import LEAST_OFFSET, SvfAdapter
+from refork_methods.route.table import OutcomeTable
+from refork_methods.route.targets import Targets, fit_weights, kl, mean_kl
 
 
 @final

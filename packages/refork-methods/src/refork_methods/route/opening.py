@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.tree import Tree
-from refork.core.world.open import open_world
-from refork.operate.route.acting import Rollouts
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.card import HeadCard, load_head
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.scaffold import Scaffold
-from refork.operate.route.tree_rollouts import TreeRollouts
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.tree import Tree
+from refork.worlds.open import open_world
+from refork_methods.route.acting import Rollouts
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.card import HeadCard, load_head
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.scaffold import Scaffold
+from refork_methods.route.tree_rollouts import TreeRollouts
 
 
 def open_rollouts(

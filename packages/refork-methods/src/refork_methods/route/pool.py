@@ -10,11 +10,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from refork.core.chat import ChatModel, PolicyChat, Reply
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Cost, Policy, Sampling
-from refork.core.stats.results import Array
-from refork.core.types import Json, Message
+from refork.chat import ChatModel, PolicyChat, Reply
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Cost, Policy, Sampling
+from refork.stats.results import Array
+from refork.types import Json, Message
 
 
 @final

@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.types import Json
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.errors import BadInput
+from refork.policies.base import Policy, Sampling
+from refork.policies.open import open_policy
+from refork.types import Json
+from refork_methods.route.pool import Price, Worker, WorkerPool
 
 
 def read_pool(

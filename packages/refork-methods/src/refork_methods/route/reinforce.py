@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.route.acting import Drawn, Episodes, Rollouts
-from refork.operate.route.evolve import EvolveSettings, recombination
-from refork.operate.route.head import SelectionHead
+from refork.errors import BadInput, CannotDo
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.route.acting import Drawn, Episodes, Rollouts
+from refork_methods.route.evolve import EvolveSettings, recombination
+from refork_methods.route.head import SelectionHead
 
 
 @final

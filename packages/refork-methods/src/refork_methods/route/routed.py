@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.core.chat import Reply
-from refork.core.errors import ServerError
-from refork.core.policy.base import Request
-from refork.core.policy.relay import Relay, Turn
-from refork.core.stats.results import Array
-from refork.core.types import Json, Message
-from refork.operate.route.decision import Decision, DecisionLog, decide
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.runs import relay
+from refork.chat import Reply
+from refork.errors import ServerError
+from refork.policies.base import Request
+from refork.policies.relay import Relay, Turn
+from refork.stats.results import Array
+from refork.types import Json, Message
+from refork_methods.route.decision import Decision, DecisionLog, decide
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.runs import relay
 
 if TYPE_CHECKING:
-    from refork.operate.route.backbone import RouterBackbone
-    from refork.operate.route.head import SelectionHead
+    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.head import SelectionHead
 
 #: Probabilities over all workers of the pool, in its order, for the next turn of a conversation.
 Chooser: TypeAlias = Callable[[Sequence[Message]], Shaped[Array, "workers"]]
@@ -70,7 +70,7 @@ def in_pool_order(
 
 @final
 class RoutedChat:
-    """A :class:`~refork.core.chat.ChatModel`: each call goes to the worker that ``chooser`` favours.
+    """A :class:`~refork.chat.ChatModel`: each call goes to the worker that ``chooser`` favours.
 
     ``expected`` and ``prices`` [workers] enter every decision, and ``value`` makes it one by net value (see
     :func:`decide`). Where a worker gives no answer the call goes on to the next best ``retries`` times at

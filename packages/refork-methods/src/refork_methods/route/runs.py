@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.fork import Fork
-from refork.core.fork.context import conversation
-from refork.core.grow.rollouts import Group, grow
-from refork.core.policy.base import Cost, Sampling
-from refork.core.policy.relay import Relay, Rule, Voice, by_chance
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.score import DrawRecord
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task, World
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.table import Outcome, OutcomeTable
-from refork.operate.route.transcript import raw_lines
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.forking import Fork
+from refork.forking.context import conversation
+from refork.growing.rollouts import Group, grow
+from refork.policies.base import Cost, Sampling
+from refork.policies.relay import Relay, Rule, Voice, by_chance
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Trajectory
+from refork.tree.score import DrawRecord
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task, World
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.table import Outcome, OutcomeTable
+from refork_methods.route.transcript import raw_lines
 
 
 @dataclass(frozen=True, slots=True)

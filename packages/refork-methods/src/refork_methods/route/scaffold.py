@@ -1,6 +1,6 @@
 """A planted environment, vectorised: workers who are others in a harness than alone, domains as features.
 
-It is the :mod:`refork.core.world.specialists` world without its texts: the same skills and closed forms, but
+It is the :mod:`refork_testbed.worlds.specialists` world without its texts: the same skills and closed forms, but
 a turn is a row of numbers, so that thousands of rollouts take milliseconds.
 """
 
@@ -11,11 +11,11 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.world.specialists import ALONE, DOMAINS, HARNESS, TURNS, success, success_of
-from refork.operate.route.acting import Episodes, Greedy, Router
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.table import OutcomeTable
+from refork.errors import BadInput
+from refork_methods.route.acting import Episodes, Greedy, Router
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.table import OutcomeTable
+from refork_testbed.worlds.specialists import ALONE, DOMAINS, HARNESS, TURNS, success, success_of
 
 #: What exact reasoning says of whole runs in the harness.
 ORACLE = success_of(tuple(int(i) for i in HARNESS.argmax(axis=0)))

@@ -10,13 +10,13 @@ import networkx as nx
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.decide import Regret, regret
-from refork.core.errors import BadInput
-from refork.core.plain import to_json
-from refork.core.types import Json
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.table import OutcomeTable, task_of
-from refork.operate.route.targets import Targets, fit_weights, mean_kl, targets
+from refork.decide import Regret, regret
+from refork.errors import BadInput
+from refork.plain import to_json
+from refork.types import Json
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.table import OutcomeTable, task_of
+from refork_methods.route.targets import Targets, fit_weights, mean_kl, targets
 
 Uneven: TypeAlias = Literal["weigh", "refuse"]
 TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from refork.core.errors import BadInput, CannotDo
+from refork.errors import BadInput, CannotDo
 
 #: Offsets that a trainer proposes are kept above this: at -1 a singular value is gone, below it turns over.
 LEAST_OFFSET = -0.99

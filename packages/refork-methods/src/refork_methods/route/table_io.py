@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.operate.route.table import Outcome, OutcomeTable
+from refork.errors import BadInput, MissingExtra
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork_methods.route.table import Outcome, OutcomeTable
 
 _COLUMNS = ("query", "worker", "reward", "cost", "latency", "repeat", "weight", "text")
 

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.operate.route.head import softmax
+from refork.errors import BadInput
+from refork_methods.route.head import softmax
 
 
 @final

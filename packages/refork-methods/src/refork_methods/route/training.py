@@ -10,20 +10,20 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
-from refork.core.decide import BestRule, against_rules
-from refork.core.errors import BadInput
-from refork.core.plain import to_json
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.route.acting import Greedy, Rollouts, Router
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.card import HeadCard, measured, query_digest, save_head
-from refork.operate.route.evolve import EvolveSettings, evolve
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.joint import JointSettings, fit_joint
-from refork.operate.route.reinforce import ReinforceSettings, reinforce
-from refork.operate.route.stage1 import Stage1, Stage1Settings, fit_stage1
-from refork.operate.route.table import OutcomeTable
+from refork.decide import BestRule, against_rules
+from refork.errors import BadInput
+from refork.plain import to_json
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.route.acting import Greedy, Rollouts, Router
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.card import HeadCard, measured, query_digest, save_head
+from refork_methods.route.evolve import EvolveSettings, evolve
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.joint import JointSettings, fit_joint
+from refork_methods.route.reinforce import ReinforceSettings, reinforce
+from refork_methods.route.stage1 import Stage1, Stage1Settings, fit_stage1
+from refork_methods.route.table import OutcomeTable
 
 
 @final

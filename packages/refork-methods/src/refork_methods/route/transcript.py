@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 _BEGINS = re.compile(r"(system|developer|user|assistant|tool): ")
 

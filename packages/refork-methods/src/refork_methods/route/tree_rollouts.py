@@ -10,22 +10,22 @@ from typing import TypeAlias, final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, prepare, run_jobs
-from refork.core.grow.plant import plant
-from refork.core.policy.base import Request, Sampling
-from refork.core.policy.noise import stream_of
-from refork.core.policy.relay import Turn
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Message
-from refork.core.world.base import Task, World
-from refork.operate.route.acting import Episode, Episodes, Router, gather
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.pool import WorkerPool
-from refork.operate.route.runs import relay, speaker, turn_cost, turns_of
-from refork.operate.route.svf import SvfAdapter
+from refork.errors import BadInput
+from refork.forking.arm import Fork, prepare, run_jobs
+from refork.growing.plant import plant
+from refork.policies.base import Request, Sampling
+from refork.policies.noise import stream_of
+from refork.policies.relay import Turn
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork.types import Message
+from refork.worlds.base import Task, World
+from refork_methods.route.acting import Episode, Episodes, Router, gather
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.pool import WorkerPool
+from refork_methods.route.runs import relay, speaker, turn_cost, turns_of
+from refork_methods.route.svf import SvfAdapter
 
 #: States [n, d] of conversations, where no backbone reads them.
 Reader: TypeAlias = Callable[[Sequence[Sequence[Message]]], Float[np.ndarray, "n d"]]

@@ -10,15 +10,15 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.core.chat import Reply
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Cost, total_cost
-from refork.core.stats.results import Array
-from refork.core.types import Json, Message
-from refork.operate.route.backbone import RouterBackbone
-from refork.operate.route.head import SelectionHead
-from refork.operate.route.pool import Bill, WorkerPool
-from refork.operate.route.routed import head_reader, in_pool_order
+from refork.chat import Reply
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Cost, total_cost
+from refork.stats.results import Array
+from refork.types import Json, Message
+from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.head import SelectionHead
+from refork_methods.route.pool import Bill, WorkerPool
+from refork_methods.route.routed import head_reader, in_pool_order
 
 Role: TypeAlias = Literal["worker", "thinker", "verifier"]
 #: The roles, in the order of a head's role rows.
@@ -171,7 +171,7 @@ def head_caster(head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool)
 
 @final
 class TurnsChat:
-    """A loop of turns as a :class:`~refork.core.chat.ChatModel`; a reply's note has all its turns."""
+    """A loop of turns as a :class:`~refork.chat.ChatModel`; a reply's note has all its turns."""
 
     def __init__(
         self, pool: WorkerPool, caster: Caster, *, name: str = "turns", most: int = MOST_TURNS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.svg import label, num, svg, tag
-from refork.operate.route.conduct.execute import Execution, StepRun
+from refork.viewer import palette
+from refork.viewer.svg import label, num, svg, tag
+from refork_methods.route.conduct.execute import Execution, StepRun
 
 _SVG = "http://www.w3.org/2000/svg"
 _BLUE, _BRICK, _INK, _QUIET = palette.LIGHT[-1], palette.LIGHT[0], "#333", "#666"

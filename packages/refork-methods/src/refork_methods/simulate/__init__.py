@@ -3,24 +3,24 @@
 Source: arXiv 2606.24597.
 """
 
-from refork.learn.simulate.asked import Asked, Prediction
-from refork.learn.simulate.compare import compare_simulators
-from refork.learn.simulate.control.base import Control, Controls
-from refork.learn.simulate.control.fictional import Fictional
-from refork.learn.simulate.control.perturb import Perturb
-from refork.learn.simulate.control.stingy import Stingy
-from refork.learn.simulate.drift import alarms, drift_rate
-from refork.learn.simulate.evaluate import evaluate
-from refork.learn.simulate.extract import extract_prediction
-from refork.learn.simulate.leak import leak_rate, tree_leaks
-from refork.learn.simulate.reward import HybridReward, Rubric
-from refork.learn.simulate.rubric import RubricJudge
-from refork.learn.simulate.rule_rubric import RuleRubric
-from refork.learn.simulate.simulated_world import SimulatedWorld
-from refork.learn.simulate.simulator import LearnedSimulator
-from refork.learn.simulate.transfer import sim_to_real, success_ratio
-from refork.learn.simulate.turn_stats import Thresholds, classify, loss_weights, turn_stats
-from refork.learn.simulate.world import WorldModel
+from refork_methods.simulate.asked import Asked, Prediction
+from refork_methods.simulate.compare import compare_simulators
+from refork_methods.simulate.control.base import Control, Controls
+from refork_methods.simulate.control.fictional import Fictional
+from refork_methods.simulate.control.perturb import Perturb
+from refork_methods.simulate.control.stingy import Stingy
+from refork_methods.simulate.drift import alarms, drift_rate
+from refork_methods.simulate.evaluate import evaluate
+from refork_methods.simulate.extract import extract_prediction
+from refork_methods.simulate.leak import leak_rate, tree_leaks
+from refork_methods.simulate.reward import HybridReward, Rubric
+from refork_methods.simulate.rubric import RubricJudge
+from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.simulated_world import SimulatedWorld
+from refork_methods.simulate.simulator import LearnedSimulator
+from refork_methods.simulate.transfer import sim_to_real, success_ratio
+from refork_methods.simulate.turn_stats import Thresholds, classify, loss_weights, turn_stats
+from refork_methods.simulate.world import WorldModel
 
 __all__ = [
     "Asked",

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from refork.core.world.environment import DomainName
+from refork.worlds.environment import DomainName
 
 Effect: TypeAlias = Literal["read", "write", "unknown"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.world.environment import Brief, Seen
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.worlds.environment import Brief, Seen
 
 #: Why there is no prediction where the model did answer.
 NO_TAG = "no complete tag"

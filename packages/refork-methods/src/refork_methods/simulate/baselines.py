@@ -17,12 +17,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.core.world.environment import Brief, EnvTrajectory, Seen
-from refork.learn.simulate.asked import Asked, Prediction
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.policies.base import Cost
+from refork.types import Json
+from refork.worlds.environment import Brief, EnvTrajectory, Seen
+from refork_methods.simulate.asked import Asked, Prediction
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

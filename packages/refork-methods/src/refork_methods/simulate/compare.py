@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats import Difference, clustered_difference
-from refork.core.stats.results import Array, paired
-from refork.learn.simulate.fidelity import MEASURES, JudgedTurn
+from refork.errors import BadInput
+from refork.stats import Difference, clustered_difference
+from refork.stats.results import Array, paired
+from refork_methods.simulate.fidelity import MEASURES, JudgedTurn
 
 
 @dataclass(frozen=True, slots=True)

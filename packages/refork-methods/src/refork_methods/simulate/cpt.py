@@ -14,17 +14,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.policy.chat import Codec
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json, Message, token_array
-from refork.core.world.environment import EnvTrajectory, Turn
-from refork.learn.simulate.data import mixture
-from refork.learn.simulate.encode import Writer, encode_trajectory
-from refork.learn.train.tracker import Tracker
-from refork.learn.train.weighted import Weighted, WeightedSettings, fit_weighted, mean_by_kind
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.policies.chat import Codec
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import Json, Message, token_array
+from refork.worlds.environment import EnvTrajectory, Turn
+from refork_methods.simulate.data import mixture
+from refork_methods.simulate.encode import Writer, encode_trajectory
+from refork_methods.train.tracker import Tracker
+from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted, mean_by_kind
 
 #: The class and the loss weight of every turn of a trajectory.
 Weigh: TypeAlias = Callable[[Sequence[Turn]], Sequence[tuple[str, float]]]
@@ -153,7 +153,7 @@ def train_cpt(
     """Train a policy in place to say what environments answer; resumable with ``folder``, bit for bit.
 
     The log has per step and turn class the unweighted negative log-likelihood (see
-    :func:`refork.learn.train.weighted.fit_weighted`); other text counts as a class of its own, ``replay``.
+    :func:`refork_methods.train.weighted.fit_weighted`); other text counts as a class of its own, ``replay``.
 
     Raises:
         BadInput: nothing to train on, or a replay fraction without replay.

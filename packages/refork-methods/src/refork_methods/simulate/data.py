@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory, Turn
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory, Turn
 
 Kind: TypeAlias = Literal[
     "no turns",

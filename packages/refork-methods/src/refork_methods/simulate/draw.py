@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from refork.core.chat import ChatModel
-from refork.core.errors import ServerError
-from refork.core.policy.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.policy.one_at_a_time import one_at_a_time
-from refork.core.types import IntArray, Message, token_array
-from refork.learn.simulate.extract import extract_prediction, matches
-from refork.learn.simulate.prompt import TAG, THINK
-from refork.learn.simulate.target import Target
+from refork.chat import ChatModel
+from refork.errors import ServerError
+from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey, stream_of
+from refork.policies.one_at_a_time import one_at_a_time
+from refork.types import IntArray, Message, token_array
+from refork_methods.simulate.extract import extract_prediction, matches
+from refork_methods.simulate.prompt import TAG, THINK
+from refork_methods.simulate.target import Target
 
 #: Who may answer: a policy samples all in one batch, a chat model is asked one by one in threads.
 Teacher: TypeAlias = Policy | ChatModel

@@ -2,7 +2,7 @@
 
 A model has no state, only its transcript; what it forgets of that shows as a contradiction. The rules are
 generic and cautious: they speak only where no action in between could have changed the matter, as far as its
-text tells (:mod:`refork.learn.simulate.actions`). Silence proves nothing.
+text tells (:mod:`refork_methods.simulate.actions`). Silence proves nothing.
 
 Source: arXiv 2606.24597 names drift as the failure of prompted simulators; these rules are ours.
 """
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, wilson
-from refork.core.types import Json
-from refork.core.world.environment import DomainName, Seen
-from refork.learn.simulate.actions import Reading, read_action, tool_call, words
+from refork.errors import BadInput
+from refork.stats import Interval, wilson
+from refork.types import Json
+from refork.worlds.environment import DomainName, Seen
+from refork_methods.simulate.actions import Reading, read_action, tool_call, words
 
 #: What an answer holds that a control or a failed parse put there.
 _MARKS = re.compile(

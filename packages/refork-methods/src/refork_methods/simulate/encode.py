@@ -8,13 +8,13 @@ from typing import Any, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.chat import Codec
-from refork.core.types import IntArray, Message, token_array
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.simulate.prompt import TAG, answer, messages
-from refork.learn.simulate.target import Target
-from refork.learn.train.weighted import Weighted
+from refork.errors import BadInput, CannotDo
+from refork.policies.chat import Codec
+from refork.types import IntArray, Message, token_array
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.prompt import TAG, answer, messages
+from refork_methods.simulate.target import Target
+from refork_methods.train.weighted import Weighted
 
 _PROBE = "\u241f"
 

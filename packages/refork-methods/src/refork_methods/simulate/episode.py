@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.thoughts import without_thoughts
-from refork.core.types import Json
-from refork.core.world.base import Observation, Task
-from refork.core.world.dice import digest
-from refork.core.world.environment import Brief, DomainName, Environment, Seen
-from refork.core.world.walks import Reads
-from refork.learn.simulate.actions import tool_call
-from refork.learn.simulate.asked import Asked, Prediction
-from refork.learn.simulate.control.base import Control, instruct, steer
-from refork.learn.simulate.drift import newest
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, stream_of
+from refork.thoughts import without_thoughts
+from refork.types import Json
+from refork.worlds.base import Observation, Task
+from refork.worlds.dice import digest
+from refork.worlds.environment import Brief, DomainName, Environment, Seen
+from refork.worlds.walks import Reads
+from refork_methods.simulate.actions import tool_call
+from refork_methods.simulate.asked import Asked, Prediction
+from refork_methods.simulate.control.base import Control, instruct, steer
+from refork_methods.simulate.drift import newest
 
 if TYPE_CHECKING:
-    from refork.learn.simulate.gym import TextEnv
-    from refork.learn.simulate.world import WorldModel
+    from refork_methods.simulate.gym import TextEnv
+    from refork_methods.simulate.world import WorldModel
 
 #: What an agent sees where the model gave no valid answer, retries included.
 NO_ANSWER = "(the simulator gave no answer)"
@@ -41,7 +41,7 @@ class _Step:
 
 @final
 class SimulatedEpisode:
-    """One live run that a :class:`~refork.learn.simulate.world.WorldModel` answers.
+    """One live run that a :class:`~refork_methods.simulate.world.WorldModel` answers.
 
     ``seen`` is the transcript, controls included. Where a log's agent acts by tool calls and no world knows
     better, a turn without a call ends the episode, ungraded.
@@ -232,7 +232,7 @@ class SimulatedEpisode:
 
     def gym(self, *, max_turns: int | None = None) -> TextEnv:
         """A Gymnasium-style environment of this episode's beginning state (see :mod:`.gym`)."""
-        from refork.learn.simulate.gym import TextEnv
+        from refork_methods.simulate.gym import TextEnv
 
         turns = max_turns or (None if self.world is None else self.world.max_turns)
         return TextEnv(self, turns)

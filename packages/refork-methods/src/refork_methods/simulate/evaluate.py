@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.simulate.asked import Asked, Prediction
-from refork.learn.simulate.drift import newest
-from refork.learn.simulate.extract import matches
-from refork.learn.simulate.fidelity import Fidelity, Grade, JudgedTurn, summarise
-from refork.learn.simulate.kept_answers import KeptAnswers
-from refork.learn.simulate.refusals import refuse_same, refuse_trained_on
-from refork.learn.simulate.reward import DIMENSIONS, Rater
-from refork.learn.simulate.rules import RULES, Rule, check
-from refork.learn.simulate.target import Target, pick, targets
-from refork.learn.simulate.turn_stats import Thresholds, classify, turn_stats
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, stream_of
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.asked import Asked, Prediction
+from refork_methods.simulate.drift import newest
+from refork_methods.simulate.extract import matches
+from refork_methods.simulate.fidelity import Fidelity, Grade, JudgedTurn, summarise
+from refork_methods.simulate.kept_answers import KeptAnswers
+from refork_methods.simulate.refusals import refuse_same, refuse_trained_on
+from refork_methods.simulate.reward import DIMENSIONS, Rater
+from refork_methods.simulate.rules import RULES, Rule, check
+from refork_methods.simulate.target import Target, pick, targets
+from refork_methods.simulate.turn_stats import Thresholds, classify, turn_stats
 
 #: Which turns are predicted: all, one of each trajectory, or so many drawn ones of each.
 Chosen: TypeAlias = Literal["all", "one"] | int

@@ -3,7 +3,7 @@
 What is judged, served and compared is this text alone, so that words around it can earn nothing.
 
 Source: arXiv 2606.24597 for the rule (no reasoning, the last tagged block); the escaping of tags that an
-observation itself holds is ours (see :mod:`refork.learn.simulate.prompt`).
+observation itself holds is ours (see :mod:`refork_methods.simulate.prompt`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from refork.core.thoughts import without_blocks
-from refork.learn.simulate.prompt import TAG, THINK, unescaped
+from refork.thoughts import without_blocks
+from refork_methods.simulate.prompt import TAG, THINK, unescaped
 
 _THOUGHTS = re.compile(rf"<(/?){THINK}>")
 

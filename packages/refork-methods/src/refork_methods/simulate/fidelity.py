@@ -16,11 +16,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost, total_cost
-from refork.core.stats import Interval, clustered_mean, macro_mean
-from refork.core.types import Json
-from refork.learn.simulate.reward import DIMENSIONS
+from refork.errors import BadInput
+from refork.policies.base import Cost, total_cost
+from refork.stats import Interval, clustered_mean, macro_mean
+from refork.types import Json
+from refork_methods.simulate.reward import DIMENSIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.world.environment import EnvTrajectory
-from refork.core.world.recorder import trajectories
-from refork.learn.simulate.evaluate import Evaluation
-from refork.learn.simulate.fidelity import MEASURES
+from refork.errors import BadInput
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.worlds.environment import EnvTrajectory
+from refork.worlds.recorder import trajectories
+from refork_methods.simulate.evaluate import Evaluation
+from refork_methods.simulate.fidelity import MEASURES
 
 #: What is written as a score of an observation, as ``fidelity.NAME``.
 SCORED = ("coverage", "exact", "rule", "rubric")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.svg import label, svg, tag
-from refork.learn.simulate.fidelity import Fidelity, Figures
+from refork.viewer import palette
+from refork.viewer.svg import label, svg, tag
+from refork_methods.simulate.fidelity import Fidelity, Figures
 
 _SVG = "http://www.w3.org/2000/svg"
 _FONT = {"font_family": "sans-serif", "font_size": "12", "fill": "#333"}

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from refork.core.plain import canonical, to_json
-from refork.core.types import Json
-from refork.learn.simulate.compare import Comparison
-from refork.learn.simulate.evaluate import Evaluation
+from refork.plain import canonical, to_json
+from refork.types import Json
+from refork_methods.simulate.compare import Comparison
+from refork_methods.simulate.evaluate import Evaluation
 
 #: What a figure cannot tell; told with every report.
 NOTES = (

@@ -6,11 +6,11 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Json
+from refork.errors import BadInput, MissingExtra
+from refork.types import Json
 
 if TYPE_CHECKING:
-    from refork.learn.simulate.episode import SimulatedEpisode
+    from refork_methods.simulate.episode import SimulatedEpisode
 
 _LONGEST = 100_000
 

@@ -11,13 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self, final
 
-from refork.core.journal import Journal
-from refork.core.plain import content_hash
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.learn.simulate.asked import NO_TAG, Prediction
-from refork.learn.simulate.fidelity import Grade
-from refork.learn.simulate.target import Target
+from refork.journal import Journal
+from refork.plain import content_hash
+from refork.policies.base import Cost
+from refork.types import Json
+from refork_methods.simulate.asked import NO_TAG, Prediction
+from refork_methods.simulate.fidelity import Grade
+from refork_methods.simulate.target import Target
 
 
 @final

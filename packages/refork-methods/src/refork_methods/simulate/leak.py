@@ -1,7 +1,7 @@
 """Leak rate: how often a list of results gives the answer away.
 
 A leak is a search, made before any page was opened, whose titles or snippets say an item of the answer that
-the query has not earned (see :mod:`refork.learn.simulate.control.stingy`).
+the query has not earned (see :mod:`refork_methods.simulate.control.stingy`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from refork.core.plain import canonical
-from refork.core.stats import Interval, wilson
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory, Seen
-from refork.learn.simulate.control.stingy import Secret, opens_page, query_of, secret_in, told, unearned
+from refork.plain import canonical
+from refork.stats import Interval, wilson
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory, Seen
+from refork_methods.simulate.control.stingy import Secret, opens_page, query_of, secret_in, told, unearned
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 
-from refork.core.types import Json
+from refork.types import Json
 
 #: Most objects that a text is searched for.
 MOST = 100

@@ -18,19 +18,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import IntArray, Json
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.simulate.cpt import Trained, context_of
-from refork.learn.simulate.encode import Writer, encode_trajectory
-from refork.learn.simulate.prompt import answer
-from refork.learn.train.fit import Fit, fit
-from refork.learn.train.schedule import adamw
-from refork.learn.train.sft import batch_order
-from refork.learn.train.weighted import WeightedSettings
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import IntArray, Json
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.cpt import Trained, context_of
+from refork_methods.simulate.encode import Writer, encode_trajectory
+from refork_methods.simulate.prompt import answer
+from refork_methods.train.fit import Fit, fit
+from refork_methods.train.schedule import adamw
+from refork_methods.train.sft import batch_order
+from refork_methods.train.weighted import WeightedSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import uniforms
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Environment
-from refork.learn.simulate.asked import Asked, Prediction
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.policies.base import Cost
+from refork.policies.noise import uniforms
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Environment
+from refork_methods.simulate.asked import Asked, Prediction
 
 
 @final

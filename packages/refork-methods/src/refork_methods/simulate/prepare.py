@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from refork.core.errors import BadInput, DiskFull
-from refork.core.jsonl import json_objects
-from refork.core.run.progress import Progress, silent
-from refork.core.tree import Node, Tree
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.simulate.data import (
+from refork.errors import BadInput, DiskFull
+from refork.jsonl import json_objects
+from refork.runs.progress import Progress, silent
+from refork.tree import Node, Tree
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.data import (
     Problem,
     Split,
     accepted,
@@ -31,7 +31,7 @@ from refork.learn.simulate.data import (
     size_of,
     split_sources,
 )
-from refork.learn.simulate.turn_stats import CLASSES, SHARES, Thresholds, TurnClass, weigh
+from refork_methods.simulate.turn_stats import CLASSES, SHARES, Thresholds, TurnClass, weigh
 
 _SQLITE = b"SQLite format 3\x00"
 
@@ -147,7 +147,7 @@ def _of_tree(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
 
 
 def _of_log(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
-    from refork.core.tree.formats import reader_for
+    from refork.formats import reader_for
 
     reader = reader_for(path)
     with Tree.memory() as tree:
@@ -156,7 +156,7 @@ def _of_log(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
 
 
 def _walks(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Iterator[EnvTrajectory]:
-    from refork.core.world.recorder import trajectory_of
+    from refork.worlds.recorder import trajectory_of
 
     for leaf in tree.leaves():
         try:
@@ -171,7 +171,7 @@ def _walks(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Ite
 
 def _without_last(tree: Tree, leaf: Node, source: str | None) -> EnvTrajectory | None:
     """The turns before a last call that nothing answered, as logs end that were ended by it."""
-    from refork.core.world.recorder import trajectory_of
+    from refork.worlds.recorder import trajectory_of
 
     if leaf.kind != "action" or leaf.parent is None:
         return None

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from refork.core.types import Message
-from refork.core.world.environment import Brief, Seen
+from refork.types import Message
+from refork.worlds.environment import Brief, Seen
 
 TAG = "prediction"
 THINK = "think"

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from refork.core.errors import BadInput
-from refork.core.run.recipe import Law, Part
-from refork.learn.train.finetune import SftRates
-from refork.learn.train.run import Lora, Rates
+from refork.errors import BadInput
+from refork.runs.recipe import Law, Part
+from refork_methods.train.finetune import SftRates
+from refork_methods.train.run import Lora, Rates
 
 Stage = Literal["cpt", "sft", "rl"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.simulate.data import task_of
-from refork.learn.simulate.target import Target
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.data import task_of
+from refork_methods.simulate.target import Target
 
 #: The file in which a training run says what it learned from.
 RECORD = "training.json"
@@ -87,7 +87,7 @@ class Learned:
     def has(self, item: EnvTrajectory) -> str | None:
         """What of a trajectory was learned from, in words; None: nothing.
 
-        As :func:`refork.learn.simulate.data.refuse_overlap` has it: within one source, tasks that are known
+        As :func:`refork_methods.simulate.data.refuse_overlap` has it: within one source, tasks that are known
         tell trajectories apart.
         """
         task = task_of(item)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.simulate.extract import bare, matches
-from refork.learn.simulate.target import Target
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.simulate.extract import bare, matches
+from refork_methods.simulate.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

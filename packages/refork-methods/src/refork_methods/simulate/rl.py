@@ -14,26 +14,26 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.plain import content_hash
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.learn.simulate.cpt import Trained
-from refork.learn.simulate.draw import Drawn, draw, fitting
-from refork.learn.simulate.extract import extract_prediction, matches
-from refork.learn.simulate.prompt import TAG
-from refork.learn.simulate.refusals import refuse_same, speaker
-from refork.learn.simulate.reward import Earned, HybridReward
-from refork.learn.simulate.target import Target, one_each
-from refork.learn.train.batch import Batch, Sample, pad
-from refork.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
-from refork.learn.train.objectives import PolicyGradientSettings, objective
-from refork.learn.train.policy_gradient import Normalise, group_advantages, policy_gradient_step
-from refork.learn.train.schedule import Schedule, adamw, set_rate
-from refork.learn.train.tracker import Tracker
+from refork.errors import BadInput, Mismatch
+from refork.plain import content_hash
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.simulate.cpt import Trained
+from refork_methods.simulate.draw import Drawn, draw, fitting
+from refork_methods.simulate.extract import extract_prediction, matches
+from refork_methods.simulate.prompt import TAG
+from refork_methods.simulate.refusals import refuse_same, speaker
+from refork_methods.simulate.reward import Earned, HybridReward
+from refork_methods.simulate.target import Target, one_each
+from refork_methods.train.batch import Batch, Sample, pad
+from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.objectives import PolicyGradientSettings, objective
+from refork_methods.train.policy_gradient import Normalise, group_advantages, policy_gradient_step
+from refork_methods.train.schedule import Schedule, adamw, set_rate
+from refork_methods.train.tracker import Tracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from refork.core.chat import ChatModel, PolicyChat
-from refork.core.errors import BadInput, ServerError
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy, Sampling
-from refork.core.thoughts import without_thoughts
-from refork.core.types import Json, Message
-from refork.learn.simulate.loose_json import loose_objects
-from refork.learn.simulate.reward import DIMENSIONS, Rubric
-from refork.learn.simulate.rule_rubric import RuleRubric
-from refork.learn.simulate.target import Target
+from refork.chat import ChatModel, PolicyChat
+from refork.errors import BadInput, ServerError
+from refork.plain import content_hash
+from refork.policies.base import Policy, Sampling
+from refork.thoughts import without_thoughts
+from refork.types import Json, Message
+from refork_methods.simulate.loose_json import loose_objects
+from refork_methods.simulate.reward import DIMENSIONS, Rubric
+from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.target import Target
 
 __all__ = [
     "JUDGE_SAMPLING",

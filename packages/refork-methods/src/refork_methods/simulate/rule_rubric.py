@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import final
 
-from refork.core.types import Json
-from refork.learn.simulate.extract import matches
-from refork.learn.simulate.reward import Rubric, same_shape
-from refork.learn.simulate.target import Target
+from refork.types import Json
+from refork_methods.simulate.extract import matches
+from refork_methods.simulate.reward import Rubric, same_shape
+from refork_methods.simulate.target import Target
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _NAME = re.compile(r"[\w./-]*[\d./_-][\w./-]*|\w{4,}")

@@ -9,35 +9,50 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from refork.core.chat import PolicyChat
-from refork.core.errors import BadInput, UserError
-from refork.core.policy.base import Policy
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent, waits
-from refork.core.run.recipe import digest, open_folder
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory, Turn
-from refork.core.world.recorder import read_trajectories
-from refork.learn.simulate.cpt import Replay, Trained, Weigh, context_of, read_replay, train_cpt, weigh_alike
-from refork.learn.simulate.data import check, refuse_overlap
-from refork.learn.simulate.draw import Teacher, accuracy, fitting
-from refork.learn.simulate.encode import Writer, encode_trajectory
-from refork.learn.simulate.prompt import TAG, THINK
-from refork.learn.simulate.recipes import CptRecipe, RlRecipe, SftRecipe, Supervised
-from refork.learn.simulate.refusals import RECORD, folders_of, learned_from, refuse_same, speaker, trained_on
-from refork.learn.simulate.reward import HybridReward, Rater
-from refork.learn.simulate.rl import RlSettings, train_rl
-from refork.learn.simulate.rubric import RubricJudge, RuleRubric
-from refork.learn.simulate.sft import Candidates, demonstrations, rejection_sample, train_sft
-from refork.learn.simulate.target import Target, pick, targets
-from refork.learn.simulate.turn_stats import SHARES, Thresholds, classify, loss_weights, turn_stats
-from refork.learn.train.lora import LoraSettings, merged
-from refork.learn.train.objectives import objective
-from refork.learn.train.run import local_policy, save_policy, with_lora
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.tracker import Tracker, open_tracker
-from refork.learn.train.weighted import WeightedSettings, weighted_loss
+from refork.chat import PolicyChat
+from refork.errors import BadInput, UserError
+from refork.policies.base import Policy
+from refork.policies.local import LocalPolicy
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent, waits
+from refork.runs.recipe import digest, open_folder
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory, Turn
+from refork.worlds.recorder import read_trajectories
+from refork_methods.simulate.cpt import (
+    Replay,
+    Trained,
+    Weigh,
+    context_of,
+    read_replay,
+    train_cpt,
+    weigh_alike,
+)
+from refork_methods.simulate.data import check, refuse_overlap
+from refork_methods.simulate.draw import Teacher, accuracy, fitting
+from refork_methods.simulate.encode import Writer, encode_trajectory
+from refork_methods.simulate.prompt import TAG, THINK
+from refork_methods.simulate.recipes import CptRecipe, RlRecipe, SftRecipe, Supervised
+from refork_methods.simulate.refusals import (
+    RECORD,
+    folders_of,
+    learned_from,
+    refuse_same,
+    speaker,
+    trained_on,
+)
+from refork_methods.simulate.reward import HybridReward, Rater
+from refork_methods.simulate.rl import RlSettings, train_rl
+from refork_methods.simulate.rubric import RubricJudge, RuleRubric
+from refork_methods.simulate.sft import Candidates, demonstrations, rejection_sample, train_sft
+from refork_methods.simulate.target import Target, pick, targets
+from refork_methods.simulate.turn_stats import SHARES, Thresholds, classify, loss_weights, turn_stats
+from refork_methods.train.lora import LoraSettings, merged
+from refork_methods.train.objectives import objective
+from refork_methods.train.run import local_policy, save_policy, with_lora
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.tracker import Tracker, open_tracker
+from refork_methods.train.weighted import WeightedSettings, weighted_loss
 
 AnyRecipe = CptRecipe | SftRecipe | RlRecipe
 

@@ -13,22 +13,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.learn.simulate.cpt import Encoded, Replay, Trained, context_of, train_encoded
-from refork.learn.simulate.draw import Teacher, texts
-from refork.learn.simulate.encode import Writer, encode_target
-from refork.learn.simulate.extract import extract_prediction, thoughts
-from refork.learn.simulate.prompt import TAG
-from refork.learn.simulate.refusals import refuse_same, speaker
-from refork.learn.simulate.reward import HybridReward
-from refork.learn.simulate.target import Target
-from refork.learn.train.tracker import Tracker, read_lines
-from refork.learn.train.weighted import WeightedSettings
+from refork.errors import BadInput, Mismatch
+from refork.plain import content_hash
+from refork.policies.base import Policy, Sampling
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.simulate.cpt import Encoded, Replay, Trained, context_of, train_encoded
+from refork_methods.simulate.draw import Teacher, texts
+from refork_methods.simulate.encode import Writer, encode_target
+from refork_methods.simulate.extract import extract_prediction, thoughts
+from refork_methods.simulate.prompt import TAG
+from refork_methods.simulate.refusals import refuse_same, speaker
+from refork_methods.simulate.reward import HybridReward
+from refork_methods.simulate.target import Target
+from refork_methods.train.tracker import Tracker, read_lines
+from refork_methods.train.weighted import WeightedSettings
 
 
 @dataclass(frozen=True, slots=True)

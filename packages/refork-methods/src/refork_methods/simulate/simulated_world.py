@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from refork.core.types import Json
-from refork.core.world.base import Split, Task, World
-from refork.core.world.dice import digest
-from refork.core.world.environment import Actor, Brief, DomainName, Environment, Seen
-from refork.learn.simulate.control.base import Control
-from refork.learn.simulate.episode import SimulatedEpisode, identity_of, read_turn
+from refork.types import Json
+from refork.worlds.base import Split, Task, World
+from refork.worlds.dice import digest
+from refork.worlds.environment import Actor, Brief, DomainName, Environment, Seen
+from refork_methods.simulate.control.base import Control
+from refork_methods.simulate.episode import SimulatedEpisode, identity_of, read_turn
 
 if TYPE_CHECKING:
-    from refork.learn.simulate.world import WorldModel
+    from refork_methods.simulate.world import WorldModel
 
 
 @final

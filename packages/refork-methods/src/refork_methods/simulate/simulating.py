@@ -8,23 +8,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy, spell
-from refork.core.run.progress import Progress, silent, waits
-from refork.core.tree.tree import Tree
-from refork.core.world.environment import Environment, EnvTrajectory
-from refork.core.world.open import open_world
-from refork.learn.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork.learn.simulate.compare import Comparison, compare_simulators
-from refork.learn.simulate.control.parse import parse_control
-from refork.learn.simulate.evaluate import Chosen, Evaluation, Predictor, evaluate
-from refork.learn.simulate.fidelity_on_tree import on_tree, write_scores
-from refork.learn.simulate.prepare import read_source
-from refork.learn.simulate.run import open_judge
-from refork.learn.simulate.simulated_world import SimulatedWorld
-from refork.learn.simulate.simulator import LearnedSimulator
-from refork.learn.simulate.world import GREEDY, WorldModel
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy, spell
+from refork.runs.progress import Progress, silent, waits
+from refork.tree.tree import Tree
+from refork.worlds.environment import Environment, EnvTrajectory
+from refork.worlds.open import open_world
+from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
+from refork_methods.simulate.compare import Comparison, compare_simulators
+from refork_methods.simulate.control.parse import parse_control
+from refork_methods.simulate.evaluate import Chosen, Evaluation, Predictor, evaluate
+from refork_methods.simulate.fidelity_on_tree import on_tree, write_scores
+from refork_methods.simulate.prepare import read_source
+from refork_methods.simulate.run import open_judge
+from refork_methods.simulate.simulated_world import SimulatedWorld
+from refork_methods.simulate.simulator import LearnedSimulator
+from refork_methods.simulate.world import GREEDY, WorldModel
 
 BASELINES = ("copy", "common", "nearest")
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.types import Json
-from refork.core.world.base import Task, World
-from refork.core.world.environment import Environment, Seen
-from refork.learn.simulate.control.base import Control
-from refork.learn.simulate.episode import SimulatedEpisode, identity_of
-from refork.learn.simulate.world import WorldModel
+from refork.types import Json
+from refork.worlds.base import Task, World
+from refork.worlds.environment import Environment, Seen
+from refork_methods.simulate.control.base import Control
+from refork_methods.simulate.episode import SimulatedEpisode, identity_of
+from refork_methods.simulate.world import WorldModel
 
 
 @final

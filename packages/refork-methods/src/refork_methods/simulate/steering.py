@@ -8,15 +8,15 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import graded
-from refork.core.grow import Group, grow
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.stats import clustered_difference
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task, World
+from refork.errors import BadInput
+from refork.forking.arm import graded
+from refork.growing import Group, grow
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.stats import clustered_difference
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task, World
 
 
 @final

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import stream_of
-from refork.core.types import Message
-from refork.core.world.environment import Brief, EnvTrajectory, Seen, Turn
-from refork.learn.simulate.prompt import TAG, messages
+from refork.errors import BadInput
+from refork.policies.noise import stream_of
+from refork.types import Message
+from refork.worlds.environment import Brief, EnvTrajectory, Seen, Turn
+from refork_methods.simulate.prompt import TAG, messages
 
 #: Which turns may be drawn: any, or those whose answer follows from what was said before.
 Turns: TypeAlias = Literal["any", "exact"]

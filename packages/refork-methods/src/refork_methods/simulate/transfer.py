@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, UserError
-from refork.core.run.progress import Progress, silent
-from refork.core.stats.clustered import cluster_values
-from refork.core.stats.results import Array, check_level, paired
-from refork.core.world.base import Task, World
-from refork.learn.simulate.extract import matches
+from refork.errors import BadInput, UserError
+from refork.runs.progress import Progress, silent
+from refork.stats.clustered import cluster_values
+from refork.stats.results import Array, check_level, paired
+from refork.worlds.base import Task, World
+from refork_methods.simulate.extract import matches
 
 #: Below it values are equal but for rounding.
 _FLAT = 1e-12

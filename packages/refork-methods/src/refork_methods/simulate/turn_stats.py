@@ -19,11 +19,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 
-from refork.core.errors import BadInput
-from refork.core.plain import to_json
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.environment import Turn
+from refork.errors import BadInput
+from refork.plain import to_json
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.environment import Turn
 
 TurnClass: TypeAlias = Literal[
     "retrieval", "expansion", "action", "transform", "boilerplate", "echo", "other"

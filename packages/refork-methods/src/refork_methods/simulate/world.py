@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost, Policy, Request, Sampling, sample_all, total_cost
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.policy.one_at_a_time import one_at_a_time
-from refork.core.types import IntArray, Json, token_array
-from refork.core.world.base import Task
-from refork.core.world.environment import Brief, Environment, Seen
-from refork.learn.simulate.asked import NO_TAG, Asked, Prediction
-from refork.learn.simulate.control.base import Control
-from refork.learn.simulate.episode import SimulatedEpisode, brief_of
-from refork.learn.simulate.extract import extract_prediction
-from refork.learn.simulate.prompt import TAG, THINK, messages
-from refork.learn.simulate.simulated_world import SimulatedWorld
+from refork.errors import BadInput
+from refork.policies.base import Cost, Policy, Request, Sampling, sample_all, total_cost
+from refork.policies.noise import NoiseKey, stream_of
+from refork.policies.one_at_a_time import one_at_a_time
+from refork.types import IntArray, Json, token_array
+from refork.worlds.base import Task
+from refork.worlds.environment import Brief, Environment, Seen
+from refork_methods.simulate.asked import NO_TAG, Asked, Prediction
+from refork_methods.simulate.control.base import Control
+from refork_methods.simulate.episode import SimulatedEpisode, brief_of
+from refork_methods.simulate.extract import extract_prediction
+from refork_methods.simulate.prompt import TAG, THINK, messages
+from refork_methods.simulate.simulated_world import SimulatedWorld
 
 __all__ = ["Asked", "Prediction", "WorldModel"]
 

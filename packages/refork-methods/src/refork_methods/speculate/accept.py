@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.law import TIE
-from refork.operate.speculate.laws import check_law, draw_from
+from refork.errors import BadInput
+from refork.policies.law import TIE
+from refork_methods.speculate.laws import check_law, draw_from
 
 
 @final

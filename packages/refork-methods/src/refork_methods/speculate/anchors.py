@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 
 def possible_anchors(supervised: Bool[np.ndarray, "n"]) -> Int[np.ndarray, "a"]:

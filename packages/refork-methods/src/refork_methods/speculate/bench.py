@@ -9,16 +9,16 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.types import FloatArray, IntArray, Json, token_array
-from refork.operate.speculate.data import Prompt
-from refork.operate.speculate.decoder import SpeculativeDecoder
-from refork.operate.speculate.policy import SpeculativePolicy
-from refork.operate.speculate.tally import SpeculationStats
+from refork.errors import BadInput
+from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.runs.progress import Progress, silent
+from refork.types import FloatArray, IntArray, Json, token_array
+from refork_methods.speculate.data import Prompt
+from refork_methods.speculate.decoder import SpeculativeDecoder
+from refork_methods.speculate.policy import SpeculativePolicy
+from refork_methods.speculate.tally import SpeculationStats
 
 
 @final

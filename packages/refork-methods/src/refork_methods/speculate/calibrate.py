@@ -15,14 +15,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from refork.core.decide import brier, calibration_error
-from refork.core.errors import BadInput
-from refork.core.settings import present_mark
-from refork.core.stats import auroc
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.operate.speculate.files import read_json, write_json
-from refork.operate.speculate.rounds import Rounds
+from refork.decide import brier, calibration_error
+from refork.errors import BadInput
+from refork.settings import present_mark
+from refork.stats import auroc
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.speculate.files import read_json, write_json
+from refork_methods.speculate.rounds import Rounds
 
 BINS = 20
 """Equal-width bins of the calibration error."""

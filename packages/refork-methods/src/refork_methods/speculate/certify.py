@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.chain import Rule
-from refork.operate.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
-from refork.operate.speculate.lossless import Certificate, Make, check_lossless
-from refork.operate.speculate.named import schedule_of
-from refork.operate.speculate.step_cost import StepCost, shapes
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.chain import Rule
+from refork_methods.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
+from refork_methods.speculate.lossless import Certificate, Make, check_lossless
+from refork_methods.speculate.named import schedule_of
+from refork_methods.speculate.step_cost import StepCost, shapes
 
 #: Rules that are there to be caught, and the lossless twin of the second.
 CONTROLS: dict[str, Make] = {
@@ -70,10 +70,10 @@ def certify_decoder(
     Raises:
         BadInput: no drafter, no or several schedules, or no prompt that has a token.
     """
-    from refork.operate.speculate.decoder import SpeculativeDecoder
-    from refork.operate.speculate.policy import SpeculativePolicy, open_drafter
-    from refork.operate.speculate.profile import profile
-    from refork.operate.speculate.sampled import check_decoder
+    from refork_methods.speculate.decoder import SpeculativeDecoder
+    from refork_methods.speculate.policy import SpeculativePolicy, open_drafter
+    from refork_methods.speculate.profile import profile
+    from refork_methods.speculate.sampled import check_decoder
 
     if drafter is None:
         raise BadInput("sampling a decoder needs its drafter", hint="--drafter FOLDER")

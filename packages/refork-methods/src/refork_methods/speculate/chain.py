@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.law import restrict
-from refork.operate.speculate.eagle import Chain as Steps
-from refork.operate.speculate.laws import law_of, law_scores, pick
+from refork.policies.base import Sampling
+from refork.policies.law import restrict
+from refork_methods.speculate.eagle import Chain as Steps
+from refork_methods.speculate.laws import law_of, law_scores, pick
 
 Ints = NDArray[np.int64]
 Rule: TypeAlias = Literal["rejection", "coupled"]

@@ -10,14 +10,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from refork.core.errors import BadInput, DiskFull, Mismatch
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.weights import weights_digest
-from refork.core.settings import present_mark
-from refork.core.types import Json
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.held_out import HeldOut
-from refork.operate.speculate.model import Drafter, build_draft
+from refork.errors import BadInput, DiskFull, Mismatch
+from refork.policies.local import LocalPolicy
+from refork.policies.weights import weights_digest
+from refork.settings import present_mark
+from refork.types import Json
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.model import Drafter, build_draft
 
 TENSORS: Final = "draft.safetensors"
 CONFIG: Final = "config.json"

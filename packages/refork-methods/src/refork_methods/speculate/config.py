@@ -6,12 +6,12 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
 
-from refork.core.errors import BadInput, WrongTokenizer, WrongWeights
-from refork.core.plain import from_json, to_json
-from refork.core.types import Json
+from refork.errors import BadInput, WrongTokenizer, WrongWeights
+from refork.plain import from_json, to_json
+from refork.types import Json
 
 if TYPE_CHECKING:
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
 DraftKind = Literal["dspark", "dflash", "eagle"]
 HeadKind = Literal["markov", "gated", "rnn", "none"]

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.decoder.speculator import Branches
-from refork.core.types import IntArray
-from refork.operate.speculate.cache import Context, ContextCache, LateStates, Noted
-from refork.operate.speculate.proposer import Proposer
+from refork.decoding.speculator import Branches
+from refork.errors import BadInput
+from refork.types import IntArray
+from refork_methods.speculate.cache import Context, ContextCache, LateStates, Noted
+from refork_methods.speculate.proposer import Proposer
 
 Ints = NDArray[np.int64]
 

@@ -19,14 +19,14 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, DiskFull, Mismatch
-from refork.core.jsonl import json_objects
-from refork.core.plain import content_hash
-from refork.core.policy.base import Request, Sampling, sample_all
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.types import IntArray, Json, Message, token_array
+from refork.errors import BadInput, DiskFull, Mismatch
+from refork.jsonl import json_objects
+from refork.plain import content_hash
+from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.runs.progress import Progress, silent
+from refork.types import IntArray, Json, Message, token_array
 
 _CHUNK: Final = 64
 """Conversations that are answered together and written together."""

@@ -8,19 +8,19 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Continuation, Cost, Request, Sampling, in_order
-from refork.core.policy.decoder.live import Ask, LiveDecoder, Said
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.types import FloatArray, IntArray
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.chain import Rule
-from refork.operate.speculate.outcome import Rejected
-from refork.operate.speculate.proposer import Proposer
-from refork.operate.speculate.schedule import Scheduler
-from refork.operate.speculate.speculator import Listener, ModelSpeculator
-from refork.operate.speculate.tally import SpeculationStats
+from refork.decoding.live import Ask, LiveDecoder, Said
+from refork.errors import BadInput
+from refork.policies.base import Continuation, Cost, Request, Sampling, in_order
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.types import FloatArray, IntArray
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.chain import Rule
+from refork_methods.speculate.outcome import Rejected
+from refork_methods.speculate.proposer import Proposer
+from refork_methods.speculate.schedule import Scheduler
+from refork_methods.speculate.speculator import Listener, ModelSpeculator
+from refork_methods.speculate.tally import SpeculationStats
 
 WIDTH = 64
 """Branches drawn at the same time, unless told otherwise."""

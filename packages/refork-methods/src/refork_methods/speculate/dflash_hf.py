@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import torch
 
-from refork.core.errors import CannotDo
-from refork.core.policy.load import quiet
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.layouts import write_whole
-from refork.operate.speculate.model import Drafter
+from refork.errors import CannotDo
+from refork.policies.load import quiet
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.layouts import write_whole
+from refork_methods.speculate.model import Drafter
 
 _RENAMED: Final = {"fc.weight": "encoder.fc.weight", "hidden_norm.weight": "encoder.output_norm_enc.weight"}
 

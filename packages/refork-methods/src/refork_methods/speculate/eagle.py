@@ -23,12 +23,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from refork.core.errors import BadInput, CannotDo
-from refork.operate.speculate.attention import rotate
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.held_out import HeldOut
-from refork.operate.speculate.model import KeysValues, Lesson, Mlp, Taught
-from refork.operate.speculate.target import TargetEnds
+from refork.errors import BadInput, CannotDo
+from refork_methods.speculate.attention import rotate
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.model import KeysValues, Lesson, Mlp, Taught
+from refork_methods.speculate.target import TargetEnds
 
 
 @final

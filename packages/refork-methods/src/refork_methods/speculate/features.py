@@ -16,12 +16,12 @@ from typing import Final, Literal, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, DiskFull, Mismatch
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import FloatArray, Json
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.data import Example, data_digest
+from refork.errors import BadInput, DiskFull, Mismatch
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import FloatArray, Json
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.data import Example, data_digest
 
 Precision = Literal["float32", "float16"]
 _STATES: Final = "features.npy"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from refork.core.errors import BadInput, DiskFull
-from refork.core.types import Json
+from refork.errors import BadInput, DiskFull
+from refork.types import Json
 
 
 def write_json(path: Path, data: Json) -> None:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from refork.operate.speculate.config import DraftConfig, HeadKind
+from refork_methods.speculate.config import DraftConfig, HeadKind
 
 
 @final

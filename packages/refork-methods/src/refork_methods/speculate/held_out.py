@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from refork.core.types import Json
+from refork.types import Json
 
 Rates: TypeAlias = tuple[float, ...]
 

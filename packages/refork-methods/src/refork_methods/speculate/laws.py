@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.law import TIE, restrict
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.law import TIE, restrict
 
 _SUM = 1e-9
 """How far the sum of a law may be from 1: float64 stays far below, float32 and half precision do not."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, Literal, get_args
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.types import Json
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.layout_shape import (
+from refork.errors import BadInput, CannotDo
+from refork.types import Json
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.layout_shape import (
     KEPT_BOOKS,
     need,
     read_shape,

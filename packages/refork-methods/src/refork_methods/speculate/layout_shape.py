@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.types import Json
-from refork.operate.speculate.config import DraftConfig
+from refork.errors import BadInput, CannotDo
+from refork.types import Json
+from refork_methods.speculate.config import DraftConfig
 
 KEPT_BOOKS: Final = (
     *("architectures", "auto_map", "dtype", "torch_dtype", "model_type", "transformers_version"),

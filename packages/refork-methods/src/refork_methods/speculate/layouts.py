@@ -19,13 +19,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
-from refork.core.errors import BadInput, CannotDo, DiskFull, WrongWeights
-from refork.core.policy.local import LocalPolicy
-from refork.core.types import Json
-from refork.operate.speculate.config import DraftConfig, draft_config
-from refork.operate.speculate.files import read_json, write_json
-from refork.operate.speculate.layout_config import Layout, layout_of, read_fields, write_fields
-from refork.operate.speculate.model import Drafter, build_draft
+from refork.errors import BadInput, CannotDo, DiskFull, WrongWeights
+from refork.policies.local import LocalPolicy
+from refork.types import Json
+from refork_methods.speculate.config import DraftConfig, draft_config
+from refork_methods.speculate.files import read_json, write_json
+from refork_methods.speculate.layout_config import Layout, layout_of, read_fields, write_fields
+from refork_methods.speculate.model import Drafter, build_draft
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.safetensors"

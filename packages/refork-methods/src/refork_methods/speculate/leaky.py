@@ -1,6 +1,6 @@
 """Negative controls: schedules that look harmless and change the law of the output, and a lossless twin.
 
-They are here to be caught (:func:`refork.operate.speculate.lossless.check_lossless`), not to be used.
+They are here to be caught (:func:`refork_methods.speculate.lossless.check_lossless`), not to be used.
 
 Source: arXiv 2607.05147 (the retrospective arg-max); the other two are ours.
 """
@@ -12,11 +12,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.operate.speculate.lossless import View
-from refork.operate.speculate.schedule import Lengths, global_search
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.speculate.lossless import View
+from refork_methods.speculate.schedule import Lengths, global_search
+from refork_methods.speculate.step_cost import StepCost
 
 
 @final

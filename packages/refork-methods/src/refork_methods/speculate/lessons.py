@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.types import FloatArray, IntArray
-from refork.operate.speculate.anchors import block_mask, block_tokens
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.data import Example
-from refork.operate.speculate.features import Features
-from refork.operate.speculate.loss import DraftLoss, LossWeights, draft_loss
-from refork.operate.speculate.metrics import (
+from refork.types import FloatArray, IntArray
+from refork_methods.speculate.anchors import block_mask, block_tokens
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.data import Example
+from refork_methods.speculate.features import Features
+from refork_methods.speculate.loss import DraftLoss, LossWeights, draft_loss
+from refork_methods.speculate.metrics import (
     DraftMetrics,
     accept_rates,
     confidence_cumprod_bias,
     kept_rates,
     tau_prob,
 )
-from refork.operate.speculate.model import Drafter, Lesson
+from refork_methods.speculate.model import Drafter, Lesson
 
 Number = Literal["float32", "bfloat16"]
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 CODE_DECAY: Final = 4.0
 """The decay constant that the authors' code uses for blocks of 7."""

@@ -11,12 +11,12 @@ from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.operate.speculate.schedule import Lengths, PrefixScheduler, Scheduler
-from refork.operate.speculate.step_cost import StepCost
-from refork.operate.speculate.tiny import (
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.speculate.schedule import Lengths, PrefixScheduler, Scheduler
+from refork_methods.speculate.step_cost import StepCost
+from refork_methods.speculate.tiny import (
     Outcomes,
     Prefix,
     TinyWorld,

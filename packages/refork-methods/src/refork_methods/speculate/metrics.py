@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from refork.core.types import Json
+from refork.types import Json
 
 
 def tau_prob(accept: Float[np.ndarray, "n g"], learned: Bool[np.ndarray, "n g"]) -> float | None:

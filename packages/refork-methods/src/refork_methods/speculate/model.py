@@ -17,15 +17,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.decoder.loop import packed
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import stream_of
-from refork.operate.speculate.attention import attend_cached, attend_packed, rotate, visible
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.heads import make_confidence, make_head
-from refork.operate.speculate.held_out import HeldOut
-from refork.operate.speculate.target import TargetEnds
+from refork.decoding.loop import packed
+from refork.errors import BadInput, CannotDo
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import stream_of
+from refork_methods.speculate.attention import attend_cached, attend_packed, rotate, visible
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.heads import make_confidence, make_head
+from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.target import TargetEnds
 
 KeysValues = tuple[Tensor, Tensor]
 #: Layer number, queries [rows, heads, s, e], keys and values [rows, kv, s, e] of the blocks to what they see.
@@ -103,7 +103,7 @@ _HEAD_START: Final = 64.0
 """Rank times spread of W1 at the start: the first steps of W2 move the bias by this much times the rate."""
 
 #: Kinds that live in a file of their own: its name and class, made by ``Class(config, ends)``.
-_ELSEWHERE: Final = {"eagle": ("refork.operate.speculate.eagle", "EagleDraft")}
+_ELSEWHERE: Final = {"eagle": ("refork_methods.speculate.eagle", "EagleDraft")}
 
 
 def build_draft(config: DraftConfig, target: LocalPolicy, seed: int = 0) -> Drafter:

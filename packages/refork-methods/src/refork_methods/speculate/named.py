@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.schedule import Mode, PrefixScheduler
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput
+from refork_methods.speculate.schedule import Mode, PrefixScheduler
+from refork_methods.speculate.step_cost import StepCost
 
 
 def schedule_of(name: str, cost: StepCost) -> PrefixScheduler:

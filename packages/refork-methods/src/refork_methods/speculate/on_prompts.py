@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.speculate.config import DraftConfig
-from refork.operate.speculate.data import Prompt, answers, own_settings
-from refork.operate.speculate.features import feature_bytes
-from refork.operate.speculate.model import build_draft
-from refork.operate.speculate.train import DraftTraining, train_draft
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.speculate.config import DraftConfig
+from refork_methods.speculate.data import Prompt, answers, own_settings
+from refork_methods.speculate.features import feature_bytes
+from refork_methods.speculate.model import build_draft
+from refork_methods.speculate.train import DraftTraining, train_draft
 
 ANSWERS: Final = "answers.jsonl"
 GREEDY: Final = "answers-greedy.jsonl"

@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.tree import Tree
-from refork.core.types import token_array
-from refork.operate.speculate.decoder import RejectedDraft
+from refork.errors import BadInput
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.tree.node import Draft, Node
+from refork.tree.tree import Tree
+from refork.types import token_array
+from refork_methods.speculate.decoder import RejectedDraft
 
 PRUNED: Final = "pruned"
 """The key of ``extra`` that marks such a node; its value says why it was pruned."""

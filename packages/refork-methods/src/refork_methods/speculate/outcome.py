@@ -10,9 +10,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.speculator import Branches, Drafts
-from refork.operate.speculate.rounds import Round
+from refork.decoding.speculator import Branches, Drafts
+from refork.policies.base import Sampling
+from refork_methods.speculate.rounds import Round
 
 Ints = NDArray[np.int64]
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import final
 
-from refork.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling
-from refork.core.policy.chat import Codec
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.weights import weights_digest
-from refork.core.types import FloatArray, IntArray, Message
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.chain import Rule
-from refork.operate.speculate.checkpoint import load_draft
-from refork.operate.speculate.decoder import WIDTH, SpeculativeDecoder
-from refork.operate.speculate.proposer import Proposer, as_proposer
-from refork.operate.speculate.schedule import MEASURED, PrefixScheduler
-from refork.operate.speculate.speculator import Listener
-from refork.operate.speculate.step_cost import StepCost
-from refork.operate.speculate.tally import SpeculationStats
+from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling
+from refork.policies.chat import Codec
+from refork.policies.local import LocalPolicy
+from refork.policies.weights import weights_digest
+from refork.types import FloatArray, IntArray, Message
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.chain import Rule
+from refork_methods.speculate.checkpoint import load_draft
+from refork_methods.speculate.decoder import WIDTH, SpeculativeDecoder
+from refork_methods.speculate.proposer import Proposer, as_proposer
+from refork_methods.speculate.schedule import MEASURED, PrefixScheduler
+from refork_methods.speculate.speculator import Listener
+from refork_methods.speculate.step_cost import StepCost
+from refork_methods.speculate.tally import SpeculationStats
 
 
 @final

@@ -10,19 +10,19 @@ from typing import Any, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.live import Ask, LiveDecoder
-from refork.core.policy.decoder.loop import BranchDecoder, packed
-from refork.core.policy.decoder.plan import align
-from refork.core.policy.decoder.speculator import Branches, Drafts, Speculator
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey
-from refork.core.run.progress import Progress, silent
-from refork.core.types import IntArray, token_array
-from refork.operate.speculate.schedule import PrefixScheduler
-from refork.operate.speculate.speculator import ModelSpeculator
-from refork.operate.speculate.step_cost import MAX_RATIO, StepCost, shapes
+from refork.decoding.live import Ask, LiveDecoder
+from refork.decoding.loop import BranchDecoder, packed
+from refork.decoding.plan import align
+from refork.decoding.speculator import Branches, Drafts, Speculator
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey
+from refork.runs.progress import Progress, silent
+from refork.types import IntArray, token_array
+from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.speculator import ModelSpeculator
+from refork_methods.speculate.step_cost import MAX_RATIO, StepCost, shapes
 
 Clock = Callable[[], float]
 #: What is timed at a size; made ready outside the clock.
@@ -351,6 +351,6 @@ def speculator_of(policy: LocalPolicy, folder: Path) -> ModelSpeculator:
     Raises:
         BadInput: no drafter there, or one of another kind or target.
     """
-    from refork.operate.speculate.policy import open_drafter
+    from refork_methods.speculate.policy import open_drafter
 
     return ModelSpeculator(open_drafter(folder, policy))

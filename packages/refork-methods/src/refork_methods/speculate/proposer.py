@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.operate.speculate.eagle import EagleDraft
-from refork.operate.speculate.model import DraftModel
+from refork.errors import BadInput
+from refork_methods.speculate.eagle import EagleDraft
+from refork_methods.speculate.model import DraftModel
 
 Proposer: TypeAlias = DraftModel | EagleDraft
 

@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.rounds import Rounds
-from refork.operate.speculate.schedule import Lengths, PrefixScheduler
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput
+from refork.stats import Interval
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.rounds import Rounds
+from refork_methods.speculate.schedule import Lengths, PrefixScheduler
+from refork_methods.speculate.step_cost import StepCost
 
 BLOCKS = 50
 """Neighbouring steps are resampled together, in at most so many blocks: they are not independent."""

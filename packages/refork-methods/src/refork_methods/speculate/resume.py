@@ -14,9 +14,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from refork.core.errors import BadInput, DiskFull, Mismatch
-from refork.core.policy.weights import weights_digest
-from refork.core.types import Json
+from refork.errors import BadInput, DiskFull, Mismatch
+from refork.policies.weights import weights_digest
+from refork.types import Json
 
 _STATE: Final = "state.json"
 _KEEP: Final = 2

@@ -15,11 +15,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from refork.core.errors import BadInput, DiskFull
-from refork.core.jsonl import json_objects
-from refork.core.plain import from_json
-from refork.core.stats.results import Array
-from refork.core.types import Json
+from refork.errors import BadInput, DiskFull
+from refork.jsonl import json_objects
+from refork.plain import from_json
+from refork.stats.results import Array
+from refork.types import Json
 
 
 @final

@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import NextLaw, Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.stats import holm
-from refork.core.types import IntArray, token_array
-from refork.operate.speculate.lossless import Case, Certificate
-from refork.operate.speculate.tiny import Prefix
+from refork.errors import BadInput
+from refork.policies.base import NextLaw, Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey, stream_of
+from refork.runs.progress import Progress, silent
+from refork.stats import holm
+from refork.types import IntArray, token_array
+from refork_methods.speculate.lossless import Case, Certificate
+from refork_methods.speculate.tiny import Prefix
 
 Counts: TypeAlias = Counter[Prefix]
 LEAST_EXPECTED = 5.0
@@ -86,7 +86,7 @@ def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Pref
     """
     import torch
 
-    from refork.core.policy.law import History, SoFar, restrict
+    from refork.policies.law import History, SoFar, restrict
 
     if not isinstance(policy, NextLaw) or settings.penalties[0] != 1.0:
         return None

@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats.results import Array
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput, CannotDo
+from refork.stats.results import Array
+from refork_methods.speculate.step_cost import StepCost
 
 Mode: TypeAlias = Literal[
     "early_stop", "stale_topk", "context_only", "static_threshold", "fixed", "top_k", "vllm"

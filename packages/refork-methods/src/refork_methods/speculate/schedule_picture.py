@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.app.viewer import palette
-from refork.app.viewer.pictures import Frame
-from refork.app.viewer.svg import label, path, svg, tag, ticks
-from refork.operate.speculate.replay import LOGGED, Load, Replay, Replayed
+from refork.viewer import palette
+from refork.viewer.pictures import Frame
+from refork.viewer.svg import label, path, svg, tag, ticks
+from refork_methods.speculate.replay import LOGGED, Load, Replay, Replayed
 
 _SVG = "http://www.w3.org/2000/svg"
 _INK = "#333"

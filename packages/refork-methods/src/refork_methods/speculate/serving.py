@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from refork.core.errors import CannotDo
-from refork.core.policy.local import LocalPolicy
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.checkpoint import load_draft
-from refork.operate.speculate.model import DraftModel
-from refork.operate.speculate.schedule import MEASURED, PrefixScheduler
-from refork.operate.speculate.speculator import ModelSpeculator
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import CannotDo
+from refork.policies.local import LocalPolicy
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.checkpoint import load_draft
+from refork_methods.speculate.model import DraftModel
+from refork_methods.speculate.schedule import MEASURED, PrefixScheduler
+from refork_methods.speculate.speculator import ModelSpeculator
+from refork_methods.speculate.step_cost import StepCost
 
 
 def open_speculator(

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from refork.core.errors import BadInput
-from refork.core.policy import law
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.speculator import Settled
-from refork.operate.speculate.accept import couple, decided, keep_chance, leading, residual, within
-from refork.operate.speculate.chain import Chain, Group, Noise
-from refork.operate.speculate.chances import RoundChances
-from refork.operate.speculate.laws import chance_of, draw_from, law_of, law_scores
+from refork.decoding.speculator import Settled
+from refork.errors import BadInput
+from refork.policies import law
+from refork.policies.base import Sampling
+from refork_methods.speculate.accept import couple, decided, keep_chance, leading, residual, within
+from refork_methods.speculate.chain import Chain, Group, Noise
+from refork_methods.speculate.chances import RoundChances
+from refork_methods.speculate.laws import chance_of, draw_from, law_of, law_scores
 
 Ints = NDArray[np.int64]
 

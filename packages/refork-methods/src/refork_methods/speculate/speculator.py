@@ -12,24 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.packed import PackedLinears
-from refork.core.policy.decoder.speculator import Branches, Drafts, Settled
-from refork.core.policy.inside import Layer
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.types import IntArray
-from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-from refork.operate.speculate.chain import Block, Chain, Group, Noise, Rule, draw_chain, grouped
-from refork.operate.speculate.chances import PlainChances, RoundChances, plain_gumbels, round_chances
-from refork.operate.speculate.context import DraftContext
-from refork.operate.speculate.eagle import EagleDraft
-from refork.operate.speculate.outcome import Outcome, Rejected
-from refork.operate.speculate.proposer import Proposer
-from refork.operate.speculate.rounds import Round
-from refork.operate.speculate.schedule import Scheduler
-from refork.operate.speculate.settle import Spread, Turn, settle_coupled, settle_rejection
-from refork.operate.speculate.tally import SpeculationStats, Tally
+from refork.decoding.packed import PackedLinears
+from refork.decoding.speculator import Branches, Drafts, Settled
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.inside import Layer
+from refork.policies.noise import NoiseKey, stream_of
+from refork.types import IntArray
+from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+from refork_methods.speculate.chain import Block, Chain, Group, Noise, Rule, draw_chain, grouped
+from refork_methods.speculate.chances import PlainChances, RoundChances, plain_gumbels, round_chances
+from refork_methods.speculate.context import DraftContext
+from refork_methods.speculate.eagle import EagleDraft
+from refork_methods.speculate.outcome import Outcome, Rejected
+from refork_methods.speculate.proposer import Proposer
+from refork_methods.speculate.rounds import Round
+from refork_methods.speculate.schedule import Scheduler
+from refork_methods.speculate.settle import Spread, Turn, settle_coupled, settle_rejection
+from refork_methods.speculate.tally import SpeculationStats, Tally
 
 Ints = NDArray[np.int64]
 Listener: TypeAlias = Callable[[Sequence[Round]], None]

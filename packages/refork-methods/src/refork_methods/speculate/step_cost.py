@@ -11,11 +11,11 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.core.errors import BadInput
-from refork.core.settings import present_mark
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.operate.speculate.files import read_json, write_json
+from refork.errors import BadInput
+from refork.settings import present_mark
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.speculate.files import read_json, write_json
 
 _FORMAT = "refork step cost 2"
 _FORMATS = ("refork step cost 1", _FORMAT)

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.types import Json
-from refork.operate.speculate.held_out import HeldOut
+from refork.types import Json
+from refork_methods.speculate.held_out import HeldOut
 
 Ints = NDArray[np.int64]
 

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from refork.core.errors import CannotDo
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.sites import Look
+from refork.decoding.backbone import Backbone
+from refork.decoding.sites import Look
+from refork.errors import CannotDo
 
 _CLOSE = 1e-3
 """By how much of their spread logits from the last hidden state may differ from the model's own."""

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.stats.results import Array
-from refork.operate.speculate.accept import keep_chance, residual
-from refork.operate.speculate.step_cost import StepCost
+from refork.stats.results import Array
+from refork_methods.speculate.accept import keep_chance, residual
+from refork_methods.speculate.step_cost import StepCost
 
 Prefix: TypeAlias = tuple[int, ...]
 Law: TypeAlias = NDArray[np.float64]

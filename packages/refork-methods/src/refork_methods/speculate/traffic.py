@@ -15,11 +15,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.operate.speculate.rounds import Round
-from refork.operate.speculate.schedule import Lengths, Scheduler
-from refork.operate.speculate.step_cost import StepCost
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.speculate.rounds import Round
+from refork_methods.speculate.schedule import Lengths, Scheduler
+from refork_methods.speculate.step_cost import StepCost
 
 KINDS = (0.60, 0.80, 0.92)
 ENDS = 1 / 40

@@ -13,18 +13,18 @@ from typing import Any, Final, Literal, final
 import numpy as np
 import torch
 
-from refork.core.errors import BadInput, DiskFull
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.operate.speculate.anchors import possible_anchors, sample_anchors
-from refork.operate.speculate.checkpoint import put, save_draft
-from refork.operate.speculate.config import DraftConfig, DraftKind, draft_config
-from refork.operate.speculate.data import Example, data_digest
-from refork.operate.speculate.features import Features, Precision, Recomputed, cache_features
-from refork.operate.speculate.held_out import HeldOut
-from refork.operate.speculate.lessons import (
+from refork.errors import BadInput, DiskFull
+from refork.policies.local import LocalPolicy
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.speculate.anchors import possible_anchors, sample_anchors
+from refork_methods.speculate.checkpoint import put, save_draft
+from refork_methods.speculate.config import DraftConfig, DraftKind, draft_config
+from refork_methods.speculate.data import Example, data_digest
+from refork_methods.speculate.features import Features, Precision, Recomputed, cache_features
+from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.lessons import (
     Chosen,
     Number,
     Outcome,
@@ -35,10 +35,10 @@ from refork.operate.speculate.lessons import (
     study,
     summarise,
 )
-from refork.operate.speculate.loss import LossWeights, position_weights
-from refork.operate.speculate.metrics import DraftMetrics
-from refork.operate.speculate.model import Drafter, build_draft
-from refork.operate.speculate.resume import restore_state, save_state
+from refork_methods.speculate.loss import LossWeights, position_weights
+from refork_methods.speculate.metrics import DraftMetrics
+from refork_methods.speculate.model import Drafter, build_draft
+from refork_methods.speculate.resume import restore_state, save_state
 
 LOG: Final = "log.jsonl"
 CHECKPOINTS: Final = "checkpoints"

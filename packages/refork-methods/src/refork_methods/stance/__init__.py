@@ -1,16 +1,16 @@
 """Does thinking move a refuse-or-comply outcome, where along it, and does a defence do more than shift it?"""
 
-from refork.examine.stance.agreement import cohen_kappa, fleiss_kappa
-from refork.examine.stance.cuts import judge_cuts
-from refork.examine.stance.frontier import flips, frontier
-from refork.examine.stance.guards import Panel, RegexGuard, asr_orr, hard_labels, panel_of, soft_labels
-from refork.examine.stance.marker import Marker, find_thinking, marker_of
-from refork.examine.stance.prompts import draw_rollouts, plant_cases, recorded_cases
-from refork.examine.stance.replay import causal_cuts, stance_trace
-from refork.examine.stance.resample import continuation_variance
-from refork.examine.stance.segments import oscillations, stance_segments
-from refork.examine.stance.shift import shift_area, shift_curve, shifted
-from refork.examine.stance.variance import total_variance, variance_at
+from refork_methods.stance.agreement import cohen_kappa, fleiss_kappa
+from refork_methods.stance.cuts import judge_cuts
+from refork_methods.stance.frontier import flips, frontier
+from refork_methods.stance.guards import Panel, RegexGuard, asr_orr, hard_labels, panel_of, soft_labels
+from refork_methods.stance.marker import Marker, find_thinking, marker_of
+from refork_methods.stance.prompts import draw_rollouts, plant_cases, recorded_cases
+from refork_methods.stance.replay import causal_cuts, stance_trace
+from refork_methods.stance.resample import continuation_variance
+from refork_methods.stance.segments import oscillations, stance_segments
+from refork_methods.stance.shift import shift_area, shift_curve, shifted
+from refork_methods.stance.variance import total_variance, variance_at
 
 __all__ = [
     "Marker",

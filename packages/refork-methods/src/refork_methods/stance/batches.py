@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final, TypeVar
 
-from refork.core.fork.arm import Fork, Job, run_jobs
-from refork.core.run.progress import Progress, silent
+from refork.forking.arm import Fork, Job, run_jobs
+from refork.runs.progress import Progress, silent
 
 K = TypeVar("K", bound=Hashable)
 #: Draws that are sampled together.

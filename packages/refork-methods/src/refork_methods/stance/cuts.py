@@ -16,9 +16,9 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput
+from refork.types import Json
 
 Locked = Literal["pre", "pre+post"]
 #: A rate of compliance this near to 0 or 1 counts as fixed.

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.tree.score import Producer
-from refork.core.types import Json, Message, token_array
-from refork.examine.stance.guards import Exchange
+from refork.errors import BadInput
+from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey, stream_of
+from refork.tree.score import Producer
+from refork.types import Json, Message, token_array
+from refork_methods.stance.guards import Exchange
 
 #: What a guard is asked where no template is given.
 TEMPLATE: Final = (

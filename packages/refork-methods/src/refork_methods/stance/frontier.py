@@ -15,13 +15,13 @@ from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.examine.stance.prompts import BENIGN, HARMFUL, INTENTS
-from refork.examine.stance.shift import GRID, SHIFTS, chance_laws
+from refork import stats
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.stance.prompts import BENIGN, HARMFUL, INTENTS
+from refork_methods.stance.shift import GRID, SHIFTS, chance_laws
 
 Floats = NDArray[np.float64]
 Verdict = Literal["slide", "win", "worse"]

@@ -17,11 +17,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput, UserError
-from refork.core.stats.results import Array
-from refork.core.tree.score import Producer
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput, UserError
+from refork.stats.results import Array
+from refork.tree.score import Producer
+from refork.types import Json
 
 Tie = Literal["comply", "refuse"]
 #: Text of an answer -> whether it refuses.

@@ -9,16 +9,16 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.fork.arm import Job, prepare, recorded_settings, run_jobs
-from refork.core.fork.change import Insert
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Point, Trajectory
-from refork.core.tree.score import Score
-from refork.core.tree.tree import Tree
-from refork.core.types import IntArray, token_array
-from refork.examine.stance.guards import Exchange, Panel, hard_labels, soft_labels
-from refork.examine.stance.marker import Marker, Span, find_thinking, never_opened
+from refork.forking.arm import Job, prepare, recorded_settings, run_jobs
+from refork.forking.change import Insert
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Point, Trajectory
+from refork.tree.score import Score
+from refork.tree.tree import Tree
+from refork.types import IntArray, token_array
+from refork_methods.stance.guards import Exchange, Panel, hard_labels, soft_labels
+from refork_methods.stance.marker import Marker, Span, find_thinking, never_opened
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.policy.base import Policy
-from refork.core.types import IntArray, Json, token_array
+from refork.errors import BadInput, Mismatch
+from refork.policies.base import Policy
+from refork.types import IntArray, Json, token_array
 
 #: Markers by name: what opens the thinking, what closes it and begins the answer.
 FORMATS: Final = {

@@ -8,18 +8,18 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, prepare, run_jobs
-from refork.core.fork.change import Change, Insert
-from refork.core.grow.plant import plant_prompt
-from refork.core.jsonl import json_objects
-from refork.core.policy.base import Policy, PolicyCard, Sampling
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Point
-from refork.core.tree.tree import Tree
-from refork.core.types import Json, Message
-from refork.examine.stance.marker import Marker, opened_by
+from refork.errors import BadInput
+from refork.forking.arm import Fork, prepare, run_jobs
+from refork.forking.change import Change, Insert
+from refork.growing.plant import plant_prompt
+from refork.jsonl import json_objects
+from refork.policies.base import Policy, PolicyCard, Sampling
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Point
+from refork.tree.tree import Tree
+from refork.types import Json, Message
+from refork_methods.stance.marker import Marker, opened_by
 
 HARMFUL, BENIGN = "harmful", "benign"
 INTENTS: Final = (HARMFUL, BENIGN)

@@ -14,21 +14,21 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput, BadPoint
-from refork.core.fork.arm import Job, prepare, recorded_settings
-from refork.core.policy.base import Policy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Point
-from refork.examine.stance.agreement import fleiss_kappa
-from refork.examine.stance.batches import run_batches
-from refork.examine.stance.cuts import Counts, CutTable, Locked, judge_cuts
-from refork.examine.stance.guards import Panel
-from refork.examine.stance.label import ANSWER_TOKENS, Labelled, answer_settings, closing, label, read_turn
-from refork.examine.stance.marker import Marker, Span, never_opened
-from refork.examine.stance.prompts import Case
-from refork.examine.stance.segments import (
+from refork import stats
+from refork.errors import BadInput, BadPoint
+from refork.forking.arm import Job, prepare, recorded_settings
+from refork.policies.base import Policy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Point
+from refork_methods.stance.agreement import fleiss_kappa
+from refork_methods.stance.batches import run_batches
+from refork_methods.stance.cuts import Counts, CutTable, Locked, judge_cuts
+from refork_methods.stance.guards import Panel
+from refork_methods.stance.label import ANSWER_TOKENS, Labelled, answer_settings, closing, label, read_turn
+from refork_methods.stance.marker import Marker, Span, never_opened
+from refork_methods.stance.prompts import Case
+from refork_methods.stance.segments import (
     LOOP,
     Annotator,
     BatchAnnotator,

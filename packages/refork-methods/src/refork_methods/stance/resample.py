@@ -17,16 +17,16 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, Job, prepare, recorded_settings, run_jobs
-from refork.core.policy.base import Policy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Point
-from refork.core.tree.tree import Tree
-from refork.examine.stance.batches import run_batches
-from refork.examine.stance.guards import Panel
-from refork.examine.stance.label import (
+from refork.errors import BadInput
+from refork.forking.arm import Fork, Job, prepare, recorded_settings, run_jobs
+from refork.policies.base import Policy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Point
+from refork.tree.tree import Tree
+from refork_methods.stance.batches import run_batches
+from refork_methods.stance.guards import Panel
+from refork_methods.stance.label import (
     ANSWER_TOKENS,
     answer_settings,
     close_by_force,
@@ -34,9 +34,9 @@ from refork.examine.stance.label import (
     label,
     read_turn,
 )
-from refork.examine.stance.marker import Marker, Span, never_opened, same_ids
-from refork.examine.stance.prompts import Case, choose, rollouts
-from refork.examine.stance.variance import (
+from refork_methods.stance.marker import Marker, Span, never_opened, same_ids
+from refork_methods.stance.prompts import Case, choose, rollouts
+from refork_methods.stance.variance import (
     MODES,
     Group,
     Mode,

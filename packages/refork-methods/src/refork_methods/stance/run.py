@@ -21,22 +21,22 @@ from typing import Any, final
 
 from pydantic import Field
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import recorded_settings
-from refork.core.jsonl import read_utf8
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Law, Part, open_folder
-from refork.core.stats import Interval
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.examine.stance.cuts import CutTable, Locked, cut_json
-from refork.examine.stance.frontier import Flips, Rate, Standing, flips, frontier, read_rates
-from refork.examine.stance.guards import Panel, Tie
-from refork.examine.stance.label import ANSWER_TOKENS, answer_settings, label
-from refork.examine.stance.marker import Marker, marker_of
-from refork.examine.stance.prompts import (
+from refork.errors import BadInput
+from refork.forking.arm import recorded_settings
+from refork.jsonl import read_utf8
+from refork.policies.base import Policy, Sampling
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Law, Part, open_folder
+from refork.stats import Interval
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.stance.cuts import CutTable, Locked, cut_json
+from refork_methods.stance.frontier import Flips, Rate, Standing, flips, frontier, read_rates
+from refork_methods.stance.guards import Panel, Tie
+from refork_methods.stance.label import ANSWER_TOKENS, answer_settings, label
+from refork_methods.stance.marker import Marker, marker_of
+from refork_methods.stance.prompts import (
     Case,
     choose,
     draw_answers,
@@ -46,11 +46,11 @@ from refork.examine.stance.prompts import (
     recorded_cases,
     rollouts,
 )
-from refork.examine.stance.replay import CausalCuts, causal_cuts, stance_trace
-from refork.examine.stance.resample import CUTS, VarianceTable, continuation_variance
-from refork.examine.stance.segments import LEAST, MOST, Chunk, chunks, word_chunks
-from refork.examine.stance.specs import open_annotator, open_panel
-from refork.examine.stance.variance import CONFOUNDED, MODES, Mode, Unit, reading
+from refork_methods.stance.replay import CausalCuts, causal_cuts, stance_trace
+from refork_methods.stance.resample import CUTS, VarianceTable, continuation_variance
+from refork_methods.stance.segments import LEAST, MOST, Chunk, chunks, word_chunks
+from refork_methods.stance.specs import open_annotator, open_panel
+from refork_methods.stance.variance import CONFOUNDED, MODES, Mode, Unit, reading
 
 
 class StanceRecipe(Part):

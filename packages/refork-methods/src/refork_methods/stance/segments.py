@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, UserError
-from refork.core.stats.results import Array
+from refork.errors import BadInput, UserError
+from refork.stats.results import Array
 
 #: Characters of a merged chunk at most; of one that is dropped; chunks above which a trace is a loop.
 MOST, LEAST, LOOP = 200, 20, 120

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.mixture import binomial_likelihood, mixture_laws
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.mixture import binomial_likelihood, mixture_laws
+from refork.stats.results import Array
 
 Floats = NDArray[np.float64]
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.open import open_policy
-from refork.core.registry import resolve
-from refork.core.types import Json
-from refork.examine.stance.endpoint import EndpointAnnotator, EndpointGuard
-from refork.examine.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie
-from refork.examine.stance.segments import Annotator, BatchAnnotator
+from refork.errors import BadInput
+from refork.policies.open import open_policy
+from refork.registry import resolve
+from refork.types import Json
+from refork_methods.stance.endpoint import EndpointAnnotator, EndpointGuard
+from refork_methods.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie
+from refork_methods.stance.segments import Annotator, BatchAnnotator
 
 _HINT = "regex:PATTERN, python:FILE.py:NAME or model:FILE.toml"
 

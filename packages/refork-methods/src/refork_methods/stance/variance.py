@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, check_level
+from refork import stats
+from refork.errors import BadInput
+from refork.stats.results import Array, check_level
 
 Mode = Literal["force_close", "free"]
 Unit = Literal["nested", "pair"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from refork.core.errors import BadInput
-from refork.core.policy.inside import Edit, white_box
-from refork.core.policy.local import LocalPolicy
-from refork.examine.steer.steers import Steer
+from refork.errors import BadInput
+from refork.policies.inside import Edit, white_box
+from refork.policies.local import LocalPolicy
+from refork_methods.steer.steers import Steer
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.types import FloatArray
+from refork.errors import BadInput
+from refork.types import FloatArray
 
 
 def difference_of_means(

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.inside import Edit, Layer, Phase, Positions
-from refork.core.types import FloatArray
+from refork.errors import BadInput
+from refork.policies.inside import Edit, Layer, Phase, Positions
+from refork.types import FloatArray
 
 
 @runtime_checkable

@@ -3,15 +3,15 @@
 Source: arXiv:2606.26448.
 """
 
-from refork.discover.theory.chooser import Chooser, Rule
-from refork.discover.theory.gate import GateResult, Proposal, first_admitted, gate
-from refork.discover.theory.metrics import Metric, lag_one, measure, mse_pb, pearson
-from refork.discover.theory.predictive import Scoreboard, score_theories
-from refork.discover.theory.read import read_csv_trials, read_human_choices
-from refork.discover.theory.sandboxed import SandboxedTheory, check_theory
-from refork.discover.theory.simulate import predicted_rates, simulate
-from refork.discover.theory.theory_file import Theory
-from refork.discover.theory.trials import Observation, Trials
+from refork_methods.theory.chooser import Chooser, Rule
+from refork_methods.theory.gate import GateResult, Proposal, first_admitted, gate
+from refork_methods.theory.metrics import Metric, lag_one, measure, mse_pb, pearson
+from refork_methods.theory.predictive import Scoreboard, score_theories
+from refork_methods.theory.read import read_csv_trials, read_human_choices
+from refork_methods.theory.sandboxed import SandboxedTheory, check_theory
+from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_methods.theory.theory_file import Theory
+from refork_methods.theory.trials import Observation, Trials
 
 __all__ = [
     "Chooser",

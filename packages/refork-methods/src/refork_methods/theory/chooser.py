@@ -9,10 +9,10 @@ from typing import Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.priors import Parameters, Prior, sample_priors
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.priors import Parameters, Prior, sample_priors
 
 #: How a theory carries the last choice over: not, towards the same option, or towards the other one.
 History: TypeAlias = Literal["none", "repeat", "alternate"]

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.experiment import Experiment, generator, trial_orders
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.experiment import Experiment, generator, trial_orders
 
 #: Runs on each side behind the published threshold; the estimate is biased upward, so both go together.
 RUNS: Final = 300

@@ -8,12 +8,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.cues import domain as cues
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.gambles import domain as gambles
-from refork.discover.theory.grammar import Grammar
+from refork.errors import BadInput
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.cues import domain as cues
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.gambles import domain as gambles
+from refork_methods.theory.grammar import Grammar
 
 
 @final

@@ -7,9 +7,9 @@ from typing import Final, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork.types import Json
 
 #: Trials that one person is shown, as far as whole repetitions go.
 TRIALS: Final = 96

@@ -1,6 +1,6 @@
 """A rule's parameters fitted to one person's choices: to check that a theory's parameters can be recovered.
 
-Scores of theories are never fitted (:mod:`refork.discover.theory.predictive`).
+Scores of theories are never fitted (:mod:`refork_methods.theory.predictive`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.experiment import Experiment, generator
-from refork.discover.theory.priors import Fixed, Parameters, Uniform
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput, CannotDo
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.experiment import Experiment, generator
+from refork_methods.theory.priors import Fixed, Parameters, Uniform
+from refork_methods.theory.trials import Trials
 
 #: Chances nearer to 0 or 1 than this count as this near.
 _TINY: Final = 1e-9

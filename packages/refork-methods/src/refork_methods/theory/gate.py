@@ -14,12 +14,12 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats.results import Test
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.metrics import Measured, Metric, measure
-from refork.discover.theory.simulate import simulate
+from refork.errors import BadInput, CannotDo
+from refork.stats.results import Test
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.metrics import Measured, Metric, measure
+from refork_methods.theory.simulate import simulate
 
 #: Level of the gate, people simulated on each side, and people planned. Source: arXiv:2606.26448 (code).
 ALPHA: Final = 0.01
@@ -215,7 +215,7 @@ def first_admitted(
 
     Raises:
         CannotDo: none does; the message tells the best p. Nothing is used in its place (ours).
-        BadInput: as :func:`gate` and :func:`refork.discover.theory.simulate.simulate`.
+        BadInput: as :func:`gate` and :func:`refork_methods.theory.simulate.simulate`.
     """
     refused: list[GateResult] = []
     for place, proposal in enumerate(proposals):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.discover.theory.chooser import History, Rule
-from refork.discover.theory.priors import Prior, Uniform
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput
+from refork_methods.theory.chooser import History, Rule
+from refork_methods.theory.priors import Prior, Uniform
+from refork_methods.theory.theory_file import Theory
 
 #: One option for each axis, in the axes' order.
 Form: TypeAlias = tuple[str, ...]

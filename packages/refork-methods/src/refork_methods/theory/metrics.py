@@ -10,9 +10,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.theory.trials import Trials
 
 
 @final

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Sandbox
-from refork.discover.theory.chooser import Chooser, Rule
-from refork.discover.theory.domains import DOMAINS, domain_named
-from refork.discover.theory.gambles.read import is_gambles, read_csv_gambles
-from refork.discover.theory.people.results import is_results, read_people
-from refork.discover.theory.read import Foreign, Read, read_csv_trials, read_human_choices
-from refork.discover.theory.sandboxed import SandboxedTheory
-from refork.discover.theory.seeds import seed_theory
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput
+from refork.sandbox import Sandbox
+from refork_methods.theory.chooser import Chooser, Rule
+from refork_methods.theory.domains import DOMAINS, domain_named
+from refork_methods.theory.gambles.read import is_gambles, read_csv_gambles
+from refork_methods.theory.people.results import is_results, read_people
+from refork_methods.theory.read import Foreign, Read, read_csv_trials, read_human_choices
+from refork_methods.theory.sandboxed import SandboxedTheory
+from refork_methods.theory.seeds import seed_theory
+from refork_methods.theory.theory_file import Theory
 
 
 def rule_named(name: str, domain: str | None = None) -> Rule:

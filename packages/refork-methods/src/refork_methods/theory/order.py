@@ -8,12 +8,12 @@ from typing import final
 
 import numpy as np
 
-from refork.core.stats.results import Interval
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.experiment import generator
-from refork.discover.theory.metrics import lag_one, previous_and_now
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation, Trials
+from refork.stats.results import Interval
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.experiment import generator
+from refork_methods.theory.metrics import lag_one, previous_and_now
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation, Trials
 
 
 @final
@@ -47,7 +47,7 @@ def score_order(
 ) -> tuple[OrderScore, ...]:
     """Lag-1 of each theory beside people's, in the order given.
 
-    Raises: BadInput as :func:`refork.discover.theory.simulate.simulate`.
+    Raises: BadInput as :func:`refork_methods.theory.simulate.simulate`.
     Source: arXiv:2606.26448 scores rates alone, which are a coin's for theories of order; lag-1 is ours.
     """
     people = _of_people(observations, seed, redraws, level)

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash, from_json, to_json
-from refork.core.types import Json
-from refork.discover.theory.scores import aggregate_loss, distances, relative_scores
+from refork.errors import BadInput
+from refork.plain import content_hash, from_json, to_json
+from refork.types import Json
+from refork_methods.theory.scores import aggregate_loss, distances, relative_scores
 
 Ruling: TypeAlias = Literal["new_model", "new_theory"]
 #: Labels of the two seeds. Source: arXiv:2606.26448 (code).

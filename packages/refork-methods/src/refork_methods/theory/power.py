@@ -8,14 +8,14 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.stats.proportions import wilson
-from refork.core.stats.results import Interval
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.discriminability import discriminability
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.gate import ALPHA, gate, welch_power
-from refork.discover.theory.metrics import (
+from refork.errors import BadInput
+from refork.stats.proportions import wilson
+from refork.stats.results import Interval
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.discriminability import discriminability
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.gate import ALPHA, gate, welch_power
+from refork_methods.theory.metrics import (
     Measured,
     Metric,
     agreement,
@@ -24,7 +24,7 @@ from refork.discover.theory.metrics import (
     share_of_b,
     switch_rate,
 )
-from refork.discover.theory.simulate import predicted_rates, simulate
+from refork_methods.theory.simulate import predicted_rates, simulate
 
 #: People of each theory behind the moments: their own noise is small beside what is planned.
 SIMULATED: Final = 200

@@ -20,14 +20,14 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, Interval, check_level
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.experiment import generator
-from refork.discover.theory.metrics import mse_pb, pearson
-from refork.discover.theory.scores import leaderboards
-from refork.discover.theory.simulate import predicted_rates
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput
+from refork.stats.results import Array, Interval, check_level
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.experiment import generator
+from refork_methods.theory.metrics import mse_pb, pearson
+from refork_methods.theory.scores import leaderboards
+from refork_methods.theory.simulate import predicted_rates
+from refork_methods.theory.trials import Observation
 
 
 @final
@@ -117,7 +117,7 @@ def score_theories(
     is the root of its mse_pb.
 
     Raises: BadInput for no theory or observation, two of one name, an observation of fewer than two people,
-        fewer than 100 redraws, or as :func:`refork.discover.theory.simulate.predicted_rates`.
+        fewer than 100 redraws, or as :func:`refork_methods.theory.simulate.predicted_rates`.
     Source: arXiv:2606.26448 (mse_pB, r, relative score); noise, skill and intervals are ours.
     """
     check_level(level)

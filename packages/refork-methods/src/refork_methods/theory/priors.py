@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 #: One array for each parameter: [people], or [people, n] for a list of n values.
 Parameters: TypeAlias = dict[str, NDArray[Any]]

@@ -9,9 +9,9 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.discover.theory.metrics import switch_rate
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork_methods.theory.metrics import switch_rate
+from refork_methods.theory.trials import Trials
 
 
 @final

@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.trials import Observation, Trials
 
 #: What to do with people whose trials show pairs that their observation's design has not.
 Foreign: TypeAlias = Literal["refuse", "drop", "move"]

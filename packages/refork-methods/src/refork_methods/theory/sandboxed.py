@@ -8,13 +8,13 @@ from typing import Any, Final, final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox import Limits, Sandbox
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import check_domain
-from refork.discover.theory.experiment import Experiment, generator, trial_orders
-from refork.discover.theory.priors import Parameters, sample_priors
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput, CannotDo
+from refork.sandbox import Limits, Sandbox
+from refork.stats.results import Array
+from refork_methods.theory.chooser import check_domain
+from refork_methods.theory.experiment import Experiment, generator, trial_orders
+from refork_methods.theory.priors import Parameters, sample_priors
+from refork_methods.theory.theory_file import Theory
 
 #: Wall time, memory and size of one call into the sandbox; no call out of it.
 LIMITS: Final = Limits(seconds=10.0, calls=0)

@@ -1,7 +1,7 @@
 """Scores of theories over observations: the loss of a candidate, and the leaderboard, which is relative.
 
 A leaderboard score compares theories with one another: admitting one moves all. Keep an absolute
-measure beside it (:mod:`refork.discover.theory.predictive`).
+measure beside it (:mod:`refork_methods.theory.predictive`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 
 def aggregate_loss(

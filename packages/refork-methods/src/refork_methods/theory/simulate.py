@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.experiment import TRIALS, Experiment, generator, trial_orders
-from refork.discover.theory.priors import Parameters
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.experiment import TRIALS, Experiment, generator, trial_orders
+from refork_methods.theory.priors import Parameters
+from refork_methods.theory.trials import Trials
 
 #: People evaluated at a time: bounds memory, and changes no result.
 _BLOCK = 1000

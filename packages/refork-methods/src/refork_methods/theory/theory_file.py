@@ -11,10 +11,10 @@ from typing import Any, Final, final
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.sandbox import refusal
-from refork.discover.theory.priors import Prior, parse_prior
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.sandbox import refusal
+from refork_methods.theory.priors import Prior, parse_prior
 
 #: What a theory's functions take. ``noise`` is a uniform number in [0, 1): a policy draws nothing itself.
 PREDICT: Final = ("parameters", "stimulus", "history")
@@ -48,7 +48,7 @@ class Theory:
 
     ``predict`` and ``policy`` are Python sources; ``parameters`` maps names to priors. The checks are of
     form: that the code parses, defines the function with its arguments, and holds nothing that the sandbox
-    refuses. What it returns is checked when it runs (:mod:`refork.discover.theory.sandboxed`).
+    refuses. What it returns is checked when it runs (:mod:`refork_methods.theory.sandboxed`).
 
     Raises: BadInput naming the part that does not fit.
     Source: arXiv:2606.26448 (code); a policy that is given its noise is ours.

@@ -8,9 +8,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.theory.experiment import Experiment
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.theory.experiment import Experiment
 
 
 @final

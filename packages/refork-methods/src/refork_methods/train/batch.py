@@ -12,9 +12,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.types import FloatArray, IntArray
+from refork.errors import BadInput
+from refork.tree.node import Node, Step, Trajectory
+from refork.types import FloatArray, IntArray
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

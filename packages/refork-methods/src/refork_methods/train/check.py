@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.learn.train.batch import sampled_tokens
-from refork.learn.train.policy_gradient import token_logprobs
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Trajectory
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.train.batch import sampled_tokens
+from refork_methods.train.policy_gradient import token_logprobs
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import torch
 from safetensors.torch import load_file, save_file
 
-from refork.core.errors import BadInput, Mismatch, WrongWeights
-from refork.core.policy.weights import weights_digest
-from refork.core.types import Json
+from refork.errors import BadInput, Mismatch, WrongWeights
+from refork.policies.weights import weights_digest
+from refork.types import Json
 
 _STATE: Final = "state.json"
 

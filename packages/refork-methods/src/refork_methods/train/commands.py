@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json, spelled
-from refork.app.cli.screen import secho
+from refork.cli.common import existing, print_json, spelled
+from refork.cli.screen import secho
 
 app = typer.Typer(
     help="Train policies on what was recorded, check the trainer, export to other trainers.",
@@ -58,7 +58,7 @@ def _fine_tune(
     as_json: bool,
 ) -> None:
     """Show the recipe, or run it and show the summary."""
-    from refork.app.cli.cards import LiveProgress
+    from refork.cli.cards import LiveProgress
 
     if dry_run:
         _print(chosen.model_dump(mode="json"), as_json)
@@ -83,8 +83,8 @@ def sft(
 
     Example: `refork train sft --policy hf:DIR --tree runs/a/tree.db --set steps=200 --out runs/sft`
     """
-    from refork.core.run.recipe import resolve
-    from refork.learn.train.finetune import SftRecipe, run_sft
+    from refork.runs.recipe import resolve
+    from refork_methods.train.finetune import SftRecipe, run_sft
 
     chosen = resolve(SftRecipe, recipe, settings, policy=policy, tree=_text(tree), data=_text(data))
     _fine_tune(run_sft, chosen, out, dry_run, as_json)
@@ -105,8 +105,8 @@ def dpo(
 
     Example: `refork train dpo --policy hf:DIR --tree runs/a/tree.db --set least=0.5 --out runs/dpo`
     """
-    from refork.core.run.recipe import resolve
-    from refork.learn.train.finetune import DpoRecipe, run_dpo
+    from refork.runs.recipe import resolve
+    from refork_methods.train.finetune import DpoRecipe, run_dpo
 
     chosen = resolve(DpoRecipe, recipe, settings, policy=policy, tree=_text(tree), data=_text(data))
     _fine_tune(run_dpo, chosen, out, dry_run, as_json)
@@ -139,9 +139,9 @@ def train_policy(
 
     Example: `refork train policy --world household:2 --policy hf:DIR --credit g2po --out runs/p`
     """
-    from refork.app.cli.cards import LiveProgress
-    from refork.core.run.recipe import resolve
-    from refork.learn.train.run import PolicyRecipe, plan_policy, run_policy
+    from refork.cli.cards import LiveProgress
+    from refork.runs.recipe import resolve
+    from refork_methods.train.run import PolicyRecipe, plan_policy, run_policy
 
     chosen = resolve(
         PolicyRecipe, recipe, settings, world=world, policy=policy, selector=selector, credit=credit,
@@ -169,10 +169,10 @@ def check(
 
     Example: `refork train check --tree runs/p/tree.db --policy hf:runs/p/policy`
     """
-    from refork.app.cli.cards import LiveProgress
-    from refork.core.tree import Tree
-    from refork.learn.train.check import check_tree
-    from refork.learn.train.run import local_policy
+    from refork.cli.cards import LiveProgress
+    from refork.tree import Tree
+    from refork_methods.train.check import check_tree
+    from refork_methods.train.run import local_policy
 
     actor = local_policy(policy)
     with Tree.open(existing(tree), "r") as store, LiveProgress() as live:
@@ -210,8 +210,8 @@ def export(
 
     Example: `refork train export --tree runs/p/tree.db --format verl-rollouts --out rollouts.parquet`
     """
-    from refork.core.tree import Tree
-    from refork.learn.train.export import export_tree
+    from refork.tree import Tree
+    from refork_methods.train.export import export_tree
 
     with Tree.open(existing(tree), "r") as store:
         count = export_tree(store, out, format_.value, policy=policy, credit=credit, least=least)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refork.core.fork.arm import graded
-from refork.core.grow import Group
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
+from refork.forking.arm import graded
+from refork.growing import Group
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
 
 PRODUCER = "policy-gradient"
 SCORE = "group-mean"

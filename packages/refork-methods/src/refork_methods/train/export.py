@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.learn.credit.methods import credit_method
-from refork.learn.train.preference import Pair
-from refork.learn.train.rows import RolloutRow
+from refork.errors import BadInput, MissingExtra
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.preference import Pair
+from refork_methods.train.rows import RolloutRow
 
 Decode = Callable[[Any], str]
 
@@ -256,8 +256,8 @@ def export_tree(
     Raises:
         BadInput: an unknown layout, pairs without a policy, or a tree without graded rollouts.
     """
-    from refork.core.policy.open import open_policy
-    from refork.learn.train.sources import tree_pairs, tree_rows
+    from refork.policies.open import open_policy
+    from refork_methods.train.sources import tree_pairs, tree_rows
 
     decode = None if policy is None else open_policy(policy).decode
     if layout == "trl-dpo":

@@ -9,23 +9,23 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Part, digest, open_folder
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.learn.train.lora import LoraSettings
-from refork.learn.train.preference import Pair, PreferenceSettings, prefer
-from refork.learn.train.run import Lora, Rates, local_policy, save_policy, with_lora
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.sft import Example
-from refork.learn.train.sources import read_conversations, read_pairs, successes, tree_pairs
-from refork.learn.train.supervised import (
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Part, digest, open_folder
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.train.lora import LoraSettings
+from refork_methods.train.preference import Pair, PreferenceSettings, prefer
+from refork_methods.train.run import Lora, Rates, local_policy, save_policy, with_lora
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.sft import Example
+from refork_methods.train.sources import read_conversations, read_pairs, successes, tree_pairs
+from refork_methods.train.supervised import (
     SupervisedSettings,
     conversation_examples,
     supervise,
     walk_examples,
 )
-from refork.learn.train.tracker import open_tracker
+from refork_methods.train.tracker import open_tracker
 
 
 class _Source(Part):

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
-from refork.learn.train.schedule import Schedule, set_rate
-from refork.learn.train.tracker import Tracker
+from refork.errors import BadInput, Mismatch
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.schedule import Schedule, set_rate
+from refork_methods.train.tracker import Tracker
 
 #: The parts of a step's loss, whose sum is the loss, each with what it adds to the step's metrics.
 Losses = Callable[[int], Iterable[tuple[Tensor, Json]]]

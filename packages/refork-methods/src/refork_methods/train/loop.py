@@ -11,25 +11,25 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.fork.arm import graded
-from refork.core.grow import Group, Independent, RandomNode, Selector, grow_trees
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task, World
-from refork.learn.credit.methods import Credit, credit_method, shared_mean
-from refork.learn.train.batch import Batch, sampled_tokens, trajectories_to_batch
-from refork.learn.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
-from refork.learn.train.curve import record_update
-from refork.learn.train.objectives import Overlong, PolicyGradientSettings, overlong_penalty
-from refork.learn.train.policy_gradient import policy_gradient_step
-from refork.learn.train.schedule import Schedule, adamw, set_rate
-from refork.learn.train.tracker import Tracker
+from refork.errors import BadInput, Mismatch
+from refork.forking.arm import graded
+from refork.growing import Group, Independent, RandomNode, Selector, grow_trees
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task, World
+from refork_methods.credit.methods import Credit, credit_method, shared_mean
+from refork_methods.train.batch import Batch, sampled_tokens, trajectories_to_batch
+from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.curve import record_update
+from refork_methods.train.objectives import Overlong, PolicyGradientSettings, overlong_penalty
+from refork_methods.train.policy_gradient import policy_gradient_step
+from refork_methods.train.schedule import Schedule, adamw, set_rate
+from refork_methods.train.tracker import Tracker
 
 #: A selector for an update, from a seed of its own; or a name that stands for one.
 Grower = Callable[[int], Selector] | Selector | Literal["independent"]
@@ -137,7 +137,7 @@ def improve(
     updates that are done are not yielded again (:func:`finished_updates` reads them).
 
     Args:
-        tree: takes the rollouts and, per update, its curve (see :mod:`refork.learn.train.curve`).
+        tree: takes the rollouts and, per update, its curve (see :mod:`refork_methods.train.curve`).
         policy: a local model.
         world: where it acts.
         tasks: taken in turn, over and over.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Ratio = Literal["token", "sequence"]
 Average = Literal["tokens", "rows", "constant"]

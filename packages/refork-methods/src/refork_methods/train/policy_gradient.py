@@ -14,10 +14,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.train.batch import Batch
-from refork.learn.train.objectives import PolicyGradientSettings, sequence_anchor, token_weights
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.train.batch import Batch
+from refork_methods.train.objectives import PolicyGradientSettings, sequence_anchor, token_weights
 
 Normalise = Literal["std", "mean"]
 

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.types import IntArray, Json, token_array
-from refork.learn.train.fit import Fit, fit
-from refork.learn.train.policy_gradient import token_logprobs
-from refork.learn.train.schedule import Schedule, adamw
-from refork.learn.train.sft import batch_order
-from refork.learn.train.tracker import Tracker
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.types import IntArray, Json, token_array
+from refork_methods.train.fit import Fit, fit
+from refork_methods.train.policy_gradient import token_logprobs
+from refork_methods.train.schedule import Schedule, adamw
+from refork_methods.train.sft import batch_order
+from refork_methods.train.tracker import Tracker
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.tree.turn import Shown, Turn, parts_of
-from refork.core.types import IntArray, Json, Message, token_array
-from refork.learn.credit.segments import walk_stretches
-from refork.learn.credit.siblings import child_mean_values
-from refork.learn.train.batch import Sample, contexts, trajectory_samples
-from refork.learn.train.preference import Pair
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.tree.node import Node, Step, Trajectory
+from refork.tree.turn import Shown, Turn, parts_of
+from refork.types import IntArray, Json, Message, token_array
+from refork_methods.credit.segments import walk_stretches
+from refork_methods.credit.siblings import child_mean_values
+from refork_methods.train.batch import Sample, contexts, trajectory_samples
+from refork_methods.train.preference import Pair
 
 Floats = NDArray[np.float64]
 

@@ -10,31 +10,31 @@ from typing import Any, Literal, final
 import numpy as np
 from pydantic import Field
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import graded
-from refork.core.grow import grow
-from refork.core.grow.selector import selector_named
-from refork.core.policy.base import Sampling
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Law, Part, Tasks, digest, open_folder
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.open import open_world
-from refork.learn.credit.methods import Credit, credit_method, fixed_pair
-from refork.learn.train.loop import TreeTraining, Update, finished_updates, improve
-from refork.learn.train.lora import LoraSettings, add_lora
-from refork.learn.train.objectives import objective
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.tracker import open_tracker
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import graded
+from refork.growing import grow
+from refork.growing.selector import selector_named
+from refork.policies.base import Sampling
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Law, Part, Tasks, digest, open_folder
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
+from refork.worlds.open import open_world
+from refork_methods.credit.methods import Credit, credit_method, fixed_pair
+from refork_methods.train.loop import TreeTraining, Update, finished_updates, improve
+from refork_methods.train.lora import LoraSettings, add_lora
+from refork_methods.train.objectives import objective
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.tracker import open_tracker
 
 
 class Lora(Part):
-    """A LoRA adapter; see :class:`refork.learn.train.lora.LoraSettings`."""
+    """A LoRA adapter; see :class:`refork_methods.train.lora.LoraSettings`."""
 
     rank: int = Field(default=8, ge=1)
     alpha: float = Field(default=16.0, gt=0)
@@ -43,7 +43,7 @@ class Lora(Part):
 
 
 class Rates(Part):
-    """The learning rate; see :class:`refork.learn.train.schedule.Schedule`."""
+    """The learning rate; see :class:`refork_methods.train.schedule.Schedule`."""
 
     peak: float = Field(default=5e-4, gt=0)
     shape: Literal["constant", "linear", "cosine"] = "constant"
@@ -121,7 +121,7 @@ def credit_of(recipe: PolicyRecipe) -> Credit:
         return credit_method(recipe.credit, **recipe.credit_options)
     if recipe.credit != "implicit":
         raise BadInput(f"credit {recipe.credit} takes no pair of models", hint="only implicit does")
-    from refork.learn.credit.implicit.pair import ImplicitPair
+    from refork_methods.implicit.pair import ImplicitPair
 
     options = dict(recipe.credit_options)
     beta = float(options.pop("beta", 1.0))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Shape = Literal["constant", "linear", "cosine"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.types import IntArray, Json
+from refork.errors import BadInput
+from refork.types import IntArray, Json
 
 #: Called after every step: (done, total, note).
 Progress = Callable[[int, int, str], None]

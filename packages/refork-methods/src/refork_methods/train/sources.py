@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Json, Message, token_array
-from refork.learn.credit.methods import Credit
-from refork.learn.credit.on_tree import tree_credit
-from refork.learn.train.preference import Pair
-from refork.learn.train.rows import RolloutRow, rollout_rows, sibling_pairs
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.tree.node import Node, Trajectory
+from refork.tree.tree import Tree
+from refork.types import Json, Message, token_array
+from refork_methods.credit.methods import Credit
+from refork_methods.credit.on_tree import tree_credit
+from refork_methods.train.preference import Pair
+from refork_methods.train.rows import RolloutRow, rollout_rows, sibling_pairs
 
 Floats = NDArray[np.float64]
 

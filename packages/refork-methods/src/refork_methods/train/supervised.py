@@ -1,6 +1,6 @@
 """Supervised fine-tuning of any local policy: from conversations or from recorded successes.
 
-The short loop of :mod:`refork.learn.train.sft` builds organisms; this one accumulates, saves and resumes.
+The short loop of :mod:`refork_methods.train.sft` builds organisms; this one accumulates, saves and resumes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy.chat import Codec
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Trajectory
-from refork.core.types import Json, Message, token_array
-from refork.learn.train.batch import trajectory_samples
-from refork.learn.train.fit import Fit, fit
-from refork.learn.train.schedule import Schedule, adamw
-from refork.learn.train.sft import Example, batch_order, pad_right
-from refork.learn.train.tracker import Tracker
+from refork.errors import BadInput
+from refork.policies.chat import Codec
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Trajectory
+from refork.types import Json, Message, token_array
+from refork_methods.train.batch import trajectory_samples
+from refork_methods.train.fit import Fit, fit
+from refork_methods.train.schedule import Schedule, adamw
+from refork_methods.train.sft import Example, batch_order, pad_right
+from refork_methods.train.tracker import Tracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

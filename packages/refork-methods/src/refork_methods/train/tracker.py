@@ -1,4 +1,4 @@
-"""Where a training's curves go: one thin seam, a file always, and a tool of :mod:`refork.core.run.track`."""
+"""Where a training's curves go: one thin seam, a file always, and a tool of :mod:`refork.runs.track`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
-from refork.core.run import track
-from refork.core.types import Json
+from refork.runs import track
+from refork.types import Json
 
 
 @runtime_checkable

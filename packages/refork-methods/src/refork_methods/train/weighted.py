@@ -1,6 +1,6 @@
 """Cross-entropy in which every token has a weight: what a model learns much of, little of, or not at all.
 
-Training goes through the loop of :mod:`refork.learn.train.fit`, so it accumulates, saves and resumes.
+Training goes through the loop of :mod:`refork_methods.train.fit`, so it accumulates, saves and resumes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.types import FloatArray, IntArray, Json
-from refork.learn.train.fit import Fit, fit
-from refork.learn.train.schedule import Schedule, adamw
-from refork.learn.train.sft import batch_order
-from refork.learn.train.tracker import Tracker
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.types import FloatArray, IntArray, Json
+from refork_methods.train.fit import Fit, fit
+from refork_methods.train.schedule import Schedule, adamw
+from refork_methods.train.sft import batch_order
+from refork_methods.train.tracker import Tracker
 
 
 @dataclass(frozen=True, slots=True)

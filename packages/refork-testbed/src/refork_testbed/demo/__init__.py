@@ -1,5 +1,5 @@
 """The main job: build an agent, find where it fails, prove why, make it better."""
 
-from refork.app.demo.flow import DemoRecipe, run_demo
+from refork_testbed.demo.flow import DemoRecipe, run_demo
 
 __all__ = ["DemoRecipe", "run_demo"]

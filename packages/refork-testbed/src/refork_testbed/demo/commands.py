@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
+from refork.cli.common import print_json
 
 FILES = {"report": "report.html", "summary": "summary.json", "tree": "tree.db"}
 
@@ -24,9 +24,9 @@ def demo_command(
 
     Example: refork demo --world reasoning-gym:chain_sum
     """
-    from refork.app.cli.cards import LiveProgress, summary_panel
-    from refork.app.demo import DemoRecipe, run_demo
-    from refork.core.run.recipe import resolve
+    from refork.cli.cards import LiveProgress, summary_panel
+    from refork.runs.recipe import resolve
+    from refork_testbed.demo import DemoRecipe, run_demo
 
     recipe = resolve(DemoRecipe, overrides=settings, world=world)
     name = "demo" if world is None else f"demo-{recipe.world.replace(':', '-')}"
@@ -36,6 +36,6 @@ def demo_command(
     if as_json:
         print_json(summary)
         return
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     open_console().print(summary_panel(summary | {n: str(folder / f) for n, f in FILES.items()}))

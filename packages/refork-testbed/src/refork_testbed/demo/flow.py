@@ -13,24 +13,24 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from refork.app.demo.pages import report_data
-from refork.app.viewer.report import render
-from refork.core import stats
-from refork.core.fork import Effect, Remove, Sweep, compare, fork_both, potential_scores, sweep, trace_report
-from refork.core.fork.arm import graded
-from refork.core.grow import Group, grow
-from refork.core.grow.pick import surprising_failures
-from refork.core.policy.base import Sampling
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import Law, Part, digest, open_folder
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.open import open_world
-from refork.learn.organism import build, find, organism_for
-from refork.learn.train.loop import TreeTraining, Update, improve
+from refork import stats
+from refork.forking import Effect, Remove, Sweep, compare, fork_both, potential_scores, sweep, trace_report
+from refork.forking.arm import graded
+from refork.growing import Group, grow
+from refork.growing.pick import surprising_failures
+from refork.policies.base import Sampling
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import Law, Part, digest, open_folder
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.viewer.report import render
+from refork.worlds.base import World
+from refork.worlds.open import open_world
+from refork_methods.train.loop import TreeTraining, Update, improve
+from refork_testbed.demo.pages import report_data
+from refork_testbed.models import build, find, organism_for
 
 
 class DemoRecipe(Part):

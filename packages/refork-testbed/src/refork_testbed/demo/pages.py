@@ -6,8 +6,11 @@ import platform
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from refork import __version__
-from refork.app.viewer.report_data import (
+from refork import __version__, stats
+from refork.forking import Effect, Sweep, trace_report
+from refork.tree.node import Trajectory
+from refork.types import Json
+from refork.viewer.report_data import (
     CurvePoint,
     Gain,
     Rate,
@@ -18,17 +21,13 @@ from refork.app.viewer.report_data import (
     TreeNode,
     read,
 )
-from refork.app.viewer.report_data import Effect as EffectData
-from refork.core import stats
-from refork.core.fork import Effect, Sweep, trace_report
-from refork.core.tree.node import Trajectory
-from refork.core.types import Json
-from refork.learn.credit.segments import walk_tree
-from refork.learn.credit.siblings import leaf_mean_values, visit_counts
+from refork.viewer.report_data import Effect as EffectData
+from refork_methods.credit.segments import walk_tree
+from refork_methods.credit.siblings import leaf_mean_values, visit_counts
 
 if TYPE_CHECKING:
-    from refork.app.demo.flow import Demo
-    from refork.learn.train.loop import Update
+    from refork_methods.train.loop import Update
+    from refork_testbed.demo.flow import Demo
 
 CODE = """\
 point = tree.at(node, token={token})

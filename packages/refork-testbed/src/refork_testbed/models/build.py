@@ -14,21 +14,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.open import open_world
-from refork.learn.organism.card import card
-from refork.learn.organism.grown import grow_up
-from refork.learn.organism.grown_recipe import Grown
-from refork.learn.organism.recipe import Recipe, Reinforced
-from refork.learn.organism.registry import find, names, path, recipe_digest
-from refork.learn.organism.reinforced import reinforce
-from refork.learn.organism.staged import stage_up
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.organism.supervised import new_model, supervise
+from refork import stats
+from refork.errors import BadInput
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork.worlds.base import World
+from refork.worlds.open import open_world
+from refork_testbed.models.card import card
+from refork_testbed.models.grown import grow_up
+from refork_testbed.models.grown_recipe import Grown
+from refork_testbed.models.recipe import Recipe, Reinforced
+from refork_testbed.models.registry import find, names, path, recipe_digest
+from refork_testbed.models.reinforced import reinforce
+from refork_testbed.models.staged import stage_up
+from refork_testbed.models.staged_recipe import Staged
+from refork_testbed.models.supervised import new_model, supervise
 
 __all__ = ["THREADS", "build", "describe", "new_model"]
 
@@ -44,7 +44,7 @@ def build(name: str, out: Path | str | None = None, progress: Progress = silent)
     It appears as a whole or not at all: an interrupted build leaves nothing behind.
 
     Args:
-        name: one of :func:`~refork.learn.organism.registry.names`.
+        name: one of :func:`~refork_testbed.models.registry.names`.
         out: another folder than the cache's; it must be free, or hold this very organism.
         progress: told of every training step.
 
@@ -147,10 +147,10 @@ def _fixed(seed: int, threads: int) -> Iterator[None]:
 
 def _measure(recipe: Recipe | Reinforced, world: World, folder: Path, progress: Progress) -> Json:
     """Success of one rollout of each held-out task, with its 95 % Wilson interval."""
-    from refork.core.fork.arm import graded
-    from refork.core.grow import grow
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.tree.tree import Tree
+    from refork.forking.arm import graded
+    from refork.growing import grow
+    from refork.policies.local import LocalPolicy
+    from refork.tree.tree import Tree
 
     def report(
         stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.core.types import Json
-from refork.learn.organism.grown_recipe import Grown
-from refork.learn.organism.recipe import Recipe, Reinforced
-from refork.learn.organism.staged_recipe import Staged
+from refork.types import Json
+from refork_testbed.models.grown_recipe import Grown
+from refork_testbed.models.recipe import Recipe, Reinforced
+from refork_testbed.models.staged_recipe import Staged
 
 
 def card(recipe: Recipe | Reinforced | Grown | Staged, facts: Json, weights: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.world.house_rules.vocabulary import small_vocabulary
-from refork.learn.organism.build import build
-from refork.learn.organism.extractive import ExtractiveChat
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork_testbed.models.build import build
+from refork_testbed.models.extractive import ExtractiveChat
+from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 
 def summariser_chat(

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.core.types import Json
+from refork.cli.common import print_json
+from refork.types import Json
 
 app = typer.Typer(help="Build tiny models from scratch, to try everything on.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSO
 
     Example: refork organism list --json
     """
-    from refork.learn.organism import describe
+    from refork_testbed.models import describe
 
     rows = describe()
     if as_json:
@@ -55,8 +55,8 @@ def build_command(
 
     Example: refork organism build household
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.learn.organism import build
+    from refork.cli.live import LiveProgress
+    from refork_testbed.models import build
 
     with LiveProgress() as live:
         place = build(name, out, live)
@@ -69,6 +69,6 @@ def path_command(name: Name) -> None:
 
     Example: refork organism path household
     """
-    from refork.learn.organism import path
+    from refork_testbed.models import path
 
     typer.echo(str(path(name)))

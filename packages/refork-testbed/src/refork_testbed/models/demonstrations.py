@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.grow.plant import opening
-from refork.core.types import Message
-from refork.core.world.expert import Demonstration
+from refork.growing.plant import opening
+from refork.types import Message
+from refork.worlds.expert import Demonstration
 
 
 def as_conversation(demonstration: Demonstration) -> list[Message]:

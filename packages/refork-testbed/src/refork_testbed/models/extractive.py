@@ -19,12 +19,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.chat import Reply
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Cost, NextLaw, Policy
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message, token_array
+from refork.chat import Reply
+from refork.errors import BadInput, CannotDo
+from refork.formats.openai_chat import text_of
+from refork.policies.base import Cost, NextLaw, Policy
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.types import Json, Message, token_array
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from refork.core.errors import BadInput
-from refork.core.policy.load import quiet
-from refork.core.run.progress import Progress
-from refork.core.types import Json
-from refork.learn.organism.grown_recipe import Grown, HeldOut
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.supervised import new_model
-from refork.learn.organism.tokenizer import examples, make_tokenizer
-from refork.learn.train.sft import Example, pad_right, train
+from refork.errors import BadInput
+from refork.policies.load import quiet
+from refork.runs.progress import Progress
+from refork.types import Json
+from refork_methods.train.sft import Example, pad_right, train
+from refork_testbed.models.grown_recipe import Grown, HeldOut
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.supervised import new_model
+from refork_testbed.models.tokenizer import examples, make_tokenizer
 
 _ROWS = 16
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from refork.core.policy.base import Sampling
-from refork.learn.organism.recipe import Conversation, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Shape
 
 
 @dataclass(frozen=True, slots=True)

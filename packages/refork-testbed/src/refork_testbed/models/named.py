@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refork.core.run.progress import Progress
+from refork.runs.progress import Progress
 
 
 def spelled(rest: str, progress: Progress) -> str:
@@ -11,7 +11,7 @@ def spelled(rest: str, progress: Progress) -> str:
     Raises:
         BadInput: there is no such organism.
     """
-    from refork.learn.organism.build import build
+    from refork_testbed.models.build import build
 
     name, plus, options = rest.partition("+")
     return f"hf:{build(name, progress=progress)}{plus}{options}"

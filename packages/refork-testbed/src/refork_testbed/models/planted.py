@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.learn.organism.kin import relate
+from refork.errors import BadInput
+from refork_testbed.models.kin import relate
 
 #: How fast positions turn: slow enough that most pairs of a head compare contents at any distance.
 THETA = 1e6

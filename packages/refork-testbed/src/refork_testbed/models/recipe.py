@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from refork.core.policy.base import Sampling
-from refork.core.types import Json, Message
-from refork.learn.train.loop import TreeTraining
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.types import Json, Message
+from refork_methods.train.loop import TreeTraining
+from refork_methods.train.sft import SftSettings
 
 Conversation = Sequence[Message]
 

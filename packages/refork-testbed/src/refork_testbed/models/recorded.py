@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Split
-from refork.core.world.environment import Environment, EnvTrajectory
-from refork.core.world.open import open_world
-from refork.core.world.recorder import read_trajectories, record, trajectories, write_trajectories
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.worlds.base import Split
+from refork.worlds.environment import Environment, EnvTrajectory
+from refork.worlds.open import open_world
+from refork.worlds.recorder import read_trajectories, record, trajectories, write_trajectories
 
 
 def recorded(

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.settings import home
-from refork.learn.credit import methods
-from refork.learn.organism.grown_recipe import Grown
-from refork.learn.organism.recipe import Recipe, Reinforced
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.train import loop, sft
+from refork.errors import BadInput
+from refork.settings import home
+from refork_methods.credit import methods
+from refork_methods.train import loop, sft
+from refork_testbed.models.grown_recipe import Grown
+from refork_testbed.models.recipe import Recipe, Reinforced
+from refork_testbed.models.staged_recipe import Staged
 
 #: Every organism and the module of its recipe.
 RECIPES = {
@@ -52,15 +52,15 @@ RECIPES = {
 }
 
 _ROOT = Path(__file__).parents[2]
-_DECIDE = ("refork.core.world.", "refork.learn.organism.")
-_TRAINER = ("refork.learn.train.",)
-_STAGES = ("refork.learn.simulate.",)
+_DECIDE = ("refork.worlds.", "refork_testbed.models.")
+_TRAINER = ("refork_methods.train.",)
+_STAGES = ("refork_methods.simulate.",)
 #: Lists of all, other worlds that one opens, and those who only look on: they decide nothing.
 _ASIDE = (
-    "refork.core.world.open",
-    "refork.core.world.tools.mcp",
-    "refork.learn.organism.registry",
-    "refork.learn.train.tracker",
+    "refork.worlds.open",
+    "refork_worlds.tools.mcp",
+    "refork_testbed.models.registry",
+    "refork_methods.train.tracker",
 )
 
 
@@ -79,7 +79,7 @@ def find(name: str) -> Recipe | Reinforced | Grown | Staged:
 
 
 def _module(name: str) -> str:
-    return f"refork.learn.organism.recipes.{RECIPES[name]}"
+    return f"refork_testbed.models.recipes.{RECIPES[name]}"
 
 
 def organism_for(world: str) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.open import open_world
-from refork.learn.credit.methods import credit_method
-from refork.learn.organism.recipe import Made, Reinforced
-from refork.learn.train.loop import improve
+from refork.errors import BadInput
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.open import open_world
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.loop import improve
+from refork_testbed.models.recipe import Made, Reinforced
 
 
 def reinforce(recipe: Reinforced, parent: Path, folder: Path, progress: Progress = silent) -> Made:

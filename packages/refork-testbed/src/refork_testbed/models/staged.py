@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.policy.load import quiet
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.simulate.refusals import RECORD, learned_from
+from refork.errors import BadInput
+from refork.policies.load import quiet
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.simulate.refusals import RECORD, learned_from
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.staged_recipe import Staged
 
 
 def stage_up(recipe: Staged, parent: Path | None, folder: Path, progress: Progress = silent) -> Made:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from refork.core.policy.base import Sampling
-from refork.core.run.progress import Progress
-from refork.core.types import Json
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.organism.recipe import Made
+from refork.policies.base import Sampling
+from refork.runs.progress import Progress
+from refork.types import Json
+from refork.worlds.environment import EnvTrajectory
+from refork_testbed.models.recipe import Made
 
 if TYPE_CHECKING:
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from refork.core.policy.load import quiet
-from refork.core.run.progress import Progress
-from refork.core.types import Json
-from refork.learn.organism.recipe import Made, Recipe, Shape
-from refork.learn.organism.tokenizer import examples, make_tokenizer
-from refork.learn.train.sft import train
+from refork.policies.load import quiet
+from refork.runs.progress import Progress
+from refork.types import Json
+from refork_methods.train.sft import train
+from refork_testbed.models.recipe import Made, Recipe, Shape
+from refork_testbed.models.tokenizer import examples, make_tokenizer
 
 
 def supervise(recipe: Recipe, folder: Path, progress: Progress) -> Made:

@@ -10,9 +10,9 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from refork.core.errors import BadInput
-from refork.core.types import Message, token_array
-from refork.learn.train.sft import Example
+from refork.errors import BadInput
+from refork.types import Message, token_array
+from refork_methods.train.sft import Example
 
 END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
 ROLES = ("system", "user", "assistant")

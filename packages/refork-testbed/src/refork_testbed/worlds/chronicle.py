@@ -20,8 +20,8 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.world.chronicle_words import (
+from refork.errors import BadInput
+from refork_testbed.worlds.chronicle_words import (
     ASIDES,
     EVENTS,
     FIRST,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import stream_of
+from refork.errors import BadInput
+from refork.policies.noise import stream_of
 
 T = TypeVar("T")
 #: More outcomes than this are a mistake in what is enumerated.

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
 
-from refork.core.chat import Reply, words_in
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json, Message
-from refork.core.world.base import Split
-from refork.core.world.coins import Coins, SeededCoins
-from refork.core.world.dice import Dice, digest, split_of
+from refork.chat import Reply, words_in
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json, Message
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, digest, split_of
+from refork_testbed.worlds.coins import Coins, SeededCoins
 
 OPERATORS = ("+", "*")
 NUMBERS = range(1, 10)

@@ -24,14 +24,14 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final, get_args
 
-from refork.core.errors import BadInput
-from refork.core.policy.scripted import Law, ScriptedPolicy, bare
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.dice import Dice
-from refork.core.world.game import GameWorld, need
-from refork.core.world.path_star import Move, Node, PathStar, Place, State
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.policies.scripted import Law, ScriptedPolicy, bare
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.dice import Dice
+from refork.worlds.game import GameWorld, need
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.path_star import Move, Node, PathStar, Place, State
 
 _WORDS = (
     "find", "the", "target", "leaf", "source", "fork", "branch", "left", "right", "exits", "out",

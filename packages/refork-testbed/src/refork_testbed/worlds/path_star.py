@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Place = Literal["source", "fork", "left", "right", "leaf"]
 Direction = Literal["out", "in"]

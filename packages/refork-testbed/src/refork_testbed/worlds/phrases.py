@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.types import IntArray
+from refork.errors import BadInput
+from refork.types import IntArray
 
 Reals = NDArray[np.float64]
 

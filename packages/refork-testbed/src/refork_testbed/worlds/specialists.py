@@ -24,13 +24,13 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.policy.scripted import Law, ScriptedPolicy
-from refork.core.tree.node import Trajectory
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.policies.scripted import Law, ScriptedPolicy
+from refork.tree.node import Trajectory
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
 
 DOMAINS: Final = ("algebra", "botany", "chess", "law")
 LETTERS: Final = ("a", "b", "c", "d")

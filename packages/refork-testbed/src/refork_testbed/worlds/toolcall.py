@@ -26,12 +26,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.worlds.spec import Spec
 
 #: What tools find, and the two tools that can find it. Some names contain their rival's, which the published
 #: rule does not tell apart.

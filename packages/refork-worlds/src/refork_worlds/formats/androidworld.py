@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.base import Head, Record, shaped
-from refork.core.tree.formats.pickled import fields, number, unpickled
-from refork.core.tree.formats.walks_of_screens import Turn, drafts
-from refork.core.types import Json
-from refork.core.world.screens.device import DONE, NOT_DONE
-from refork.core.world.screens.elements import Element, line
+from refork.errors import BadInput
+from refork.formats.base import Head, Record, shaped
+from refork.formats.pickled import fields, number, unpickled
+from refork.formats.walks_of_screens import Turn, drafts
+from refork.types import Json
+from refork_worlds.screens.device import DONE, NOT_DONE
+from refork_worlds.screens.elements import Element, line
 
 _BEFORE: Final = ("before_element_list", "before_ui_elements", "ui_elements")
 _AFTER: Final = ("after_element_list", "after_ui_elements")

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Final, final
 from xml.etree import ElementTree
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.base import Head, Position, Record, Remark, shaped
-from refork.core.tree.formats.json_guard import document
-from refork.core.tree.formats.rows import objects
-from refork.core.tree.formats.walks_of_screens import Turn, drafts
-from refork.core.types import Json
-from refork.core.world.screens.elements import Element, line
+from refork.errors import BadInput
+from refork.formats.base import Head, Position, Record, Remark, shaped
+from refork.formats.json_guard import document
+from refork.formats.rows import objects
+from refork.formats.walks_of_screens import Turn, drafts
+from refork.types import Json
+from refork_worlds.screens.elements import Element, line
 
 _TREES: Final = ("accessibility_tree", "a11y_tree")
 _ENDINGS: Final = (

@@ -10,8 +10,8 @@ import json
 import re
 from typing import Any
 
-from refork.core.thoughts import without_thoughts
-from refork.core.types import Json
+from refork.thoughts import without_thoughts
+from refork.types import Json
 
 PHONE_ACTIONS = (
     "click",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Seen
-from refork.core.world.screens.device import Device, plan
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Seen
+from refork_worlds.screens.device import Device, plan
 
 #: Probability of a random action in a turn, by kind of agent; what an explorer ends with is up to chance.
 ERRS: Final = {"solve": 0.0, "err": 0.25, "explore": 0.8}

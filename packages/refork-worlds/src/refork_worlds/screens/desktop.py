@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from refork.core.types import Json
-from refork.core.world.screens.actions import desktop_action
-from refork.core.world.screens.device import DONE, INVALID, NOT_DONE, Step
-from refork.core.world.screens.elements import Element, Event, listing
+from refork.types import Json
+from refork_worlds.screens.actions import desktop_action
+from refork_worlds.screens.device import DONE, INVALID, NOT_DONE, Step
+from refork_worlds.screens.elements import Element, Event, listing
 
 FOLDERS = ("docs", "work", "pics", "music", "trips", "bills")
 FILES = ("plan", "list", "song", "mail", "menu", "poem", "team", "tour")

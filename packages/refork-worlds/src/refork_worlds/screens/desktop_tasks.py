@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import from_json, to_json
-from refork.core.types import Json
-from refork.core.world.dice import Dice
-from refork.core.world.environment import DomainName
-from refork.core.world.game import need
-from refork.core.world.screens.desktop import (
+from refork.errors import BadInput
+from refork.plain import from_json, to_json
+from refork.types import Json
+from refork.worlds.dice import Dice
+from refork.worlds.environment import DomainName
+from refork.worlds.game import need
+from refork_worlds.screens.desktop import (
     FILES,
     FOLDERS,
     TEXTS,

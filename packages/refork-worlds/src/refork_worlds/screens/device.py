@@ -6,10 +6,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, final
 
-from refork.core.types import Json
-from refork.core.world.dice import Dice
-from refork.core.world.environment import DomainName
-from refork.core.world.expert import shortest
+from refork.types import Json
+from refork.worlds.dice import Dice
+from refork.worlds.environment import DomainName
+from refork.worlds.expert import shortest
 
 S = TypeVar("S", bound=Hashable)
 

@@ -12,9 +12,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from refork.core.world.screens.actions import phone_action
-from refork.core.world.screens.device import DONE, INVALID, NOT_DONE, Step
-from refork.core.world.screens.elements import Element, Event, listing
+from refork_worlds.screens.actions import phone_action
+from refork_worlds.screens.device import DONE, INVALID, NOT_DONE, Step
+from refork_worlds.screens.elements import Element, Event, listing
 
 APPS = ("settings", "contacts", "notes", "clock")
 SWITCHES = ("wifi", "bluetooth", "airplane", "dark")

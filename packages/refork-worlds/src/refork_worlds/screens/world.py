@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.environment import Brief, DomainName, Seen
-from refork.core.world.screens.actions import said
-from refork.core.world.screens.actors import NONSENSE, ScreenActor
-from refork.core.world.screens.desktop_tasks import DesktopModel
-from refork.core.world.screens.device import DONE, NOT_DONE, Device, Model
-from refork.core.world.screens.phone_tasks import PhoneModel
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.spec import Spec
+from refork_worlds.screens.actions import said
+from refork_worlds.screens.actors import NONSENSE, ScreenActor
+from refork_worlds.screens.desktop_tasks import DesktopModel
+from refork_worlds.screens.device import DONE, NOT_DONE, Device, Model
+from refork_worlds.screens.phone_tasks import PhoneModel
 
 #: Draws in a row without a new task after which the world counts as exhausted.
 _PATIENCE = 2000

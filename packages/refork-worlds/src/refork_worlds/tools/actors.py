@@ -6,13 +6,13 @@ import json
 from collections.abc import Generator, Sequence
 from typing import Any, final
 
-from refork.core.types import Json
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Seen
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.goals import Goal, Part
-from refork.core.world.tools.schema import PEOPLE, THINGS, Column, Table, Value
-from refork.core.world.tools.service import Tool, tools_of
+from refork.types import Json
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Seen
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.goals import Goal, Part
+from refork_worlds.tools.schema import PEOPLE, THINGS, Column, Table, Value
+from refork_worlds.tools.service import Tool, tools_of
 
 SUBMIT = "submit"
 _SLIPS = 3

@@ -1,4 +1,4 @@
-"""What a policy's turn calls, read from its text; written by :func:`refork.core.calls.call_text`."""
+"""What a policy's turn calls, read from its text; written by :func:`refork.calls.call_text`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from refork.core.calls import call_text, compact
-from refork.core.errors import BadInput
-from refork.core.thoughts import without_thoughts
+from refork.calls import call_text, compact
+from refork.errors import BadInput
+from refork.thoughts import without_thoughts
 
 __all__ = ["call_line", "call_text", "compact", "read_call", "spoken"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice
-from refork.core.world.tools.schema import PEOPLE, THINGS, Column, Database, Row, Rows, Table, Value
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice
+from refork_worlds.tools.schema import PEOPLE, THINGS, Column, Database, Row, Rows, Table, Value
 
 #: Kinds of parts that change rows, and that ask.
 CHANGES = ("set", "raise", "add", "remove")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from refork.core.world.tools.goals import Goal
-from refork.core.world.tools.schema import MOST, Database, Row, Rows, Table, Value, Verb
+from refork_worlds.tools.goals import Goal
+from refork_worlds.tools.schema import MOST, Database, Row, Rows, Table, Value, Verb
 
 #: Every fixed word of the notes.
 WORDS = "row rows no yes count sum last free unused new wanted now none same other right wrong said nothing"

@@ -1,8 +1,8 @@
 """``tools:mcp?command=...``: the world of any MCP server, started anew for every episode.
 
 Options: ``command`` (speaks on its standard streams) or ``url``; ``env``, variables that a command is given,
-or ``headers`` for a url, both by the names of variables (:mod:`refork.core.world.tools.mcp_server`);
-``goals``, a file (:mod:`refork.core.world.tools.mcp_goals`); ``turns``; ``timeout`` of a call and
+or ``headers`` for a url, both by the names of variables (:mod:`refork_worlds.tools.mcp_server`);
+``goals``, a file (:mod:`refork_worlds.tools.mcp_goals`); ``turns``; ``timeout`` of a call and
 ``start_timeout``, in seconds; ``submit``, the name of the last call; ``deterministic`` where the server is
 known to be. Without goals its tasks explore.
 
@@ -19,17 +19,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import digest, split_of
-from refork.core.world.environment import Brief, DomainName, Seen
-from refork.core.world.spec import Spec
-from refork.core.world.tools.call import call_line, compact, read_call
-from refork.core.world.tools.mcp_actor import McpActor
-from refork.core.world.tools.mcp_changes import told
-from refork.core.world.tools.mcp_client import Connection, Listed, Result, Server, ServerBroken
-from refork.core.world.tools.mcp_goals import read_goals
+from refork.errors import BadInput, CannotDo
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import digest, split_of
+from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.spec import Spec
+from refork_worlds.tools.call import call_line, compact, read_call
+from refork_worlds.tools.mcp_actor import McpActor
+from refork_worlds.tools.mcp_changes import told
+from refork_worlds.tools.mcp_client import Connection, Listed, Result, Server, ServerBroken
+from refork_worlds.tools.mcp_goals import read_goals
 
 ACCEPTED, REJECTED, ENDED = "accepted", "rejected", "ended"
 _OPTIONS: dict[str, type | tuple[type, ...]] = {

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, final
 
-from refork.core.types import Json
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Seen
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.mcp_changes import Listed, after
+from refork.types import Json
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Seen
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.mcp_changes import Listed, after
 
 _WORD = re.compile(r'"([A-Za-z][\w .-]{0,30})"')
 _NUMBER = re.compile(r"\b\d{1,6}\b")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from refork.core.types import Json
-from refork.core.world.tools.call import compact
+from refork.types import Json
+from refork_worlds.tools.call import compact
 
 CAME: Final = "tools came :"
 CHANGED: Final = "tools changed :"

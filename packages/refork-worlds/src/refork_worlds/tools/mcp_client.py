@@ -8,15 +8,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra, ServerError, UserError
-from refork.core.schemas import mismatch
-from refork.core.types import Json
-from refork.core.world.tools.call import compact
-from refork.core.world.tools.mcp_changes import Listed
-from refork.core.world.tools.mcp_child import LONGEST, Child
-from refork.core.world.tools.mcp_content import contents_bytes, result_text
-from refork.core.world.tools.mcp_link import Link
-from refork.core.world.tools.mcp_server import WHERE, Server
+from refork.errors import BadInput, CannotDo, MissingExtra, ServerError, UserError
+from refork.schemas import mismatch
+from refork.types import Json
+from refork_worlds.tools.call import compact
+from refork_worlds.tools.mcp_changes import Listed
+from refork_worlds.tools.mcp_child import LONGEST, Child
+from refork_worlds.tools.mcp_content import contents_bytes, result_text
+from refork_worlds.tools.mcp_link import Link
+from refork_worlds.tools.mcp_server import WHERE, Server
 
 __all__ = ["Connection", "Listed", "Result", "Server", "ServerBroken"]
 
@@ -275,7 +275,7 @@ class _Offer:
 def _remote(server: Server, statuses: list[int], why: list[str]) -> AbstractAsyncContextManager[Any]:
     headers = server.http_headers()
     try:
-        from refork.core.world.tools.mcp_remote import remote
+        from refork_worlds.tools.mcp_remote import remote
     except ImportError as error:
         raise MissingExtra("mcp", "mcp") from error
     return remote(server, headers, statuses, why)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refork.core.world.tools.call import compact
+from refork_worlds.tools.call import compact
 
 #: Hex digits of a digest that are shown.
 DIGITS = 16

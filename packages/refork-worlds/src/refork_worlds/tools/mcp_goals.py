@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.core.world.base import Split
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork.worlds.base import Split
 
 _GOAL = {"id", "prompt", "answer", "checks", "solution", "initial_state", "split"}
 

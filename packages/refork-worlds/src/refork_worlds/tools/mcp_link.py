@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Final, TypeVar, final
 
-from refork.core.errors import MissingExtra
+from refork.errors import MissingExtra
 
 T = TypeVar("T")
 #: Seconds that a call which was given up has to tell its server so.

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, final
 
-from refork.core.errors import MissingExtra
+from refork.errors import MissingExtra
 
 try:
     import httpx2
@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     raise MissingExtra("mcp", "mcp") from error
 
-from refork.core.world.tools.mcp_child import GRACE, LONGEST, MOST
-from refork.core.world.tools.mcp_server import Server
+from refork_worlds.tools.mcp_child import GRACE, LONGEST, MOST
+from refork_worlds.tools.mcp_server import Server
 
 
 @asynccontextmanager

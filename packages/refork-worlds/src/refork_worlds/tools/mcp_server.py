@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 WHERE: Final = "tools:mcp"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Kind: TypeAlias = Literal["text", "number", "choice", "ref"]
 Verb: TypeAlias = Literal["list", "get", "search", "create", "update", "delete", "count", "sum"]

@@ -1,4 +1,4 @@
-"""The tools of a small database as an MCP server: ``python -m refork.core.world.tools.server shop``.
+"""The tools of a small database as an MCP server: ``python -m refork_worlds.tools.server shop``.
 
 Its rows are those of a task of the tools world; every server process begins with them anew. With
 ``tools:mcp?command=...`` this is an MCP world that needs nothing else.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from refork.core.errors import MissingExtra
-from refork.core.world.base import Split
-from refork.core.world.tools.schema import DATABASES, Database, Rows
-from refork.core.world.tools.service import Service
-from refork.core.world.tools.store import Store
-from refork.core.world.tools.world import ToolsWorld, goal_of
+from refork.errors import MissingExtra
+from refork.worlds.base import Split
+from refork_worlds.tools.schema import DATABASES, Database, Rows
+from refork_worlds.tools.service import Service
+from refork_worlds.tools.store import Store
+from refork_worlds.tools.world import ToolsWorld, goal_of
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from refork.core.types import Json
-from refork.core.world.tools.call import compact
-from refork.core.world.tools.labels import call_note
-from refork.core.world.tools.schema import MOST, Column, Database, Table, Value, Verb
-from refork.core.world.tools.store import Store
+from refork.types import Json
+from refork_worlds.tools.call import compact
+from refork_worlds.tools.labels import call_note
+from refork_worlds.tools.schema import MOST, Column, Database, Table, Value, Verb
+from refork_worlds.tools.store import Store
 
 PAGE = 3
 LARGEST_PAGE = 5
@@ -145,7 +145,7 @@ def wrong(error: ValidationError) -> str:
 
 @final
 class Service:
-    """Runs calls on one store; ``labels``: notes are those of :mod:`refork.core.world.tools.labels`."""
+    """Runs calls on one store; ``labels``: notes are those of :mod:`refork_worlds.tools.labels`."""
 
     def __init__(self, store: Store, labels: bool = False) -> None:
         self.store = store

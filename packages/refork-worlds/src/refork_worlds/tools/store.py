@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, final
 
-from refork.core.world.tools.schema import MOST, Column, Database, Row, Rows, Table, Value
+from refork_worlds.tools.schema import MOST, Column, Database, Row, Rows, Table, Value
 
 
 def _sql(column: Column) -> str:

@@ -3,8 +3,8 @@
 A turn is one call, ``{"name": ..., "arguments": {...}}``; an answer is one line of JSON. ``submit`` ends an
 episode: it is accepted where the rows are those that the goal leads to and the answer is right. DATABASE is
 library, shop or tickets (none: all three). Option ``brief``: ``full``; ``short`` for goal and rows alone; or
-``labels`` for those with rows and notes in one-word labels (:mod:`refork.core.world.tools.labels`).
-``tools:mcp`` is the world of an MCP server instead (:mod:`refork.core.world.tools.mcp`).
+``labels`` for those with rows and notes in one-word labels (:mod:`refork_worlds.tools.labels`).
+``tools:mcp`` is the world of an MCP server instead (:mod:`refork_worlds.tools.mcp`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task, World
-from refork.core.world.dice import Dice, digest
-from refork.core.world.environment import Brief, DomainName, Seen
-from refork.core.world.game import need
-from refork.core.world.spec import Spec
-from refork.core.world.tools.actors import SUBMIT, Scripted
-from refork.core.world.tools.call import call_line, compact, read_call
-from refork.core.world.tools.goals import Goal, Part, after, draw_goal
-from refork.core.world.tools.labels import WORDS, all_labels, state, submit_note
-from refork.core.world.tools.schema import DATABASES, MOST, PEOPLE, THINGS, Rows, database
-from refork.core.world.tools.service import LARGEST_PAGE, PAGE, Answer, Service, refusal, tools_of
-from refork.core.world.tools.store import Store
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task, World
+from refork.worlds.dice import Dice, digest
+from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds.tools.actors import SUBMIT, Scripted
+from refork_worlds.tools.call import call_line, compact, read_call
+from refork_worlds.tools.goals import Goal, Part, after, draw_goal
+from refork_worlds.tools.labels import WORDS, all_labels, state, submit_note
+from refork_worlds.tools.schema import DATABASES, MOST, PEOPLE, THINGS, Rows, database
+from refork_worlds.tools.service import LARGEST_PAGE, PAGE, Answer, Service, refusal, tools_of
+from refork_worlds.tools.store import Store
 
 MAX_TURNS = 10
 ACCEPTED, REJECTED = "accepted", "rejected"
@@ -320,7 +320,7 @@ def goal_of(task: Task) -> Goal:
 def open_tools(spec: Spec) -> World:
     """``tools:DATABASE``, ``tools:mcp``: tools over SQLite (library, shop, tickets), or any MCP server's."""
     if spec.argument == "mcp":
-        from refork.core.world.tools.mcp import mcp_world
+        from refork_worlds.tools.mcp import mcp_world
 
         spec.typed("an MCP server")
         return mcp_world(spec)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork.core.world.screens.actions import said
+from refork_worlds.screens.actions import said
 
 SUBMIT: Final = "submit"
 KINDS: Final = ("click", "type", "select", "back", "scroll", "open", SUBMIT)

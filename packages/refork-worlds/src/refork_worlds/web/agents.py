@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork.core.types import Json
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Seen
-from refork.core.world.web.actions import SUBMIT
-from refork.core.world.web.site import SUBJECTS, THINGS
+from refork.types import Json
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Seen
+from refork_worlds.web.actions import SUBMIT
+from refork_worlds.web.site import SUBJECTS, THINGS
 
 #: Probability of a random action in a turn, by kind of visitor.
 ERRS: Final = {"solve": 0.0, "err": 0.25, "explore": 0.8, "wander": 1.0}

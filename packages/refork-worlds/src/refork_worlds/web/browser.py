@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, final
 
-from refork.core.errors import CannotDo, MissingExtra, install_command
-from refork.core.settings import variable
+from refork.errors import CannotDo, MissingExtra, install_command
+from refork.settings import variable
 
 T = TypeVar("T")
 

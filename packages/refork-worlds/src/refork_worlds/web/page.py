@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import urljoin, urlsplit
 
-from refork.core.world.web.tree import Node, nodes, text_of
+from refork_worlds.web.tree import Node, nodes, text_of
 
 #: Pages that are served from memory or a folder have this address; nothing leaves the process.
 HOME: Final = "http://site.test/"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from refork.core.types import Json
-from refork.core.world.dice import Dice
+from refork.types import Json
+from refork.worlds.dice import Dice
 
 FRUITS: Final = ("plum", "pear", "lime", "kiwi", "fig", "date", "melon", "grape")
 THINGS: Final = ("milk", "bread", "rice", "salt", "eggs", "soap", "tea", "corn")

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from refork.core.types import Json
-from refork.core.world.screens.elements import word
+from refork.types import Json
+from refork_worlds.screens.elements import word
 
 #: Roles that something can be done with.
 CLICKABLE: Final = frozenset(

@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.environment import Brief, DomainName, Seen
-from refork.core.world.game import need
-from refork.core.world.screens.actions import said
-from refork.core.world.screens.device import DONE, INVALID, NOT_DONE
-from refork.core.world.spec import Spec
-from refork.core.world.web import site
-from refork.core.world.web.actions import SPACE, SUBMIT, Action, parse
-from refork.core.world.web.agents import Visitor
-from refork.core.world.web.browser import in_browser
-from refork.core.world.web.page import Tab
-from refork.core.world.web.tree import Node
+from refork.errors import BadInput, CannotDo
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_worlds.screens.actions import said
+from refork_worlds.screens.device import DONE, INVALID, NOT_DONE
+from refork_worlds.web import site
+from refork_worlds.web.actions import SPACE, SUBMIT, Action, parse
+from refork_worlds.web.agents import Visitor
+from refork_worlds.web.browser import in_browser
+from refork_worlds.web.page import Tab
+from refork_worlds.web.tree import Node
 
 #: What ``submit`` is answered where nobody can say how it went.
 OVER: Final = "the episode is over"

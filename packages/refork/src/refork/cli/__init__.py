@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from refork import __version__
-from refork.app.cli.commands import Product
-from refork.app.cli.failing import begin, give_out, mendable, show_crash, show_error, show_stopped
-from refork.core.errors import UserError
-from refork.core.visible import show_only
+from refork.cli.commands import Product
+from refork.cli.failing import begin, give_out, mendable, show_crash, show_error, show_stopped
+from refork.errors import UserError
+from refork.visible import show_only
 
 INTERRUPTED = 130
 
@@ -47,7 +47,7 @@ def _root(
     ] = None,
 ) -> None:
     """Options that come before every noun."""
-    from refork.core.run.logs import start_log
+    from refork.runs.logs import start_log
 
     start_log(log)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from refork.core.fork.backend import Backend
-    from refork.core.policy.base import Policy
-    from refork.core.run.progress import Progress
+    from refork.forking.backend import Backend
+    from refork.policies.base import Policy
+    from refork.runs.progress import Progress
 
 BackendSpec = Annotated[
     str | None,
@@ -27,7 +27,7 @@ def backend_for(spec: str | None) -> Iterator[Backend | None]:
     if spec is None:
         yield None
         return
-    from refork.core.fork.backend import open_backend
+    from refork.forking.backend import open_backend
 
     with open_backend(spec) as backend:
         yield backend
@@ -35,8 +35,8 @@ def backend_for(spec: str | None) -> Iterator[Backend | None]:
 
 def policies_for(live: Progress, backend: Backend | None) -> Callable[[str], Policy]:
     """What opens policies by name, so that a backend's workers can open them too."""
-    from refork.app.cli.common import policy_for
-    from refork.core.policy.open import spell
+    from refork.cli.common import policy_for
+    from refork.policies.open import spell
 
     def opened(spec: str) -> Policy:
         name = spell(spec, live)

@@ -13,11 +13,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from refork.app.cli.live import LiveProgress
-from refork.app.viewer import sentences, words
-from refork.app.viewer.diff import pieces
-from refork.app.viewer.palette import LIGHT
-from refork.app.viewer.report_data import Effect, Gain, Rate, Token, Trace, read
+from refork.cli.live import LiveProgress
+from refork.viewer import sentences, words
+from refork.viewer.diff import pieces
+from refork.viewer.palette import LIGHT
+from refork.viewer.report_data import Effect, Gain, Rate, Token, Trace, read
 
 __all__ = ["LiveProgress", "effect_card", "summary_panel", "trace_strip"]
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import typer
 
-from refork.app.cli.screen import Noun, draw_help
-from refork.app.cli.watching import watch_verbs
-from refork.core.errors import BadInput, UserError
-from refork.core.registry import find, names, own, registered, resolve
+from refork.cli.screen import Noun, draw_help
+from refork.cli.watching import watch_verbs
+from refork.errors import BadInput, UserError
+from refork.registry import find, names, own, registered, resolve
 
 #: The product's own commands, in the order of the help. No other package can add to them.
 PRODUCT: Final = (

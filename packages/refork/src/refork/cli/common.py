@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from refork.app.cli.failing import answer_json
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.registry import part
-from refork.core.tree.address import is_address, parse_address
+from refork.cli.failing import answer_json
+from refork.errors import BadInput, MissingExtra
+from refork.registry import part
+from refork.tree.address import is_address, parse_address
 
 if TYPE_CHECKING:
-    from refork.core.judge import Judge
-    from refork.core.policy.base import Policy, Sampling
-    from refork.core.run.progress import Progress
-    from refork.core.run.recipe import Part
-    from refork.core.tree.node import Trajectory
-    from refork.core.world.base import World
-    from refork.core.world.simulated import Simulator
+    from refork.judge import Judge
+    from refork.policies.base import Policy, Sampling
+    from refork.runs.progress import Progress
+    from refork.runs.recipe import Part
+    from refork.tree.node import Trajectory
+    from refork.worlds.base import World
+    from refork.worlds.simulated import Simulator
 
 R = TypeVar("R", bound="Part")
 
@@ -61,7 +61,7 @@ def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) ->
 
     With a simulator at hand (``simulated``), a world that is not installed here is none.
     """
-    from refork.core.world.open import open_world, recorded_world
+    from refork.worlds.open import open_world, recorded_world
 
     if spec == "none":
         return None
@@ -78,15 +78,15 @@ def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) ->
 
 def policy_for(spec: str, live: Progress) -> Policy:
     """The policy of a specification; ``organism:NAME`` is built where it is not."""
-    from refork.core.policy.open import open_policy, spell
-    from refork.core.run.progress import waits
+    from refork.policies.open import open_policy, spell
+    from refork.runs.progress import waits
 
     return open_policy(spell(spec, live), on_wait=waits(live))
 
 
 def spelled(recipe: R, live: Progress) -> R:
     """The recipe with the name that its policy's name stands for, as its folder will keep it."""
-    from refork.core.policy.open import spell
+    from refork.policies.open import spell
 
     return recipe.model_copy(update={"policy": spell(getattr(recipe, "policy"), live)})  # noqa: B009
 
@@ -103,7 +103,7 @@ def simulator_for(spec: str | None, control: str | None, live: Progress) -> Simu
 
 def judge_for(pattern: str | None, spec: str | None = None) -> Judge | None:
     """A judge that looks for a pattern in the last turn, or the one that is named; None for neither."""
-    from refork.core.judge import MatchJudge, load_judge
+    from refork.judge import MatchJudge, load_judge
 
     if pattern and spec:
         raise BadInput("one judge grades: --success-regex or --judge")
@@ -119,8 +119,8 @@ def ask_for_grading(
 
     Nothing is asked with ``--json``, or where input or output is no terminal.
     """
-    from refork.core.fork.grading import is_graded
-    from refork.core.world.open import open_world
+    from refork.forking.grading import is_graded
+    from refork.worlds.open import open_world
 
     people = sys.stdin.isatty() and sys.stdout.isatty()
     if is_graded("success", world, judge) or as_json or not people:
@@ -148,8 +148,8 @@ _GRADERS: Final = (
 
 def settings_for(base: Sampling, items: list[str]) -> Sampling | None:
     """Settings with ``name=value`` items changed; None where there are none, so the record's stand."""
-    from refork.core.policy.base import Sampling
-    from refork.core.run.recipe import TurnLaw, resolve
+    from refork.policies.base import Sampling
+    from refork.runs.recipe import TurnLaw, resolve
 
     if not items:
         return None

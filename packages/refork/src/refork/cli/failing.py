@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import typer
 
-from refork.app.cli.screen import secho
-from refork.core.errors import CannotDo, UserError
-from refork.core.run.logs import log
-from refork.core.visible import json_text
+from refork.cli.screen import secho
+from refork.errors import CannotDo, UserError
+from refork.runs.logs import log
+from refork.visible import json_text
 
 
 def _told(event: str, level: Any, **facts: Any) -> bool:

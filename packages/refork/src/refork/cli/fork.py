@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.backends import BackendSpec, backend_for, policies_for
-from refork.app.cli.common import (
+from refork.cli.backends import BackendSpec, backend_for, policies_for
+from refork.cli.common import (
     ask_for_grading,
     existing,
     judge_for,
@@ -18,12 +18,12 @@ from refork.app.cli.common import (
     simulator_for,
     world_for,
 )
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
-    from refork.core.fork.change import Diff
-    from refork.core.fork.recorded import Pair
-    from refork.core.tree import Tree
+    from refork.forking.change import Diff
+    from refork.forking.recorded import Pair
+    from refork.tree import Tree
 
 TreeFile = Annotated[Path, typer.Option("--tree", help="The tree file.")]
 PolicySpec = Annotated[
@@ -90,12 +90,12 @@ def fork_command(
 
     Example: refork fork --tree runs/demo/tree.db --node 3f2a --policy hf:DIR --backend processes:4
     """
-    from refork.app.cli.cards import LiveProgress, effect_card
-    from refork.core.fork import compare, compare_until, fork, fork_both, parse_change, recorded_settings
-    from refork.core.fork.grading import is_graded
-    from refork.core.fork.report import said_report
-    from refork.core.tree import Tree
-    from refork.core.world.open import open_world
+    from refork.cli.cards import LiveProgress, effect_card
+    from refork.forking import compare, compare_until, fork, fork_both, parse_change, recorded_settings
+    from refork.forking.grading import is_graded
+    from refork.forking.report import said_report
+    from refork.tree import Tree
+    from refork.worlds.open import open_world
 
     with Tree.open(existing(tree)) as store, backend_for(backend) as crew:
         point = store.at(store.node(node), token)
@@ -130,14 +130,14 @@ def fork_command(
     elif "said" in told:
         _print_said(told)
     else:
-        from refork.app.cli.screen import open_console
+        from refork.cli.screen import open_console
 
         open_console().print(effect_card(told))
 
 
 def _print_said(told: dict[str, Any]) -> None:
     """Two arms that nobody graded: what they said, not how well."""
-    from refork.core.fork.grading import WAYS
+    from refork.forking.grading import WAYS
 
     span = "of its own noise" if told["paired"] else "of noise of its own"
     typer.echo(f"{told['what']}: {told['before_text']!r} -> {told['after_text']!r}")
@@ -166,7 +166,7 @@ def _short(text: str, most: int = 90) -> str:
 
 
 def _print_arm(base: object, as_json: bool) -> None:
-    from refork.core.fork import Fork, arm_summary
+    from refork.forking import Fork, arm_summary
 
     assert isinstance(base, Fork)
     summary = arm_summary(base)
@@ -175,7 +175,7 @@ def _print_arm(base: object, as_json: bool) -> None:
         return
     typer.echo(f"{summary['draws']} draws, {summary['graded']} graded, {summary['errors']} failed")
     if not summary["graded"]:
-        from refork.core.fork.grading import WAYS
+        from refork.forking.grading import WAYS
 
         typer.echo(f"nothing was graded; to know of success, {WAYS}")
     if summary["rate"] is not None:
@@ -213,12 +213,12 @@ def sweep_command(
 
     Example: refork sweep --tree mine.db --node 9c1d --policy hf:DIR --success-regex '42'
     """
-    from refork.app.cli.cards import LiveProgress, trace_strip
-    from refork.core.errors import BadInput
-    from refork.core.fork import potential_scores, recorded_settings, sweep
-    from refork.core.fork.grading import WAYS, need_grader
-    from refork.core.fork.report import trace_report
-    from refork.core.tree import Tree
+    from refork.cli.cards import LiveProgress, trace_strip
+    from refork.errors import BadInput
+    from refork.forking import potential_scores, recorded_settings, sweep
+    from refork.forking.grading import WAYS, need_grader
+    from refork.forking.report import trace_report
+    from refork.tree import Tree
 
     with Tree.open(existing(tree)) as store, backend_for(backend) as crew, LiveProgress() as live:
         end = store.at(store.node(node))
@@ -247,7 +247,7 @@ def sweep_command(
     if as_json:
         print_json(report)
     else:
-        from refork.app.cli.screen import open_console
+        from refork.cli.screen import open_console
 
         open_console().print(trace_strip(report))
 
@@ -278,11 +278,11 @@ def compare_command(
 
     Example: refork compare --tree runs/demo/tree.db --pairs 3f2a:77c0 --pairs 91ab:0d3e
     """
-    from refork.app.cli.cards import effect_card
-    from refork.core.fork import compare
-    from refork.core.fork.recorded import pairs as recorded_pairs
-    from refork.core.fork.recorded import recorded_pair
-    from refork.core.tree import Tree
+    from refork.cli.cards import effect_card
+    from refork.forking import compare
+    from refork.forking.recorded import pairs as recorded_pairs
+    from refork.forking.recorded import recorded_pair
+    from refork.tree import Tree
 
     with Tree.open(existing(tree)) as store:
         held = recorded_pairs(store.forks())
@@ -299,7 +299,7 @@ def compare_command(
     if as_json:
         print_json(effect.to_json())
     else:
-        from refork.app.cli.screen import open_console
+        from refork.cli.screen import open_console
 
         open_console().print(effect_card(effect.to_json()))
 
@@ -338,7 +338,7 @@ def _arm(known: list[str], begin: str) -> str:
 
 
 def _in_words(store: Tree, pair: Pair) -> Diff:
-    from refork.core.fork.recorded import change_in_words
+    from refork.forking.recorded import change_in_words
 
     record = pair.changed
     return change_in_words(record.change or {}, store.at(record.node, record.token))

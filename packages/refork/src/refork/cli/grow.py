@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from refork.app.cli.backends import BackendSpec, backend_for
-from refork.app.cli.common import print_json, shown, spelled
-from refork.core.types import Json
+from refork.cli.backends import BackendSpec, backend_for
+from refork.cli.common import print_json, shown, spelled
+from refork.types import Json
 
 
 def grow_command(
@@ -51,9 +51,9 @@ def grow_command(
 
     Example: refork grow --world lock --policy NAME --selector uucb --budget-tokens 512 --out runs/b
     """
-    from refork.app.cli.cards import LiveProgress
-    from refork.core.run.grow import plan_grow, run_grow
-    from refork.core.run.recipe import GrowRecipe, resolve
+    from refork.cli.cards import LiveProgress
+    from refork.runs.grow import plan_grow, run_grow
+    from refork.runs.recipe import GrowRecipe, resolve
 
     if selector is not None:
         settings = [f"selector.kind={selector}", *settings]

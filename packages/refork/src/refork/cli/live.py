@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from refork.app.cli.screen import open_console
-from refork.core.run.logs import log
-from refork.core.run.observe import current, progress_facts
-from refork.core.visible import VisibleStream
+from refork.cli.screen import open_console
+from refork.runs.logs import log
+from refork.runs.observe import current, progress_facts
+from refork.visible import VisibleStream
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
+from refork.cli.common import print_json
 
 if TYPE_CHECKING:
-    from refork.core.policy.base import Policy, PolicyCard
+    from refork.policies.base import Policy, PolicyCard
 
 app = typer.Typer(help="Look at policies: local models, servers and scripts.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def list_policies(as_json: AsJson = False) -> None:
 
     Example: ``refork policy list``
     """
-    from refork.core.registry import Kind, described
+    from refork.registry import Kind, described
 
     kinds: tuple[Kind, ...] = ("policies", "policy_names", "scripts")
     found = [(kind, one) for kind in kinds for one in described(kind)]
@@ -77,7 +77,7 @@ def probe(
 
     Example: ``refork policy probe scripted:greeter``
     """
-    from refork.core.policy.probe import probe_policy
+    from refork.policies.probe import probe_policy
 
     policy = _open(spec)
     found = probe_policy(policy, prompt, seed=seed)
@@ -93,7 +93,7 @@ def probe(
 
 
 def _open(spec: str) -> Policy:
-    from refork.core.policy.open import open_policy
+    from refork.policies.open import open_policy
 
     return open_policy(spec, on_wait=lambda reason: typer.echo(reason, err=True))
 

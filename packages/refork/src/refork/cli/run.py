@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.core.visible import json_text
+from refork.cli.common import print_json
+from refork.visible import json_text
 
 if TYPE_CHECKING:
-    from refork.core.run.record import Record
+    from refork.runs.record import Record
 
 app = typer.Typer(
     help="What long commands do now, and how they ended.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -36,7 +36,7 @@ def list_command(
 
     Example: `refork run list`
     """
-    from refork.core.run.record import ENDED, records
+    from refork.runs.record import ENDED, records
 
     now = time.time()
     found = [
@@ -49,8 +49,8 @@ def list_command(
     if not found:
         typer.echo("no run is on record" if everything else "no run of the last day is on record; --all")
         return
-    from refork.app.cli.run_tables import run_table
-    from refork.app.cli.screen import open_console
+    from refork.cli.run_tables import run_table
+    from refork.cli.screen import open_console
 
     open_console().print(run_table(found, now))
 
@@ -67,7 +67,7 @@ def status(
 
     Example: `refork run status --follow`
     """
-    from refork.core.run.record import find_record
+    from refork.runs.record import find_record
 
     record = find_record(name)
     if follow:
@@ -86,20 +86,20 @@ def path(name: Name = None) -> None:
 
     Example: `refork run path`
     """
-    from refork.core.run.record import file_of, find_record, runs_folder
+    from refork.runs.record import file_of, find_record, runs_folder
 
     typer.echo(str(runs_folder() if name is None else file_of(find_record(name))))
 
 
 def _shown(record: Record, now: float) -> dict[str, Any]:
-    from refork.core.run.workers import seen_json
+    from refork.runs.workers import seen_json
 
     return seen_json(record, now)
 
 
 def _print(record: Record) -> None:
-    from refork.app.cli.run_tables import status_lines, workers_table
-    from refork.app.cli.screen import open_console
+    from refork.cli.run_tables import status_lines, workers_table
+    from refork.cli.screen import open_console
 
     now = time.time()
     typer.echo("\n".join(status_lines(record, now)))
@@ -109,7 +109,7 @@ def _print(record: Record) -> None:
 
 def _follow(record: Record, *, as_json: bool) -> Record:
     """Show it again whenever it changes, until it has ended."""
-    from refork.core.run.record import ENDED, file_of, read_record
+    from refork.runs.record import ENDED, file_of, read_record
 
     if as_json:
 
@@ -119,8 +119,8 @@ def _follow(record: Record, *, as_json: bool) -> Record:
         return _until_ended(record, show)
     from rich.live import Live
 
-    from refork.app.cli.run_tables import status_picture
-    from refork.app.cli.screen import open_console
+    from refork.cli.run_tables import status_picture
+    from refork.cli.screen import open_console
 
     console = open_console()
     if not console.is_terminal:
@@ -139,7 +139,7 @@ def _follow(record: Record, *, as_json: bool) -> Record:
 
 
 def _until_ended(record: Record, show: Any) -> Record:
-    from refork.core.run.record import ENDED, file_of, read_record
+    from refork.runs.record import ENDED, file_of, read_record
 
     last: tuple[Any, ...] | None = None
     while True:
@@ -156,7 +156,7 @@ def _until_ended(record: Record, show: Any) -> Record:
 
 
 def _line(record: Record) -> str:
-    from refork.app.cli.run_tables import count
+    from refork.cli.run_tables import count
 
     parts = [record.seen(time.time()), record.stage, count(record), record.waiting or ""]
     return ", ".join(part for part in parts if part)

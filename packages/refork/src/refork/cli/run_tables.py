@@ -10,10 +10,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from refork.core.run.profile import Row
-from refork.core.run.record import Record, State
-from refork.core.run.workers import seen_json
-from refork.core.types import Json
+from refork.runs.profile import Row
+from refork.runs.record import Record, State
+from refork.runs.workers import seen_json
+from refork.types import Json
 
 _COLOURS = {
     "running": "cyan", "done": "green", "failed": "red", "killed": "red", "interrupted": "yellow",

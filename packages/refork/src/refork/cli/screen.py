@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from refork.core.errors import BadInput
-from refork.core.visible import VisibleStream, drawn, visible
+from refork.errors import BadInput
+from refork.visible import VisibleStream, drawn, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ def secho(text: str, *, err: bool = False, nl: bool = True, **style: Any) -> Non
 
 def open_console(*, err: bool = False, width: int | None = None) -> Console:
     """A console of rich's on standard output or error. It reads no markup, which foreign text may hold."""
-    from refork.app.cli.screen_console import SafeConsole
+    from refork.cli.screen_console import SafeConsole
 
     return SafeConsole(file=cast("IO[str]", drawn(err=err)), width=width, markup=False, emoji=False)
 

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from refork.core.visible import visible
+from refork.visible import visible
 
 
 @final

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.core.errors import BadInput
-from refork.core.registry import part
+from refork.errors import BadInput
+from refork.registry import part
 
 if TYPE_CHECKING:
-    from refork.app.server.opening import Opened
-    from refork.app.server.settings import ServerSettings
+    from refork.serve.opening import Opened
+    from refork.serve.settings import ServerSettings
 
 Models = Annotated[
     list[str],
@@ -107,14 +107,14 @@ def serve_command(
 
     Local models are served by continuous batching, with shared prefixes, and a drafter where one is given.
     Ctrl-C lets running answers end, a second one does not. --set takes the settings that pydoc
-    refork.app.server.settings lists.
+    refork.serve.settings lists.
 
     Example: refork serve --model runs/model --drafter runs/draft --record served.db --set per_key_requests=8
     """
-    from refork.app.server import serve
-    from refork.app.server.keys import read_keys
-    from refork.app.server.opening import Drafting, distinct
-    from refork.app.server.settings import ServerSettings, changed
+    from refork.serve import serve
+    from refork.serve.keys import read_keys
+    from refork.serve.opening import Drafting, distinct
+    from refork.serve.settings import ServerSettings, changed
 
     told: dict[str, Any] = {"host": host, "port": port, "width": width, "lanes": lanes, "waiting": waiting}
     told |= {"hosts": frozenset(hosts), "origins": frozenset(origins)}
@@ -140,8 +140,8 @@ def serve_command(
 
 def _opened(models: list[str], width: int, drafting: object) -> list[Opened]:
     """Every model, with the drafter on the one it was trained for."""
-    from refork.app.cli.live import LiveProgress
-    from refork.app.server.opening import Drafting, open_model
+    from refork.cli.live import LiveProgress
+    from refork.serve.opening import Drafting, open_model
 
     if drafting is not None and len(models) != 1:
         raise BadInput("a drafter drafts for one model", hint="serve the others from another process")
@@ -152,7 +152,7 @@ def _opened(models: list[str], width: int, drafting: object) -> list[Opened]:
 
 def _announcement(address: str, opened: list[Opened], settings: ServerSettings) -> list[str]:
     """What is served, to whom, and what becomes of it."""
-    from refork.app.server.keys import is_loopback
+    from refork.serve.keys import is_loopback
 
     reach = "this machine only" if is_loopback(settings.host) else "other machines can reach it"
     keys = f"{len(settings.keys)} keys accepted" if settings.keys else "no key needed"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json, shown
-from refork.app.cli.screen import data_stream, secho
+from refork.cli.common import existing, print_json, shown
+from refork.cli.screen import data_stream, secho
 
 if TYPE_CHECKING:
-    from refork.core.policy.base import Policy
-    from refork.core.tree import Node, Tree
-    from refork.core.tree.outline import Line, Outline
+    from refork.policies.base import Policy
+    from refork.tree import Node, Tree
+    from refork.tree.outline import Line, Outline
 
 app = typer.Typer(
     help="Look into recorded trees, check them, copy them.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -31,14 +31,14 @@ ScoreName = Annotated[
 
 
 def _reading(file: Path) -> Tree:
-    from refork.core.tree import Tree
+    from refork.tree import Tree
 
     return Tree.open(file, "r")
 
 
 def _plain(node: Node) -> dict[str, Any]:
     """A node's fields that are known, arrays as lists."""
-    from refork.core.tree.formats.native import plain_node
+    from refork.formats.native import plain_node
 
     return plain_node(node)
 
@@ -81,9 +81,9 @@ def list_tasks(
 
     Example: `refork tree list runs/demo/tree.db --limit 20`
     """
-    from refork.app.cli.screen import open_console
-    from refork.app.cli.tree_view import task_table
-    from refork.core.tree.outline import Options
+    from refork.cli.screen import open_console
+    from refork.cli.tree_view import task_table
+    from refork.tree.outline import Options
 
     with _reading(tree) as store:
         drawn = store.task_lines(Options(score=score, lines=limit))
@@ -109,9 +109,9 @@ def show(
 
     Example: `refork tree show runs/demo/tree.db --siblings 4 --lines 60`
     """
-    from refork.app.cli.screen import open_console
-    from refork.app.cli.tree_view import legend, tree_table
-    from refork.core.tree.outline import Options
+    from refork.cli.screen import open_console
+    from refork.cli.tree_view import legend, tree_table
+    from refork.tree.outline import Options
 
     with _reading(tree) as store:
         drawn = store.outline(Options(under=under, score=score, siblings=siblings, lines=lines))
@@ -133,8 +133,8 @@ def path(
 
     Example: `refork tree path runs/demo/tree.db 3f2a91c0:17`
     """
-    from refork.app.cli.screen import open_console
-    from refork.app.cli.tree_view import walk_table
+    from refork.cli.screen import open_console
+    from refork.cli.tree_view import walk_table
 
     with _reading(tree) as store:
         walk = store.path(node)
@@ -157,9 +157,9 @@ def schema(
     """
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
-    from refork.core.tree import Tree
-    from refork.core.tree.schema import FIELDS, VERSION
+    from refork.cli.screen import open_console
+    from refork.tree import Tree
+    from refork.tree.schema import FIELDS, VERSION
 
     version = VERSION
     if tree is not None:
@@ -185,7 +185,7 @@ def schema(
 
 def _policies(specs: list[str]) -> dict[str, Policy]:
     """Policies by the name under which they are recorded: ``SPEC``, or ``NAME=SPEC``."""
-    from refork.core.policy.open import open_policy
+    from refork.policies.open import open_policy
 
     found = {}
     for item in specs:
@@ -233,7 +233,7 @@ def verify(
 @contextlib.contextmanager
 def _written(target: str, force: bool, *, binary: bool = False) -> Iterator[Any]:
     """Standard output for ``-``; else a file that appears only once it is whole."""
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     if target == "-":
         yield data_stream(binary=binary)
@@ -272,7 +272,7 @@ def export(
 
     Example: `refork tree export runs/demo/tree.db demo.jsonl`
     """
-    from refork.core.tree.formats import BinaryWriter, writer_for
+    from refork.formats import BinaryWriter, writer_for
 
     writer = writer_for(format_)
     with _reading(tree) as store:
@@ -311,10 +311,10 @@ def import_file(
 
     Example: `refork tree import mine.db chats.jsonl --policy hf:DIR`
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.cli.tree_report import print_loaded
-    from refork.core.tree import Tree
-    from refork.core.tree.formats import Redactor, reader_for
+    from refork.cli.live import LiveProgress
+    from refork.cli.tree_report import print_loaded
+    from refork.formats import Redactor, reader_for
+    from refork.tree import Tree
 
     tokeniser = next(iter(_policies([policy]).values())) if policy else None
     redactor = None if keep_secrets else Redactor()
@@ -347,9 +347,9 @@ def merge(
 
     Example: `refork tree merge all.db machine1.db machine2.db`
     """
-    from refork.app.cli.tree_report import print_loaded
-    from refork.core.errors import BadInput
-    from refork.core.tree import Tree
+    from refork.cli.tree_report import print_loaded
+    from refork.errors import BadInput
+    from refork.tree import Tree
 
     for other in others:
         if shown(other) == shown(tree) or (tree.exists() and other.exists() and other.samefile(tree)):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.screen import secho
+from refork.cli.common import print_json
+from refork.cli.screen import secho
 
 if TYPE_CHECKING:
-    from refork.core.tree import Loaded
+    from refork.tree import Loaded
 
 _COLORS: Final = {"skipped": "yellow", "lost": None, "redacted": "cyan"}
 _MOST: Final = 12

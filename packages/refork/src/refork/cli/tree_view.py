@@ -6,8 +6,8 @@ from rich.console import Console, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.outline import Line, Outline
+from refork.tree.node import Node, Trajectory
+from refork.tree.outline import Line, Outline
 
 _MARKS = {"task": "◆", "observation": "○", "action": "▶", "rewrite": "↻", "verdict": "■"}
 _ASCII = {"task": "#", "observation": "o", "action": ">", "rewrite": "~", "verdict": "="}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
-    from refork.app.viewer.live.forking import Forking
-    from refork.app.viewer.live.shelf import Shelf
+    from refork.viewer.live.forking import Forking
+    from refork.viewer.live.shelf import Shelf
 
 Places = Annotated[list[Path], typer.Argument(help="Tree files, or folders of them.")]
 PolicySpec = Annotated[
@@ -66,7 +66,7 @@ def view_command(
 
     Example: refork view runs/demo/tree.db --task 3f2a --export task.html
     """
-    from refork.app.viewer.live.shelf import Shelf
+    from refork.viewer.live.shelf import Shelf
 
     shelf = Shelf(places)
     if export is not None:
@@ -76,7 +76,7 @@ def view_command(
         return
     if tasks or scores or as_json:
         raise BadInput("--task, --score and --json go with --export", hint="the page chooses by itself")
-    from refork.app.viewer.live.server import serve_viewer
+    from refork.viewer.live.server import serve_viewer
 
     forking = _forking(shelf, policy, world, success_regex)
 
@@ -93,8 +93,8 @@ def view_command(
 
 
 def _export(shelf: Shelf, file: Path, tasks: list[str], scores: list[str], as_json: bool) -> None:
-    from refork.app.cli.common import print_json
-    from refork.app.viewer.live.export import export_page
+    from refork.cli.common import print_json
+    from refork.viewer.live.export import export_page
 
     told = export_page(shelf, file, tasks, scores)
     if as_json:
@@ -116,9 +116,9 @@ def _forking(shelf: Shelf, policy: str | None, world: str | None, pattern: str |
         )
     from functools import partial
 
-    from refork.app.cli.common import judge_for, policy_for, world_for
-    from refork.app.cli.live import LiveProgress
-    from refork.app.viewer.live.forking import Actor, Forking
+    from refork.cli.common import judge_for, policy_for, world_for
+    from refork.cli.live import LiveProgress
+    from refork.viewer.live.forking import Actor, Forking
 
     with LiveProgress() as live:
         actor = policy_for(policy, live)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from refork.core.run.running import Run
+    from refork.runs.running import Run
 
 #: Verbs that leave a record of their run, by noun; "" for those without one.
 LONG: Final = {
@@ -97,7 +97,7 @@ def _watched(command: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     def run(**given: Any) -> Any:
         profile, log, track = (given.pop(name, None) for name in _OPTIONS)
         if log is not None:
-            from refork.core.run.logs import start_log
+            from refork.runs.logs import start_log
 
             start_log(log)  # until the command ends: what it fails of is told there, too
         if given.get("dry_run"):
@@ -118,7 +118,7 @@ def _watched(command: str, verb: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) -> Iterator[None]:
-    from refork.core.run.observe import complain, observed
+    from refork.runs.observe import complain, observed
 
     out = given.get("out") or given.get("folder")
     typed = [_PASSWORD.sub("***@", argument) for argument in sys.argv[1:]]
@@ -140,9 +140,9 @@ def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) 
 
 def _print_profile(run: Run) -> None:
     """The table, on standard error: results are on the other."""
-    from refork.app.cli.run_tables import profile_table
-    from refork.app.cli.screen import open_console
-    from refork.core.run.logs import log
+    from refork.cli.run_tables import profile_table
+    from refork.cli.screen import open_console
+    from refork.runs.logs import log
 
     told = log()
     if told is not None:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli import world_record
-from refork.app.cli.common import print_json
-from refork.core.errors import BadInput, CannotDo, ReforkError, UserError
-from refork.core.world.base import Observation, Split, Task, World
-from refork.core.world.open import open_world, task_to_json
+from refork.cli import world_record
+from refork.cli.common import print_json
+from refork.errors import BadInput, CannotDo, ReforkError, UserError
+from refork.worlds.base import Observation, Split, Task, World
+from refork.worlds.open import open_world, task_to_json
 
 app = typer.Typer(help="What a policy acts on.", no_args_is_help=True)
 world_record.register(app)
@@ -30,7 +30,7 @@ def list_worlds(json: AsJson = False) -> None:
 
     Example: refork world list
     """
-    from refork.core.registry import described
+    from refork.registry import described
 
     found = described("worlds")
     if json:

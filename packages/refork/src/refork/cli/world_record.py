@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.core.errors import BadInput
-from refork.core.world.base import Split
-from refork.core.world.environment import DOMAINS
+from refork.cli.common import print_json
+from refork.errors import BadInput
+from refork.worlds.base import Split
+from refork.worlds.environment import DOMAINS
 
 
 def register(app: typer.Typer) -> None:
@@ -41,12 +41,12 @@ def record_world(
 
     Example: refork world record terminal --out shell.db --tasks 100 --seeds 2 --jsonl shell.jsonl
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import open_policy
-    from refork.core.tree.tree import Tree
-    from refork.core.world.environment import Environment
-    from refork.core.world.open import open_world
-    from refork.core.world.recorder import record, trajectories, write_trajectories
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import open_policy
+    from refork.tree.tree import Tree
+    from refork.worlds.environment import Environment
+    from refork.worlds.open import open_world
+    from refork.worlds.recorder import record, trajectories, write_trajectories
 
     if split not in ("train", "held-out"):
         raise BadInput(f"there is no split {split!r}", hint="train or held-out")

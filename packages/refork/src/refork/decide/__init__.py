@@ -4,7 +4,7 @@ One piece of code for every layer that decides around a frozen model: verify or 
 finding or not.
 """
 
-from refork.core.decide.calibrate import (
+from refork.decide.calibrate import (
     Calibration,
     Reliability,
     brier,
@@ -12,10 +12,10 @@ from refork.core.decide.calibrate import (
     fit_calibration,
     reliability,
 )
-from refork.core.decide.frontier import area_under_frontier, frontier
-from refork.core.decide.posterior import BetaRate
-from refork.core.decide.regret import BestRule, Regret, against_rules, regret
-from refork.core.decide.threshold import Advice, advise, break_even, crossing
+from refork.decide.frontier import area_under_frontier, frontier
+from refork.decide.posterior import BetaRate
+from refork.decide.regret import BestRule, Regret, against_rules, regret
+from refork.decide.threshold import Advice, advise, break_even, crossing
 
 __all__ = [
     "Advice",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, finite
+from refork.errors import BadInput
+from refork.stats.results import Array, finite
 
 
 def frontier(

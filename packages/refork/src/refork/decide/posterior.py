@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval
-from refork.core.stats.results import check_level
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.stats import Interval
+from refork.stats.results import check_level
+from refork.types import Json
 
 
 @final

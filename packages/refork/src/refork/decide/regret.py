@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, paired_bootstrap, paired_difference
-from refork.core.stats.results import Array, finite
+from refork.errors import BadInput
+from refork.stats import Interval, paired_bootstrap, paired_difference
+from refork.stats.results import Array, finite
 
 
 @dataclass(frozen=True, slots=True)

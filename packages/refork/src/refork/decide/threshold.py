@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 
 def break_even(gain: float, loss: float = 0.0, price: float = 0.0) -> float:

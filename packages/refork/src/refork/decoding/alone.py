@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from refork.core.policy.decoder.plan import BLOCK, align
-from refork.core.policy.decoder.stack import Stack
+from refork.decoding.plan import BLOCK, align
+from refork.decoding.stack import Stack
 
 Bias: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """What is added to scores [H, N or 1, C], of the columns' positions [N or 1, C] and the queries' [N]."""

@@ -21,10 +21,10 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from refork.core.errors import CannotDo, InternalError
-from refork.core.policy.decoder.alone import Alone, Bias, softmax, with_sinks
-from refork.core.policy.decoder.plan import BLOCK
-from refork.core.policy.decoder.stack import LayerShape, Stack
+from refork.decoding.alone import Alone, Bias, softmax, with_sinks
+from refork.decoding.plan import BLOCK
+from refork.decoding.stack import LayerShape, Stack
+from refork.errors import CannotDo, InternalError
 
 NAME = "refork_branches"
 

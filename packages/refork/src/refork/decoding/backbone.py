@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import CannotDo, ReforkError
-from refork.core.policy.decoder import attention, experts
-from refork.core.policy.decoder.attention import Seen, Step
-from refork.core.policy.decoder.families import StandIns
-from refork.core.policy.decoder.packed import PackedLinears
-from refork.core.policy.decoder.plan import align
-from refork.core.policy.decoder.sites import Look, Sites
-from refork.core.policy.decoder.stack import KvShape
+from refork.decoding import attention, experts
+from refork.decoding.attention import Seen, Step
+from refork.decoding.families import StandIns
+from refork.decoding.packed import PackedLinears
+from refork.decoding.plan import align
+from refork.decoding.sites import Look, Sites
+from refork.decoding.stack import KvShape
+from refork.errors import CannotDo, ReforkError
 
 _SPLIT = 32768
 """Elements from which on PyTorch's element-wise kernels share the work among threads."""

@@ -10,18 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import CannotDo
-from refork.core.policy.decoder.alone import Alone
-from refork.core.policy.decoder.attention import OwnPart, Product, Step
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.cache import BlockCache
-from refork.core.policy.decoder.plan import align, traces
-from refork.core.policy.decoder.prefill import Forest, Ints, Seat, causal_mask, gather_parts, products
-from refork.core.policy.decoder.sites import Look, Rows, all_prompt
-from refork.core.policy.decoder.spread import Spread, runs_of, spread_pass
-from refork.core.policy.decoder.stack import Stack, Suffix
-from refork.core.policy.inside import Edit
-from refork.core.types import IntArray
+from refork.decoding.alone import Alone
+from refork.decoding.attention import OwnPart, Product, Step
+from refork.decoding.backbone import Backbone
+from refork.decoding.cache import BlockCache
+from refork.decoding.plan import align, traces
+from refork.decoding.prefill import Forest, Ints, Seat, causal_mask, gather_parts, products
+from refork.decoding.sites import Look, Rows, all_prompt
+from refork.decoding.spread import Spread, runs_of, spread_pass
+from refork.decoding.stack import Stack, Suffix
+from refork.errors import CannotDo
+from refork.policies.inside import Edit
+from refork.types import IntArray
 
 _GROWTH = 64
 _ANEW = 512

@@ -10,9 +10,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.core.policy.decoder.plan import BLOCK
-from refork.core.policy.decoder.stack import Stack
-from refork.core.types import IntArray
+from refork.decoding.plan import BLOCK
+from refork.decoding.stack import Stack
+from refork.types import IntArray
 
 
 @dataclass(frozen=True, slots=True)

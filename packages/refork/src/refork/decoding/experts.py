@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from refork.core.errors import CannotDo
-from refork.core.policy.decoder.packed import available, linear, packs
-from refork.core.policy.decoder.plan import align
+from refork.decoding.packed import available, linear, packs
+from refork.decoding.plan import align
+from refork.errors import CannotDo
 
 NAME = "refork_experts"
 

@@ -16,10 +16,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from refork.core.errors import CannotDo
-from refork.core.policy.decoder import attention
-from refork.core.policy.decoder.alone import Bias
-from refork.core.policy.decoder.attention import How, Rule
+from refork.decoding import attention
+from refork.decoding.alone import Bias
+from refork.decoding.attention import How, Rule
+from refork.errors import CannotDo
 
 Instead = tuple[nn.Module, str, Callable[..., Any]]
 """A module, the name of one of its methods, and what runs in its place."""

@@ -7,9 +7,9 @@ from typing import Literal, final
 import numpy as np
 from torch import Tensor
 
-from refork.core.policy.decoder.record import Sampled
-from refork.core.policy.inside import Capture, States
-from refork.core.types import FloatArray
+from refork.decoding.record import Sampled
+from refork.policies.inside import Capture, States
+from refork.types import FloatArray
 
 
 @final

@@ -8,15 +8,15 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.decoder.live_draw import Ask, Branch, Draw, groups
-from refork.core.policy.decoder.live_intake import Intake
-from refork.core.policy.decoder.live_prompts import Prompts
-from refork.core.policy.decoder.live_round import Rounds
-from refork.core.policy.decoder.live_rows import LiveRows
-from refork.core.policy.decoder.live_say import Said, failed, say
-from refork.core.policy.decoder.loop import Decoder, packed
-from refork.core.policy.decoder.speculator import Speculator
+from refork.decoding.live_draw import Ask, Branch, Draw, groups
+from refork.decoding.live_intake import Intake
+from refork.decoding.live_prompts import Prompts
+from refork.decoding.live_round import Rounds
+from refork.decoding.live_rows import LiveRows
+from refork.decoding.live_say import Said, failed, say
+from refork.decoding.loop import Decoder, packed
+from refork.decoding.speculator import Speculator
+from refork.errors import BadInput, CannotDo
 
 __all__ = ["Ask", "LiveDecoder", "Said"]
 

@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy import law
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.live_prompts import Prompt, Prompts
-from refork.core.policy.decoder.prefill import Ints
-from refork.core.policy.decoder.record import AHEAD
-from refork.core.policy.decoder.session import NEVER, Ends
-from refork.core.policy.guide import Guide, masks
-from refork.core.policy.noise import NoiseKey, gumbels, uniforms
-from refork.core.types import FloatArray, IntArray
+from refork.decoding.live_prompts import Prompt, Prompts
+from refork.decoding.prefill import Ints
+from refork.decoding.record import AHEAD
+from refork.decoding.session import NEVER, Ends
+from refork.errors import BadInput
+from refork.policies import law
+from refork.policies.base import Sampling
+from refork.policies.guide import Guide, masks
+from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.types import FloatArray, IntArray
 
 NOT_FINITE = "the model gave logits that are not finite"
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import ReforkError
-from refork.core.policy.decoder.live_draw import Branch
-from refork.core.policy.decoder.live_prompts import Prompts, Reading, begins_alike
-from refork.core.policy.decoder.plan import align
+from refork.decoding.live_draw import Branch
+from refork.decoding.live_prompts import Prompts, Reading, begins_alike
+from refork.decoding.plan import align
+from refork.errors import ReforkError
 
 
 @dataclass(slots=True, eq=False)

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.policy.decoder.live_shelves import Shelves
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.plan import BLOCK, align
-from refork.core.policy.decoder.prefill import Forest, Ints, Pass
-from refork.core.types import IntArray
+from refork.decoding.live_shelves import Shelves
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.plan import BLOCK, align
+from refork.decoding.prefill import Forest, Ints, Pass
+from refork.types import IntArray
 
 
 @dataclass(slots=True, eq=False)

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import BadInput, InternalError
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.live_draw import Branch, Draw, groups, unusable
-from refork.core.policy.decoder.live_rows import LiveRows
-from refork.core.policy.decoder.live_say import Said, Verified, failed, say_settled
-from refork.core.policy.decoder.prefill import Ints
-from refork.core.policy.decoder.speculator import Branches, Drafts, Settled, Speculator
+from refork.decoding.live_draw import Branch, Draw, groups, unusable
+from refork.decoding.live_rows import LiveRows
+from refork.decoding.live_say import Said, Verified, failed, say_settled
+from refork.decoding.prefill import Ints
+from refork.decoding.speculator import Branches, Drafts, Settled, Speculator
+from refork.errors import BadInput, InternalError
+from refork.policies.base import Sampling
 
 
 @final

@@ -8,13 +8,13 @@ from typing import final
 import numpy as np
 from torch import Tensor
 
-from refork.core.errors import InternalError
-from refork.core.policy.decoder.batch import Batch
-from refork.core.policy.decoder.live_draw import Branch, Groups, Noises, groups
-from refork.core.policy.decoder.live_prompts import Prompts
-from refork.core.policy.decoder.loop import BranchDecoder
-from refork.core.policy.decoder.plan import align
-from refork.core.policy.decoder.prefill import Ints
+from refork.decoding.batch import Batch
+from refork.decoding.live_draw import Branch, Groups, Noises, groups
+from refork.decoding.live_prompts import Prompts
+from refork.decoding.loop import BranchDecoder
+from refork.decoding.plan import align
+from refork.decoding.prefill import Ints
+from refork.errors import InternalError
 
 _LEAST = 64
 """Positions of a store that are never given back while somebody runs."""

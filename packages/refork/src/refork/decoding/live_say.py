@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import InternalError
-from refork.core.policy import law
-from refork.core.policy.decoder.live_draw import Branch, Tokens
-from refork.core.policy.decoder.live_rows import LiveRows
-from refork.core.policy.decoder.prefill import Ints
-from refork.core.policy.decoder.speculator import Settled
-from refork.core.types import FloatArray, IntArray
+from refork.decoding.live_draw import Branch, Tokens
+from refork.decoding.live_rows import LiveRows
+from refork.decoding.prefill import Ints
+from refork.decoding.speculator import Settled
+from refork.errors import InternalError
+from refork.policies import law
+from refork.types import FloatArray, IntArray
 
 Top: TypeAlias = tuple[tuple[IntArray, FloatArray], ...]
 End: TypeAlias = Literal["stop", "length", "error"]

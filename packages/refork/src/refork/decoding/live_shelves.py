@@ -8,10 +8,10 @@ from typing import TypeAlias, final
 
 import torch
 
-from refork.core.policy.decoder.plan import BLOCK, align, shared
-from refork.core.policy.decoder.prefill import Seat
-from refork.core.policy.decoder.stack import KvShape, Stack
-from refork.core.types import IntArray
+from refork.decoding.plan import BLOCK, align, shared
+from refork.decoding.prefill import Seat
+from refork.decoding.stack import KvShape, Stack
+from refork.types import IntArray
 
 _WORTH = 2 * BLOCK
 """Tokens that two prompts must share at least, to be held once for both."""

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.errors import CannotDo
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.batch import Batch
-from refork.core.policy.decoder.cache import BlockCache
-from refork.core.policy.decoder.kept import Kept
-from refork.core.policy.decoder.plan import Traces, align, traces
-from refork.core.policy.decoder.prefill import Forest, Ints, Pass
-from refork.core.policy.decoder.record import Sampled
-from refork.core.policy.decoder.session import NEVER, Branches, Ends, Session, Waiting
-from refork.core.policy.decoder.sites import Look, Sites, all_prompt
-from refork.core.policy.inside import Capture, Edit, Layer, layer_numbers
-from refork.core.policy.law import SoFar
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import IntArray
+from refork.decoding.backbone import Backbone
+from refork.decoding.batch import Batch
+from refork.decoding.cache import BlockCache
+from refork.decoding.kept import Kept
+from refork.decoding.plan import Traces, align, traces
+from refork.decoding.prefill import Forest, Ints, Pass
+from refork.decoding.record import Sampled
+from refork.decoding.session import NEVER, Branches, Ends, Session, Waiting
+from refork.decoding.sites import Look, Sites, all_prompt
+from refork.errors import CannotDo
+from refork.policies.base import Sampling
+from refork.policies.inside import Capture, Edit, Layer, layer_numbers
+from refork.policies.law import SoFar
+from refork.policies.noise import NoiseKey
+from refork.types import IntArray
 
 CPU_CACHE = 2 << 20
 """Rows whose widest activation takes more bytes than this leave a processor's caches, and gain nothing."""

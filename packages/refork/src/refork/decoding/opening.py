@@ -24,15 +24,15 @@ from typing import Any, Final, Literal
 import numpy as np
 import torch
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.backbone import Backbone, unwrapped
-from refork.core.policy.decoder.loop import BranchDecoder, Decoder
-from refork.core.policy.decoder.own import OwnDecoder, OwnForward
-from refork.core.policy.decoder.score import score
-from refork.core.policy.noise import NoiseKey
-from refork.core.settings import home
-from refork.core.types import FloatArray, IntArray
+from refork.decoding.backbone import Backbone, unwrapped
+from refork.decoding.loop import BranchDecoder, Decoder
+from refork.decoding.own import OwnDecoder, OwnForward
+from refork.decoding.score import score
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Sampling
+from refork.policies.noise import NoiseKey
+from refork.settings import home
+from refork.types import FloatArray, IntArray
 
 Forward = Literal["auto", "packed", "own"]
 Decoding = Literal["packed", "cached", "anew"]

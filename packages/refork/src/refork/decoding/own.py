@@ -20,14 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import CannotDo
-from refork.core.policy.decoder.backbone import context_of, unwrapped
-from refork.core.policy.decoder.loop import Decoder, Part, Wanted
-from refork.core.policy.decoder.plan import Traces, traces
-from refork.core.policy.decoder.prefill import Ints
-from refork.core.policy.decoder.sites import Look, Rows, Sites
-from refork.core.policy.inside import Edit
-from refork.core.types import IntArray
+from refork.decoding.backbone import context_of, unwrapped
+from refork.decoding.loop import Decoder, Part, Wanted
+from refork.decoding.plan import Traces, traces
+from refork.decoding.prefill import Ints
+from refork.decoding.sites import Look, Rows, Sites
+from refork.errors import CannotDo
+from refork.policies.inside import Edit
+from refork.types import IntArray
 
 _CACHES = ("past_key_values", "cache_params", "state")
 """Under which names models give their caches back, and take them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.types import IntArray
+from refork.types import IntArray
 
 BLOCK = 64
 """Positions per block: the unit in which keys and values are shared, padded and summed over."""

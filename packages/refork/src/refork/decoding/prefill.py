@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.policy.decoder.attention import Product, Step, Write
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.cache import BlockCache
-from refork.core.policy.decoder.plan import BLOCK, align, clusters_apart
-from refork.core.policy.decoder.sites import Rows
-from refork.core.policy.decoder.stack import KvShape, Stack
-from refork.core.types import IntArray
+from refork.decoding.attention import Product, Step, Write
+from refork.decoding.backbone import Backbone
+from refork.decoding.cache import BlockCache
+from refork.decoding.plan import BLOCK, align, clusters_apart
+from refork.decoding.sites import Rows
+from refork.decoding.stack import KvShape, Stack
+from refork.types import IntArray
 
 Ints = NDArray[np.int64]
 

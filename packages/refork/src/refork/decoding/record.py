@@ -8,9 +8,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.policy import law
-from refork.core.policy.inside import States
-from refork.core.types import Finish, FloatArray, IntArray
+from refork.policies import law
+from refork.policies.inside import States
+from refork.types import Finish, FloatArray, IntArray
 
 Ints = NDArray[np.int64]
 

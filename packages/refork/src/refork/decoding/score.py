@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from refork.core.policy import law
-from refork.core.policy.decoder.loop import Decoder, Part, Wanted
-from refork.core.policy.decoder.plan import Traces
-from refork.core.policy.decoder.prefill import Ints
-from refork.core.policy.inside import Layer
-from refork.core.types import FloatArray, IntArray
+from refork.decoding.loop import Decoder, Part, Wanted
+from refork.decoding.plan import Traces
+from refork.decoding.prefill import Ints
+from refork.policies import law
+from refork.policies.inside import Layer
+from refork.types import FloatArray, IntArray
 
 
 def score(

@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput
-from refork.core.policy import law
-from refork.core.policy.base import Sampling
-from refork.core.policy.decoder.kept import Kept
-from refork.core.policy.decoder.prefill import Ints
-from refork.core.policy.decoder.record import AHEAD, Record, Sampled
-from refork.core.policy.guide import Guide, masks
-from refork.core.policy.inside import Edit, States
-from refork.core.policy.noise import NoiseKey, gumbels, uniforms
-from refork.core.types import IntArray
+from refork.decoding.kept import Kept
+from refork.decoding.prefill import Ints
+from refork.decoding.record import AHEAD, Record, Sampled
+from refork.errors import BadInput
+from refork.policies import law
+from refork.policies.base import Sampling
+from refork.policies.guide import Guide, masks
+from refork.policies.inside import Edit, States
+from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.types import IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.core.policy.decoder.alone import Alone, mix_each, score_each
-from refork.core.policy.decoder.attention import Product, Step
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.plan import BLOCK, align
-from refork.core.policy.decoder.prefill import Ints, causal_mask, products
-from refork.core.policy.decoder.stack import KvShape, LayerShape, Stack
+from refork.decoding.alone import Alone, mix_each, score_each
+from refork.decoding.attention import Product, Step
+from refork.decoding.backbone import Backbone
+from refork.decoding.plan import BLOCK, align
+from refork.decoding.prefill import Ints, causal_mask, products
+from refork.decoding.stack import KvShape, LayerShape, Stack
 
 LIGHT = 4 << 20
 """Bytes of keys that the tokens of a pass read, one by one, up to which each has a product of its own."""

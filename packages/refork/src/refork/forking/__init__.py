@@ -1,7 +1,7 @@
 """Go back to a point, change one thing, run on many times, compare."""
 
-from refork.core.fork.arm import Fork, fork, fork_both, recorded_settings
-from refork.core.fork.change import (
+from refork.forking.arm import Fork, fork, fork_both, recorded_settings
+from refork.forking.change import (
     Ban,
     Change,
     Compose,
@@ -14,9 +14,9 @@ from refork.core.fork.change import (
     SwapPolicy,
     SwapWorld,
 )
-from refork.core.fork.effect import Effect, compare, compare_until
-from refork.core.fork.parse import change_from_json, parse_change
-from refork.core.fork.potential import (
+from refork.forking.effect import Effect, compare, compare_until
+from refork.forking.parse import change_from_json, parse_change
+from refork.forking.potential import (
     Paired,
     Sweep,
     SweepPlan,
@@ -26,7 +26,7 @@ from refork.core.fork.potential import (
     sweep,
     token_chances,
 )
-from refork.core.fork.report import arm_summary, trace_report
+from refork.forking.report import arm_summary, trace_report
 
 __all__ = [
     "Ban",

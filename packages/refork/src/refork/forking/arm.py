@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadChange, BadInput, BadPoint, CannotDo
-from refork.core.fork.change import Change, Diff, Plan, join
-from refork.core.fork.check import check_ids, check_policy
-from refork.core.fork.context import (
+from refork.errors import BadChange, BadInput, BadPoint, CannotDo
+from refork.forking.change import Change, Diff, Plan, join
+from refork.forking.check import check_ids, check_policy
+from refork.forking.context import (
     Conversation,
     conversation,
     has_tokens,
@@ -23,24 +23,24 @@ from refork.core.fork.context import (
     turn_before,
     turn_from,
 )
-from refork.core.fork.episodes import TURNS, Episodes
-from refork.core.fork.run_on import Branch, judge_draws, run_on, world_producer
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.policy.sent import REQUEST
-from refork.core.policy.shown import ends_of, render_delta
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Draft, Point, Trajectory
-from refork.core.tree.score import DrawRecord, ForkRecord
-from refork.core.tree.tree import Tree
-from refork.core.tree.turn import carrying, turn_begun
-from refork.core.types import IntArray, Json, Message, token_array
-from refork.core.world.base import World
-from refork.core.world.simulated import Simulator
+from refork.forking.episodes import TURNS, Episodes
+from refork.forking.run_on import Branch, judge_draws, run_on, world_producer
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.policies.noise import NoiseKey, stream_of
+from refork.policies.sent import REQUEST
+from refork.policies.shown import ends_of, render_delta
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Draft, Point, Trajectory
+from refork.tree.score import DrawRecord, ForkRecord
+from refork.tree.tree import Tree
+from refork.tree.turn import carrying, turn_begun
+from refork.types import IntArray, Json, Message, token_array
+from refork.worlds.base import World
+from refork.worlds.simulated import Simulator
 
 if TYPE_CHECKING:
-    from refork.core.fork.backend import Backend
+    from refork.forking.backend import Backend
 
 #: Version of what an arm's identity holds. Arms recorded before versions have no such entry.
 IDENTITY: Final = 2
@@ -609,7 +609,7 @@ def _branches(
 
 def _attempt(tree: Tree, branch: Branch) -> str:
     """A suffix that no earlier, unfinished try of this draw has used (unpaired policies only)."""
-    from refork.core.tree.node import node_id
+    from refork.tree.node import node_id
 
     for n in range(10_000):
         suffix = f"~{n}" if n else ""

@@ -12,11 +12,11 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from refork.core.errors import BadChange
-from refork.core.policy.base import Policy, Sampling
-from refork.core.tree.node import Point, Trajectory
-from refork.core.types import IntArray, Json, Message, token_array
-from refork.core.world.base import World
+from refork.errors import BadChange
+from refork.policies.base import Policy, Sampling
+from refork.tree.node import Point, Trajectory
+from refork.types import IntArray, Json, Message, token_array
+from refork.worlds.base import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class EditMessage:
         return frozenset({f"message:{self.index}", "tail"})
 
     def _messages(self, plan: Plan) -> tuple[Message, ...]:
-        from refork.core.fork.context import conversation
+        from refork.forking.context import conversation
 
         messages = plan.messages or conversation(plan.walk).messages
         if not 0 <= self.index < len(messages):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.core.errors import BadInput, WrongTokenizer, WrongWeights
-from refork.core.policy.base import Policy, PolicyCard
-from refork.core.tree.node import Trajectory
-from refork.core.types import IntArray
+from refork.errors import BadInput, WrongTokenizer, WrongWeights
+from refork.policies.base import Policy, PolicyCard
+from refork.tree.node import Trajectory
+from refork.types import IntArray
 
 
 def check_policy(walk: Trajectory, policy: Policy, *, swapped: bool, any_weights: bool) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from refork.core.calls import message_calls
-from refork.core.errors import BadInput, CannotDo
-from refork.core.tree.node import Node, Point, Step, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.tree.turn import Shown, Turn, parts_of
-from refork.core.types import Message, Origin
-from refork.core.world.base import Episode, Task, World
-from refork.core.world.environment import EnvTrajectory, Seen
-from refork.core.world.fork import check_answer, step_again
-from refork.core.world.spec import family
-from refork.core.world.walks import trajectory_of
+from refork.calls import message_calls
+from refork.errors import BadInput, CannotDo
+from refork.tree.node import Node, Point, Step, Trajectory
+from refork.tree.tree import Tree
+from refork.tree.turn import Shown, Turn, parts_of
+from refork.types import Message, Origin
+from refork.worlds.base import Episode, Task, World
+from refork.worlds.environment import EnvTrajectory, Seen
+from refork.worlds.fork import check_answer, step_again
+from refork.worlds.spec import family
+from refork.worlds.walks import trajectory_of
 
 
 @dataclass(frozen=True, slots=True)

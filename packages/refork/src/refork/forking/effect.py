@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, fork_both, graded
-from refork.core.fork.change import Change
-from refork.core.fork.grading import need_grader
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point, Trajectory
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.core.world.simulated import Simulator
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import Fork, fork_both, graded
+from refork.forking.change import Change
+from refork.forking.grading import need_grader
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point, Trajectory
+from refork.types import Json
+from refork.worlds.base import World
+from refork.worlds.simulated import Simulator
 
 if TYPE_CHECKING:
-    from refork.core.fork.backend import Backend
+    from refork.forking.backend import Backend
 
 ScoreOf = str | Callable[[Trajectory], float | None]
 

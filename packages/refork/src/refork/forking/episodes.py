@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.errors import CannotDo, ReplayDiverged
-from refork.core.fork.context import imported_task, live_episode, recorded_task, transcript
-from refork.core.tree.node import Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Json, Origin
-from refork.core.world.base import Episode, Task, World
-from refork.core.world.simulated import Simulator, as_simulator
+from refork.errors import CannotDo, ReplayDiverged
+from refork.forking.context import imported_task, live_episode, recorded_task, transcript
+from refork.tree.node import Trajectory
+from refork.tree.tree import Tree
+from refork.types import Json, Origin
+from refork.worlds.base import Episode, Task, World
+from refork.worlds.simulated import Simulator, as_simulator
 
 #: Turns that a simulator answers where no world limits them.
 TURNS = 8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from refork.core.errors import BadInput
-from refork.core.judge import Judge
-from refork.core.world.base import World
+from refork.errors import BadInput
+from refork.judge import Judge
+from refork.worlds.base import World
 
 #: The scores that a world gives the rollouts it ends.
 WORLD_SCORES: Final = frozenset({"reward", "success"})

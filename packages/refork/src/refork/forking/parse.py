@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, final
 
-from refork.core.errors import BadChange, UserError
-from refork.core.fork.change import Change, Compose, Diff, Kind, Opening, Plan
-from refork.core.policy.base import Policy
-from refork.core.registry import find, known, names, resolve, split, version_of
-from refork.core.types import Json
-from refork.core.world.base import World
+from refork.errors import BadChange, UserError
+from refork.forking.change import Change, Compose, Diff, Kind, Opening, Plan
+from refork.policies.base import Policy
+from refork.registry import find, known, names, resolve, split, version_of
+from refork.types import Json
+from refork.worlds.base import World
 
 _FORM = re.compile(r"``(.+?)``: (.+?)\.?$")
 

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.arm import Job, graded, prepare, recorded_settings, run_jobs
-from refork.core.fork.grading import need_grader
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Node, Point, Trajectory
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.world.base import World
-from refork.core.world.simulated import Simulator
+from refork.errors import BadInput, CannotDo
+from refork.forking.arm import Job, graded, prepare, recorded_settings, run_jobs
+from refork.forking.grading import need_grader
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Node, Point, Trajectory
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.worlds.base import World
+from refork.worlds.simulated import Simulator
 
 if TYPE_CHECKING:
-    from refork.core.fork.backend import Backend
+    from refork.forking.backend import Backend
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

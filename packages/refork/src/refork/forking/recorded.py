@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork
-from refork.core.fork.change import Diff
-from refork.core.fork.effect import Effect, compare
-from refork.core.tree.node import Node, Point
-from refork.core.tree.score import ForkRecord
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.forking.arm import Fork
+from refork.forking.change import Diff
+from refork.forking.effect import Effect, compare
+from refork.tree.node import Node, Point
+from refork.tree.score import ForkRecord
+from refork.tree.tree import Tree
+from refork.types import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, graded
-from refork.core.fork.effect import compare, is_paired
-from refork.core.fork.potential import Sweep
-from refork.core.tree.node import Node, Trajectory
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import Fork, graded
+from refork.forking.effect import compare, is_paired
+from refork.forking.potential import Sweep
+from refork.tree.node import Node, Trajectory
+from refork.types import Json
 
 _Bands = tuple[list[float], list[float]]
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from refork.core.errors import UserError
-from refork.core.fork.change import join
-from refork.core.fork.context import called
-from refork.core.judge import Judge
-from refork.core.policy.base import Continuation, Policy, Rendered, Request, Sampling, each_once
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.shown import render_delta
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Draft, Trajectory, node_id
-from refork.core.tree.score import DrawRecord, Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import IntArray, Json, Message, Origin, token_array
-from refork.core.world.base import Episode, Observation
-from refork.core.world.simulated import StepsTogether, has_grade, simulator_of, together
+from refork.errors import UserError
+from refork.forking.change import join
+from refork.forking.context import called
+from refork.judge import Judge
+from refork.policies.base import Continuation, Policy, Rendered, Request, Sampling, each_once
+from refork.policies.noise import NoiseKey
+from refork.policies.shown import render_delta
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Draft, Trajectory, node_id
+from refork.tree.score import DrawRecord, Producer, Score
+from refork.tree.tree import Tree
+from refork.types import IntArray, Json, Message, Origin, token_array
+from refork.worlds.base import Episode, Observation
+from refork.worlds.simulated import StepsTogether, has_grade, simulator_of, together
 
 #: Nodes that are committed together while a batch is still being sampled.
 _FLUSH = 512

@@ -13,10 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from refork.core import registry
-from refork.core.errors import BadInput, UserError
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import (
+from refork import registry
+from refork.errors import BadInput, UserError
+from refork.formats.base import (
     BinaryWriter,
     Blob,
     FolderReader,
@@ -26,19 +25,20 @@ from refork.core.tree.formats.base import (
     Remark,
     Writer,
 )
+from refork.policies.base import Policy
 
 if TYPE_CHECKING:
-    from refork.core.tree.formats.agentworldbench import AgentWorldBench
-    from refork.core.tree.formats.androidworld import AndroidWorld
-    from refork.core.tree.formats.atif import ATIF
-    from refork.core.tree.formats.atif_export import ATIFWriter
-    from refork.core.tree.formats.inspect_ai import InspectAI
-    from refork.core.tree.formats.native import Native
-    from refork.core.tree.formats.openai_chat import OpenAIChat
-    from refork.core.tree.formats.osworld import OSWorld
-    from refork.core.tree.formats.redact import Redactor
-    from refork.core.tree.formats.verifiers import Verifiers
-    from refork.core.tree.formats.verifiers_export import VerifiersWriter
+    from refork.formats.agentworldbench import AgentWorldBench
+    from refork.formats.atif import ATIF
+    from refork.formats.atif_export import ATIFWriter
+    from refork.formats.inspect_ai import InspectAI
+    from refork.formats.native import Native
+    from refork.formats.openai_chat import OpenAIChat
+    from refork.formats.redact import Redactor
+    from refork.formats.verifiers import Verifiers
+    from refork.formats.verifiers_export import VerifiersWriter
+    from refork_worlds.formats.androidworld import AndroidWorld
+    from refork_worlds.formats.osworld import OSWorld
 
 # Loaded on first use: who opens a tree reads no other format.
 _HOME = {
@@ -85,7 +85,7 @@ def readers(policy: Policy | None = None, redactor: Redactor | None = None) -> t
 def _clean(policy: Policy | None, redactor: Redactor | None) -> Policy | None:
     if policy is None or redactor is None:
         return policy
-    from refork.core.tree.formats.redact import CleanPolicy
+    from refork.formats.redact import CleanPolicy
 
     # Readers only tokenise with it.
     return cast("Policy", CleanPolicy(policy, redactor))

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.tree.formats.base import Head, Record
-from refork.core.tree.formats.rows import alone, read_items
-from refork.core.tree.node import Draft, node_id
-from refork.core.types import Json, NodeKind
+from refork.errors import BadInput
+from refork.formats.base import Head, Record
+from refork.formats.rows import alone, read_items
+from refork.plain import content_hash
+from refork.tree.node import Draft, node_id
+from refork.types import Json, NodeKind
 
 _KEYS = {"prompt", "response", "turn_idx", "system_str"}
 #: Their names of domains, and ours.

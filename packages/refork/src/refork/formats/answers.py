@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.base import Record
-from refork.core.tree.formats.conversation import graded, message_of
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.sampled import draft_id
-from refork.core.tree.node import Draft
-from refork.core.tree.score import Producer
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.base import Record
+from refork.formats.conversation import graded, message_of
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.sampled import draft_id
+from refork.tree.node import Draft
+from refork.tree.score import Producer
+from refork.types import Json, Message
 
 #: The score of a preference: 1 for the chosen answer, 0 for the rejected one.
 PREFERRED: Final = "preferred"

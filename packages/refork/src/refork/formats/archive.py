@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, final
 
-from refork.core.errors import BadInput, MissingExtra
+from refork.errors import BadInput, MissingExtra
 
 #: The number of Zstandard among the methods of compression in ZIP archives.
 ZSTANDARD: Final = 93

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.answers import whole_message
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.conversation import check_results, graded
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.parquet import row_items
-from refork.core.tree.formats.rows import alone
-from refork.core.tree.formats.sampled import finish_of, finite, known_numbers
-from refork.core.tree.score import Producer
-from refork.core.types import Json, Message, token_array
+from refork.errors import BadInput
+from refork.formats.answers import whole_message
+from refork.formats.base import Head, Record, Remark
+from refork.formats.conversation import check_results, graded
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.parquet import row_items
+from refork.formats.rows import alone
+from refork.formats.sampled import finish_of, finite, known_numbers
+from refork.policies.base import Policy
+from refork.tree.score import Producer
+from refork.types import Json, Message, token_array
 
 _PRODUCER: Final = Producer("art")
 _MARK: Final = "token_id:"

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost, Policy
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.conversation import check_results, origin, tool_call
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.rows import read_items
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.base import Head, Record, Remark
+from refork.formats.conversation import check_results, origin, tool_call
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.rows import read_items
+from refork.policies.base import Cost, Policy
+from refork.types import Json, Message
 
 _MARK: Final = "ATIF-v1"
 #: What an agent's step says that stands with its action.
@@ -48,7 +48,7 @@ class ATIF:
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write records as :class:`.atif_export.ATIFWriter` does; returns how many lines."""
-        from refork.core.tree.formats.atif_export import ATIFWriter
+        from refork.formats.atif_export import ATIFWriter
 
         return ATIFWriter().write(records, out)
 

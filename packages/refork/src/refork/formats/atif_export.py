@@ -14,15 +14,15 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
-from refork.core.policy.base import Cost
-from refork.core.tree.formats.base import Record
-from refork.core.tree.formats.chat_export import messages_of, rest_of, written
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.formats.recorded import recorded, scores_of, walks_of
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Score
-from refork.core.tree.turn import Part, Turn
-from refork.core.types import Json, Message
+from refork.formats.base import Record
+from refork.formats.chat_export import messages_of, rest_of, written
+from refork.formats.openai_chat import text_of
+from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.policies.base import Cost
+from refork.tree.node import Trajectory
+from refork.tree.score import Score
+from refork.tree.turn import Part, Turn
+from refork.types import Json, Message
 
 _VERSION: Final = "ATIF-v1.7"
 _SOURCES: Final = {"system": "system", "developer": "system", "assistant": "agent"}

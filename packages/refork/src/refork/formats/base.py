@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Protocol, TypeAlias, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.json_guard import parse_json
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
-from refork.core.tree.scoring import Retired
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.json_guard import parse_json
+from refork.tree.node import Draft, Node
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.tree.scoring import Retired
+from refork.types import Json
 
 #: Bytes of a file that are looked at to tell its format.
 HEAD: Final = 65536
@@ -97,7 +97,7 @@ class Reader(Protocol):
     """One format that trees can be made from.
 
     A number ``order`` may say when a file of no named format is tried, see
-    :func:`refork.core.tree.formats.readers`.
+    :func:`refork.formats.readers`.
     """
 
     @property

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import IO, final
 
-from refork.core.tree.formats.base import Record
-from refork.core.tree.formats.recorded import recorded, walks_of
-from refork.core.tree.node import Trajectory
-from refork.core.tree.turn import Part, Shown, parts_of
-from refork.core.types import Json, Message
+from refork.formats.base import Record
+from refork.formats.recorded import recorded, walks_of
+from refork.tree.node import Trajectory
+from refork.tree.turn import Part, Shown, parts_of
+from refork.types import Json, Message
 
 
 def messages_of(walk: Trajectory) -> Iterator[tuple[Message, Part]]:

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Sampling
-from refork.core.policy.sent import REQUEST
-from refork.core.tree.formats.base import Record
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.base import Record
+from refork.plain import content_hash
+from refork.policies.base import Sampling
+from refork.policies.sent import REQUEST
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Producer, Score
+from refork.types import Json, Message
 
 #: Sampling settings by the names that requests have for them.
 _SETTINGS: Final = {

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import final
 
-from refork.core.types import Json
+from refork.types import Json
 
 
 @final

@@ -14,17 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
-from refork.core.tree.formats.conversation import origin
-from refork.core.tree.formats.inspect_files import PACKED, START, open_log
-from refork.core.tree.formats.inspect_messages import talks
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.conversation import origin
+from refork.formats.inspect_files import PACKED, START, open_log
+from refork.formats.inspect_messages import talks
+from refork.formats.openai_chat import OpenAIChat
+from refork.plain import content_hash
+from refork.policies.base import Policy
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Producer, Score
+from refork.types import Json
 
 #: inspect_ai's letters for correct, incorrect, partially correct, and no answer.
 LETTERS: Final[Mapping[str, float]] = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}

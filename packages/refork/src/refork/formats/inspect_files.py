@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.archive import Archive, open_zip
-from refork.core.tree.formats.base import Position, Remark
-from refork.core.tree.formats.json_guard import DOCUMENT, parse_object
-from refork.core.tree.formats.rows import EVERY, elements
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.archive import Archive, open_zip
+from refork.formats.base import Position, Remark
+from refork.formats.json_guard import DOCUMENT, parse_object
+from refork.formats.rows import EVERY, elements
+from refork.types import Json
 
 #: What an archive begins with, and the first entry of one that inspect_ai writes.
 PACKED: Final = b"PK\x03\x04"

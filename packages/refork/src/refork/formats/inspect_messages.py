@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Cost, Sampling
-from refork.core.policy.sent import REQUEST, TAKEN, kept_request
-from refork.core.tree.formats.conversation import ROLES, message_of, tool_call
-from refork.core.types import Finish, Json, Message
+from refork.errors import BadInput
+from refork.formats.conversation import ROLES, message_of, tool_call
+from refork.plain import content_hash
+from refork.policies.base import Cost, Sampling
+from refork.policies.sent import REQUEST, TAKEN, kept_request
+from refork.types import Finish, Json, Message
 
 _ATTACHED: Final = "attachment://"
 _FINISH: Final[Mapping[str, Finish]] = {

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: Bytes of one line or item, bytes of one document, and how deep values may nest.
 LINE, DOCUMENT, DEPTH = 64 << 20, 256 << 20, 200

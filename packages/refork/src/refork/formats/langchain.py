@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.formats.answers import whole_message
-from refork.core.tree.formats.conversation import tool_call
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.answers import whole_message
+from refork.formats.conversation import tool_call
+from refork.types import Json, Message
 
 _ROLES: Final = {
     "human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool",

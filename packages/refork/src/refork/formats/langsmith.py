@@ -16,17 +16,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.policy.base import Cost, Policy
-from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
-from refork.core.tree.formats.conversation import asked_for, origin
-from refork.core.tree.formats.grouped import Grouped
-from refork.core.tree.formats.langchain import asked_and_said
-from refork.core.tree.formats.rows import objects
-from refork.core.tree.formats.sampled import draft_id, finish_of
-from refork.core.tree.formats.spans import Call, ToolRun, Walk
-from refork.core.tree.formats.tokenised import lacking
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Json, Message
+from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.conversation import asked_for, origin
+from refork.formats.grouped import Grouped
+from refork.formats.langchain import asked_and_said
+from refork.formats.rows import objects
+from refork.formats.sampled import draft_id, finish_of
+from refork.formats.spans import Call, ToolRun, Walk
+from refork.formats.tokenised import lacking
+from refork.policies.base import Cost, Policy
+from refork.tree.score import Producer, Score
+from refork.types import Json, Message
 
 _PRODUCER: Final = Producer("langsmith")
 _TYPES: Final = ("llm", "chain", "tool", "retriever", "embedding", "prompt", "parser")

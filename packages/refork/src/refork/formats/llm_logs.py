@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final, final
 from urllib.parse import quote
 
-from refork.core.errors import BadInput
-from refork.core.foreign_sqlite import harden, real_tables, was_interrupted
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import Head, Record, Remark, whole
-from refork.core.tree.formats.conversation import tool_call
-from refork.core.tree.formats.llm_messages import MessageTree, cost_of, loaded, tool_of
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.tokenised import lacking
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.foreign_sqlite import harden, real_tables, was_interrupted
+from refork.formats.base import Head, Record, Remark, whole
+from refork.formats.conversation import tool_call
+from refork.formats.llm_messages import MessageTree, cost_of, loaded, tool_of
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.tokenised import lacking
+from refork.policies.base import Policy
+from refork.types import Json, Message
 
 _SQLITE: Final = b"SQLite format 3\0"
 _JSONS: Final = ("prompt_json", "options_json", "response_json", "token_details")

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost, Policy
-from refork.core.tree.formats.base import Record, Remark, whole
-from refork.core.tree.formats.conversation import tool_call
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.formats.tokenised import TokenWalk, lacking
-from refork.core.tree.node import Draft, node_id
-from refork.core.types import Json, Message, NodeKind
+from refork.errors import BadInput
+from refork.formats.base import Record, Remark, whole
+from refork.formats.conversation import tool_call
+from refork.formats.openai_chat import text_of
+from refork.formats.tokenised import TokenWalk, lacking
+from refork.policies.base import Cost, Policy
+from refork.tree.node import Draft, node_id
+from refork.types import Json, Message, NodeKind
 
 
 @final

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Cost, Policy
-from refork.core.tree.formats.answers import whole_message
-from refork.core.tree.formats.base import Head, Record, Remark, whole
-from refork.core.tree.formats.conversation import asked_for, check_results, graded, origin, tool_call
-from refork.core.tree.formats.json_guard import document
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.rows import read_items
-from refork.core.tree.score import Producer
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.answers import whole_message
+from refork.formats.base import Head, Record, Remark, whole
+from refork.formats.conversation import asked_for, check_results, graded, origin, tool_call
+from refork.formats.json_guard import document
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.rows import read_items
+from refork.plain import content_hash
+from refork.policies.base import Cost, Policy
+from refork.tree.score import Producer
+from refork.types import Json, Message
 
 _MARK: Final = "mini-swe-agent"
 _DONE: Final = ("", "Submitted", "submitted")

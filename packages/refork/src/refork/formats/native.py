@@ -12,17 +12,17 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, TreeVersion
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.settings import present_mark
-from refork.core.tree.codec import FLOATS, INTS
-from refork.core.tree.formats.base import Blob, Head, Record, shaped
-from refork.core.tree.formats.json_guard import shallow
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
-from refork.core.tree.scoring import Retired
-from refork.core.types import Json
+from refork.errors import BadInput, TreeVersion
+from refork.formats.base import Blob, Head, Record, shaped
+from refork.formats.json_guard import shallow
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.settings import present_mark
+from refork.tree.codec import FLOATS, INTS
+from refork.tree.node import Draft, Node
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.tree.scoring import Retired
+from refork.types import Json
 
 _MARK: Final = "refork"
 #: Of the export alone: a stored field that is no part of a record, such as a seal, changes nothing here.

@@ -15,15 +15,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.policy.base import Cost, Policy
-from refork.core.tree.formats.answers import whole_message
-from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
-from refork.core.tree.formats.conversation import asked_for, origin
-from refork.core.tree.formats.grouped import Grouped
-from refork.core.tree.formats.rows import objects
-from refork.core.tree.formats.spans import Call, ToolRun, Walk
-from refork.core.tree.formats.tokenised import lacking
-from refork.core.types import Json
+from refork.formats.answers import whole_message
+from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.conversation import asked_for, origin
+from refork.formats.grouped import Grouped
+from refork.formats.rows import objects
+from refork.formats.spans import Call, ToolRun, Walk
+from refork.formats.tokenised import lacking
+from refork.policies.base import Cost, Policy
+from refork.types import Json
 
 _KINDS: Final = ("trace", "trace.span")
 #: What a span repeats of its messages.

@@ -14,13 +14,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import Head, Record
-from refork.core.tree.formats.rows import read_items
-from refork.core.tree.formats.tokenised import TokenWalk
-from refork.core.tree.node import Draft, node_id
-from refork.core.types import Json, Message, NodeKind
+from refork.errors import BadInput
+from refork.formats.base import Head, Record
+from refork.formats.rows import read_items
+from refork.formats.tokenised import TokenWalk
+from refork.policies.base import Policy
+from refork.tree.node import Draft, node_id
+from refork.types import Json, Message, NodeKind
 
 
 def _digest(*parts: Any) -> str:
@@ -78,7 +78,7 @@ class OpenAIChat:
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write records as :class:`.chat_export.OpenAIChatWriter` does; returns how many lines."""
-        from refork.core.tree.formats.chat_export import OpenAIChatWriter
+        from refork.formats.chat_export import OpenAIChatWriter
 
         return OpenAIChatWriter().write(records, out)
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.answers import PREFERRED, Answer, answered, messages_of
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.rows import read_items
-from refork.core.tree.score import Producer
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.answers import PREFERRED, Answer, answered, messages_of
+from refork.formats.base import Head, Record, Remark
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.rows import read_items
+from refork.policies.base import Policy
+from refork.tree.score import Producer
+from refork.types import Json
 
 _CHOSEN: Final = ("preferred_output", "preferred_completion")
 _REJECTED: Final = ("non_preferred_output", "non_preferred_completion")

@@ -15,19 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost, Policy, Sampling
-from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
-from refork.core.tree.formats.conversation import origin
-from refork.core.tree.formats.grouped import Grouped
-from refork.core.tree.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
-from refork.core.tree.formats.otlp_messages import Talk, talk_of
-from refork.core.tree.formats.rows import objects
-from refork.core.tree.formats.sampled import draft_id, finish_of
-from refork.core.tree.formats.spans import Call, ToolRun, Walk
-from refork.core.tree.formats.tokenised import lacking
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.conversation import origin
+from refork.formats.grouped import Grouped
+from refork.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
+from refork.formats.otlp_messages import Talk, talk_of
+from refork.formats.rows import objects
+from refork.formats.sampled import draft_id, finish_of
+from refork.formats.spans import Call, ToolRun, Walk
+from refork.formats.tokenised import lacking
+from refork.policies.base import Cost, Policy, Sampling
+from refork.tree.score import Producer, Score
+from refork.types import Json, Message
 
 #: What the writer says beside the conventions: the node a span was made of, and who gave a score.
 NODE, PRODUCER = "refork.node", "refork.producer"
@@ -56,7 +56,7 @@ class OTLP:
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write records as :class:`.otlp_export.OTLPWriter` does; returns how many lines."""
-        from refork.core.tree.formats.otlp_export import OTLPWriter
+        from refork.formats.otlp_export import OTLPWriter
 
         return OTLPWriter().write(records, out)
 

@@ -17,19 +17,19 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from refork.core.tree.formats.base import Record
-from refork.core.tree.formats.otlp import EVALUATION, NODE, PRODUCER
-from refork.core.tree.formats.otlp_json import attributes_list
-from refork.core.tree.formats.otlp_messages import INPUT, OUTPUT, TOOLS, parts_of_message
-from refork.core.tree.formats.recorded import recorded, scores_of, walks_of
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.turn import Shown, parts_of
-from refork.core.tree.turn import Turn as Said
-from refork.core.types import Json, Message
+from refork.formats.base import Record
+from refork.formats.otlp import EVALUATION, NODE, PRODUCER
+from refork.formats.otlp_json import attributes_list
+from refork.formats.otlp_messages import INPUT, OUTPUT, TOOLS, parts_of_message
+from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.tree.node import Node, Trajectory
+from refork.tree.score import Producer, Score
+from refork.tree.turn import Shown, parts_of
+from refork.tree.turn import Turn as Said
+from refork.types import Json, Message
 
 if TYPE_CHECKING:
-    from refork.core.tree.tree import Tree
+    from refork.tree.tree import Tree
 
 _CLIENT: Final = 3
 _ID: Final = re.compile("[0-9a-f]{32}")

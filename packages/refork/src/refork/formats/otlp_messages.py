@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from refork.core.tree.formats.answers import whole_message
-from refork.core.tree.formats.conversation import tool_call
-from refork.core.tree.formats.otlp_json import Event, Span
-from refork.core.types import Json, Message
+from refork.formats.answers import whole_message
+from refork.formats.conversation import tool_call
+from refork.formats.otlp_json import Event, Span
+from refork.types import Json, Message
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM, TOOLS = "gen_ai.system_instructions", "gen_ai.tool.definitions"

@@ -14,12 +14,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
-from refork.core.tree.formats.rows import Item, Occurrences, read_items
-from refork.core.types import Json
+from refork.errors import BadInput, MissingExtra
+from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.rows import Item, Occurrences, read_items
+from refork.plain import content_hash
+from refork.policies.base import Policy
+from refork.types import Json
 
 MAGIC: Final = b"PAR1"
 _ROWS: Final = 256
@@ -65,7 +65,7 @@ class Parquet:
             BadInput: no Parquet, or columns of no format that is known.
             MissingExtra: pyarrow is not installed.
         """
-        from refork.core.tree.formats import readers
+        from refork.formats import readers
 
         columns = parquet_columns(path)
         formats = [one for one in readers(self._policy) if isinstance(one, RowFormat)]
@@ -81,7 +81,7 @@ class Parquet:
 
 
 def row_items(path: Path, name: str, item: Item) -> Iterator[Record]:
-    """Records of the rows of a file, Parquet or JSON; as :func:`refork.core.tree.formats.rows.read_items`."""
+    """Records of the rows of a file, Parquet or JSON; as :func:`refork.formats.rows.read_items`."""
     if is_parquet(path):
         yield from parquet_items(path, name, item)
     else:

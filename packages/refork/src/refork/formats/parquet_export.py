@@ -5,7 +5,7 @@ of a walk is a row: up to the first turn it is the prompt, from there the comple
 are written where every node of the row has ids, messages always; scores are columns under their names. A row
 knows nothing of forks: what walks share stands in each of them.
 
-Source: the columns of TRL 1.16 and verl 0.9, as :mod:`refork.core.tree.formats.trl` and ``verl`` read them.
+Source: the columns of TRL 1.16 and verl 0.9, as :mod:`refork.formats.trl` and ``verl`` read them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.plain import canonical, content_hash
-from refork.core.tree.formats.answers import PREFERRED
-from refork.core.tree.formats.base import Record
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.formats.parquet import arrow, write_rows
-from refork.core.tree.formats.recorded import recorded, scores_of, walks_of
-from refork.core.tree.formats.sampled import TURNS
-from refork.core.tree.node import Trajectory
-from refork.core.tree.turn import Part, Shown, Turn, parts_of
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.answers import PREFERRED
+from refork.formats.base import Record
+from refork.formats.openai_chat import text_of
+from refork.formats.parquet import arrow, write_rows
+from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.formats.sampled import TURNS
+from refork.plain import canonical, content_hash
+from refork.tree.node import Trajectory
+from refork.tree.turn import Part, Shown, Turn, parts_of
+from refork.types import Json
 
 if TYPE_CHECKING:
-    from refork.core.tree.tree import Tree
+    from refork.tree.tree import Tree
 
 _LOGPROBS: Final = ("logprobs", "logprobs_t1", "ref_logprobs")
 _TOKEN_SCORES: Final = {"advantage": "advantages"}

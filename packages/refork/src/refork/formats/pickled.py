@@ -17,7 +17,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: Bytes that a file may unpack to, screenshots included, and values that may be in it, repeats counted.
 LARGEST, MOST = 8 << 30, 50_000_000

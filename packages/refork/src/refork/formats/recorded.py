@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from refork.core.tree.formats.base import Record
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.score import Score
+from refork.formats.base import Record
+from refork.tree.node import Node, Trajectory
+from refork.tree.score import Score
 
 if TYPE_CHECKING:
-    from refork.core.tree.tree import Tree
+    from refork.tree.tree import Tree
 
 _WALKS: Final = 64
 _FEW: Final = 20_000
@@ -23,7 +23,7 @@ _FEW: Final = 20_000
 @contextmanager
 def recorded(records: Iterable[Record]) -> Iterator[Tree]:
     """A tree of records, gone afterwards: in memory while they are few."""
-    from refork.core.tree.tree import Tree
+    from refork.tree.tree import Tree
 
     stream = iter(records)
     few = list(islice(stream, _FEW))

@@ -2,7 +2,7 @@
 
 Each secret becomes ``[redacted:KIND]``. What looks like a digest, a placeholder or code is left alone: 40
 hexadecimal digits without a name beside them are a commit, not a key. Shapes of ours come first; what
-:mod:`refork.core.tree.formats.detected` knows beside them comes after.
+:mod:`refork.formats.detected` knows beside them comes after.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, final
 
-from refork.core.policy.base import Policy, Rendered
-from refork.core.tree.formats.base import Record, Remark
-from refork.core.tree.formats.detected import STEMS as NAMED
-from refork.core.tree.formats.detected import by_form, by_name
-from refork.core.tree.formats.secret_shapes import (
+from refork.formats.base import Record, Remark
+from refork.formats.detected import STEMS as NAMED
+from refork.formats.detected import by_form, by_name
+from refork.formats.secret_shapes import (
     GIVEN,
     KEYS,
     NAMES,
@@ -29,9 +28,10 @@ from refork.core.tree.formats.secret_shapes import (
     Shape,
     is_key,
 )
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Score
-from refork.core.types import IntArray, Message
+from refork.policies.base import Policy, Rendered
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Score
+from refork.types import IntArray, Message
 
 _MARK: Final = "[redacted:"
 _ARRAYS: Final = ("tokens", "offsets", "logprobs", "logprobs_t1", "ref_logprobs", "entropy")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.tree.formats.base import Head, Position, Record, Remark, whole
-from refork.core.tree.formats.json_guard import LINE, document, encoding_of, parse_json, parse_object
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.json_guard import LINE, document, encoding_of, parse_json, parse_object
+from refork.plain import content_hash
+from refork.types import Json
 
 #: Makes records of an item: its object, its name (content digest / how often it came before), its place.
 Item: TypeAlias = Callable[[Json, str, str], Iterator[Record]]

@@ -11,14 +11,14 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import Record, Remark
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
+from refork.errors import BadInput
+from refork.formats.base import Record, Remark
+from refork.formats.openai_chat import text_of
+from refork.plain import content_hash
+from refork.policies.base import Policy
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Producer, Score
+from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
 #: The column of our rows, a JSON text, that says of every turn where in the completion it starts and which
 #: pieces it has: tokens, characters, whether it was put there, how many tokens the policy was made to say.

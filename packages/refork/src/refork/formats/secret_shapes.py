@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork.core.tree.formats.detected import by_form
+from refork.formats.detected import by_form
 
 
 @final

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.answers import messages_of
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.conversation import graded
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.parquet import row_items
-from refork.core.tree.formats.rows import alone, begins
-from refork.core.tree.formats.sampled import Sampled, SampledReader, finish_of
-from refork.core.tree.score import Producer
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.answers import messages_of
+from refork.formats.base import Head, Record, Remark
+from refork.formats.conversation import graded
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.parquet import row_items
+from refork.formats.rows import alone, begins
+from refork.formats.sampled import Sampled, SampledReader, finish_of
+from refork.policies.base import Policy
+from refork.tree.score import Producer
+from refork.types import Json
 
 _DUMP: Final = frozenset({"input_prompt", "output_response"})
 _IDS: Final = frozenset({"prompt_token_ids", "response_ids"})

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, final
 
-from refork.core.plain import content_hash
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.formats.sampled import draft_id
-from refork.core.tree.formats.tokenised import TokenWalk
-from refork.core.tree.node import Draft
-from refork.core.types import Json, Message, NodeKind
+from refork.formats.openai_chat import text_of
+from refork.formats.sampled import draft_id
+from refork.formats.tokenised import TokenWalk
+from refork.plain import content_hash
+from refork.policies.base import Policy
+from refork.tree.node import Draft
+from refork.types import Json, Message, NodeKind
 
 
 @final

@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.answers import whole_message
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.conversation import graded, origin
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.rows import read_items
-from refork.core.tree.score import Producer
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.answers import whole_message
+from refork.formats.base import Head, Record, Remark
+from refork.formats.conversation import graded, origin
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.rows import read_items
+from refork.policies.base import Policy
+from refork.tree.score import Producer
+from refork.types import Json, Message
 
 _STEP: Final = ("state", "execution_time", "extra_info")
 #: What a step repeats of the history, or of the query before it.

@@ -7,10 +7,10 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Policy
-from refork.core.policy.shown import render_delta, turn_tokens
-from refork.core.types import IntArray, Json, Message, token_array
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Policy
+from refork.policies.shown import render_delta, turn_tokens
+from refork.types import IntArray, Json, Message, token_array
 
 #: The key of ``Node.extra`` that says what token ids of an import are worth.
 MARK: Final = "token_ids"

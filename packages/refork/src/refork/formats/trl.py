@@ -14,18 +14,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.answers import PREFERRED, Answer, answered, messages_of
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.conversation import graded
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.parquet import row_items
-from refork.core.tree.formats.rows import alone
-from refork.core.tree.formats.sampled import TURNS, Sampled, SampledReader, draft_id
-from refork.core.tree.node import Draft
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.answers import PREFERRED, Answer, answered, messages_of
+from refork.formats.base import Head, Record, Remark
+from refork.formats.conversation import graded
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.parquet import row_items
+from refork.formats.rows import alone
+from refork.formats.sampled import TURNS, Sampled, SampledReader, draft_id
+from refork.policies.base import Policy
+from refork.tree.node import Draft
+from refork.tree.score import Producer, Score
+from refork.types import Json, Message
 
 _PRODUCER: Final = Producer("trl")
 _PAIR: Final = frozenset({"chosen", "rejected"})
@@ -80,7 +80,7 @@ class TRL:
 
     def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
         """Write records as :class:`.parquet_export.TRLWriter` does; returns how many rows."""
-        from refork.core.tree.formats.parquet_export import TRLWriter
+        from refork.formats.parquet_export import TRLWriter
 
         return TRLWriter().write(records, out)
 

@@ -13,16 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.base import Head, Record
-from refork.core.tree.formats.conversation import check_results, graded, grades, message_of, origin
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.rows import read_items
-from refork.core.tree.formats.verifiers_graph import GraphReader
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Producer
-from refork.core.types import Json, Message
+from refork.errors import BadInput
+from refork.formats.base import Head, Record
+from refork.formats.conversation import check_results, graded, grades, message_of, origin
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.rows import read_items
+from refork.formats.verifiers_graph import GraphReader
+from refork.policies.base import Policy
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Producer
+from refork.types import Json, Message
 
 _ROW = {"prompt", "completion"}
 _MARKS = ("reward", "example_id", "answer", "metrics", "task")
@@ -52,7 +52,7 @@ class Verifiers:
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write records as :class:`.verifiers_export.VerifiersWriter` does; returns how many lines."""
-        from refork.core.tree.formats.verifiers_export import VerifiersWriter
+        from refork.formats.verifiers_export import VerifiersWriter
 
         return VerifiersWriter().write(records, out)
 

@@ -13,16 +13,16 @@ from typing import IO, TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from refork.core.tree.formats.base import Record
-from refork.core.tree.formats.chat_export import messages_of, rest_of, written
-from refork.core.tree.formats.recorded import recorded, scores_of, walks_of
-from refork.core.tree.formats.verifiers_graph import PIECES, Run, runs_of
-from refork.core.tree.node import Node, Step, Trajectory, node_id
-from refork.core.tree.turn import Shown, Turn, parts_of
-from refork.core.types import Json, Message
+from refork.formats.base import Record
+from refork.formats.chat_export import messages_of, rest_of, written
+from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.formats.verifiers_graph import PIECES, Run, runs_of
+from refork.tree.node import Node, Step, Trajectory, node_id
+from refork.tree.turn import Shown, Turn, parts_of
+from refork.types import Json, Message
 
 if TYPE_CHECKING:
-    from refork.core.tree.tree import Tree
+    from refork.tree.tree import Tree
 
 
 @final

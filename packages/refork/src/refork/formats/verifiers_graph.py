@@ -13,14 +13,14 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.policy.base import Cost
-from refork.core.tree.formats.base import Remark
-from refork.core.tree.formats.conversation import asked_for, check_results, message_of, origin
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.tree.node import Draft, node_id
-from refork.core.types import Finish, Json, Message, NodeKind
+from refork.errors import BadInput
+from refork.formats.base import Remark
+from refork.formats.conversation import asked_for, check_results, message_of, origin
+from refork.formats.openai_chat import text_of
+from refork.plain import content_hash
+from refork.policies.base import Cost
+from refork.tree.node import Draft, node_id
+from refork.types import Finish, Json, Message, NodeKind
 
 #: Where ``info`` of our own traces says what a turn is made of, by the number of its node: where in the
 #: node's token ids it starts, and its pieces as tokens, characters, whether put there, how many were forced.

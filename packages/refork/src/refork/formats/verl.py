@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.formats.answers import Answer, answered, messages_of
-from refork.core.tree.formats.base import Head, Record, Remark
-from refork.core.tree.formats.conversation import graded
-from refork.core.tree.formats.openai_chat import OpenAIChat
-from refork.core.tree.formats.parquet import row_items
-from refork.core.tree.formats.rows import alone, begins
-from refork.core.tree.formats.sampled import TURNS, Sampled, SampledReader
-from refork.core.tree.score import Producer
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.formats.answers import Answer, answered, messages_of
+from refork.formats.base import Head, Record, Remark
+from refork.formats.conversation import graded
+from refork.formats.openai_chat import OpenAIChat
+from refork.formats.parquet import row_items
+from refork.formats.rows import alone, begins
+from refork.formats.sampled import TURNS, Sampled, SampledReader
+from refork.policies.base import Policy
+from refork.tree.score import Producer
+from refork.types import Json
 
 _DUMP: Final = frozenset({"input", "output", "score"})
 _BATCH: Final = frozenset({"prompts", "responses"})
@@ -67,7 +67,7 @@ class Verl:
 
     def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
         """Write records as :class:`.parquet_export.VerlWriter` does; returns how many rows."""
-        from refork.core.tree.formats.parquet_export import VerlWriter
+        from refork.formats.parquet_export import VerlWriter
 
         return VerlWriter().write(records, out)
 

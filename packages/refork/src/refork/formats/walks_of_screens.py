@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
-from refork.core.plain import content_hash
-from refork.core.tree.node import Draft, node_id
-from refork.core.types import Json, Message
+from refork.plain import content_hash
+from refork.tree.node import Draft, node_id
+from refork.types import Json, Message
 
 
 @final

@@ -1,11 +1,11 @@
 """Which point to fork next."""
 
-from refork.core.grow.allocator import AdaptiveBudgetAllocator
-from refork.core.grow.growing import Budget, Logged
-from refork.core.grow.plant import opening, plant, plant_prompt
-from refork.core.grow.points import candidates
-from refork.core.grow.rollouts import Group, grow, grow_trees
-from refork.core.grow.selector import (
+from refork.growing.allocator import AdaptiveBudgetAllocator
+from refork.growing.growing import Budget, Logged
+from refork.growing.plant import opening, plant, plant_prompt
+from refork.growing.points import candidates
+from refork.growing.rollouts import Group, grow, grow_trees
+from refork.growing.selector import (
     EVERY,
     Candidates,
     Choice,
@@ -16,8 +16,8 @@ from refork.core.grow.selector import (
     Selector,
     Surprisal,
 )
-from refork.core.grow.speculate import Speculation
-from refork.core.grow.uucb import UUCB
+from refork.growing.speculate import Speculation
+from refork.growing.uucb import UUCB
 
 __all__ = [
     "EVERY",

@@ -21,9 +21,9 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.grow.growing import Growing, Plan
-from refork.core.grow.mass import is_constant
+from refork.errors import BadInput
+from refork.growing.growing import Growing, Plan
+from refork.growing.mass import is_constant
 
 Float64 = NDArray[np.float64]
 

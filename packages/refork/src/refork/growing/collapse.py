@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
+from refork import stats
+from refork.errors import BadInput
 
 Float64 = NDArray[np.float64]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.arm import Fork, Job, prepare
-from refork.core.grow.laws import next_laws
-from refork.core.grow.points import Trace, candidates
-from refork.core.grow.selector import Candidates, Choice, Needs, Selector, needs_of
-from refork.core.policy.base import Policy, PolicyCard, Sampling
-from refork.core.tree.node import Point, Step, Trajectory
-from refork.core.tree.score import DrawRecord
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Task, World
+from refork.errors import BadInput, CannotDo
+from refork.forking.arm import Fork, Job, prepare
+from refork.growing.laws import next_laws
+from refork.growing.points import Trace, candidates
+from refork.growing.selector import Candidates, Choice, Needs, Selector, needs_of
+from refork.policies.base import Policy, PolicyCard, Sampling
+from refork.tree.node import Point, Step, Trajectory
+from refork.tree.score import DrawRecord
+from refork.tree.tree import Tree
+from refork.worlds.base import Task, World
 
 #: Vocabularies up to here get exact entropies; larger ones the entropy of the likeliest tokens.
 _EXACT, _TOP, _TOP_REMOTE = 4096, 64, 20

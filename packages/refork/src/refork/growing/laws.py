@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import CannotDo
-from refork.core.grow.selector import Candidates
-from refork.core.policy.base import Policy
-from refork.core.tree.tree import Tree
-from refork.core.types import IntArray, token_array
+from refork.errors import CannotDo
+from refork.growing.selector import Candidates
+from refork.policies.base import Policy
+from refork.tree.tree import Tree
+from refork.types import IntArray, token_array
 
 #: One sequence is scored per token of the vocabulary; beyond this that is no longer sensible.
 _MOST = 1024

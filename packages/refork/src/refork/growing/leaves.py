@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.grow.mass import Norm, group_advantages
-from refork.core.grow.rollouts import Group
-from refork.core.tree.node import Step, Trajectory
+from refork.errors import BadInput
+from refork.growing.mass import Norm, group_advantages
+from refork.growing.rollouts import Group
+from refork.tree.node import Step, Trajectory
 
 Float64 = NDArray[np.float64]
 

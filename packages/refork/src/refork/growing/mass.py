@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Float64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
-from refork.core.grow.rollouts import Group
-from refork.core.tree.node import Trajectory
+from refork.errors import BadInput
+from refork.growing.rollouts import Group
+from refork.tree.node import Trajectory
 
 
 @dataclass(frozen=True, slots=True)

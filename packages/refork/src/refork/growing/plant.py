@@ -7,12 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.tree.node import Draft, Point
-from refork.core.tree.tree import Tree
-from refork.core.types import Message, token_array
-from refork.core.world.base import Task, World
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.tree.node import Draft, Point
+from refork.tree.tree import Tree
+from refork.types import Message, token_array
+from refork.worlds.base import Task, World
 
 
 def opening(prompt: str, first: str) -> Message:

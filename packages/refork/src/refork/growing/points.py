@@ -13,10 +13,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.grow.selector import EVERY, Candidates
-from refork.core.policy.noise import stream_of
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.tree.tree import Tree
+from refork.growing.selector import EVERY, Candidates
+from refork.policies.noise import stream_of
+from refork.tree.node import Node, Step, Trajectory
+from refork.tree.tree import Tree
 
 UInt64 = NDArray[np.uint64]
 Int64 = NDArray[np.int64]

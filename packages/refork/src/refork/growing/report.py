@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.grow.collapse import budget_curve, fit_beta
-from refork.core.grow.mass import Kind, gradient_mass, group_kind, group_rewards
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput
+from refork.growing.collapse import budget_curve, fit_beta
+from refork.growing.mass import Kind, gradient_mass, group_kind, group_rewards
+from refork.tree.tree import Tree
+from refork.types import Json
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 TARGETS = (0.5, 0.75, 0.9)
@@ -121,7 +121,7 @@ def collapse_report(groups: Sequence[RecordedGroup], *, passing: float = 1.0, gr
         graded: rewards are on a scale of their own; -1, 0 and 1 may then stand in one group.
 
     Raises:
-        BadInput: what :func:`refork.core.grow.mass.group_rewards` refuses, naming the group.
+        BadInput: what :func:`refork.growing.mass.group_rewards` refuses, naming the group.
     """
     checked = [group_rewards(g.rewards, where=f"group {g.id}", graded=graded) for g in groups]
     kinds = [group_kind(r, passing, graded=graded) for r in checked]

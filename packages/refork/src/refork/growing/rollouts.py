@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.arm import Fork, Job, prepare, run_jobs
-from refork.core.grow.allocator import AdaptiveBudgetAllocator
-from refork.core.grow.growing import Budget, Growing, Logged, Plan, settings_for
-from refork.core.grow.plant import plant
-from refork.core.grow.selector import Selector, needs_of
-from refork.core.grow.speculate import Speculation, grow_speculatively
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.core.tree.tree import Tree
-from refork.core.world.base import Task, World
+from refork.errors import BadInput, CannotDo
+from refork.forking.arm import Fork, Job, prepare, run_jobs
+from refork.growing.allocator import AdaptiveBudgetAllocator
+from refork.growing.growing import Budget, Growing, Logged, Plan, settings_for
+from refork.growing.plant import plant
+from refork.growing.selector import Selector, needs_of
+from refork.growing.speculate import Speculation, grow_speculatively
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork.tree.tree import Tree
+from refork.worlds.base import Task, World
 
 if TYPE_CHECKING:
-    from refork.core.fork.backend import Backend
+    from refork.forking.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)

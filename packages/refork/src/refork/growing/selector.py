@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.registry import resolve
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.registry import resolve
 
 #: Every token of a turn is a candidate.
 EVERY = -1

@@ -17,14 +17,14 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, Job
-from refork.core.fork.run_on import Branch, run_on, world_producer
-from refork.core.grow.growing import Growing, Logged, Plan, own_turns
-from refork.core.grow.selector import Candidates
-from refork.core.judge import Judge
-from refork.core.run.progress import Progress
-from refork.core.tree.score import DrawRecord
+from refork.errors import BadInput
+from refork.forking.arm import Fork, Job
+from refork.forking.run_on import Branch, run_on, world_producer
+from refork.growing.growing import Growing, Logged, Plan, own_turns
+from refork.growing.selector import Candidates
+from refork.judge import Judge
+from refork.runs.progress import Progress
+from refork.tree.score import DrawRecord
 
 
 @dataclass(frozen=True, slots=True)

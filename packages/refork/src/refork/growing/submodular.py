@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: Value of a set of items; monotone, with diminishing returns, and 0 for the empty set.
 SetFunction = Callable[[Sequence[int]], float]

@@ -19,10 +19,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.core.grow.selector import Candidates, Choice, Needs, PointValues
-from refork.core.grow.submodular import greedy_submodular
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
+from refork.errors import BadInput
+from refork.growing.selector import Candidates, Choice, Needs, PointValues
+from refork.growing.submodular import greedy_submodular
+from refork.policies.noise import NoiseKey, stream_of, uniforms
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -117,7 +117,7 @@ class UUCB:
         per_token: divide the score by the expected tokens of the leaf. Deep points are cheap and cover
             little: measure before you use it.
         scale: nats that count as entropy 1; None: the largest entropy among the candidates.
-        inside: points per turn, see :class:`refork.core.grow.selector.Needs`.
+        inside: points per turn, see :class:`refork.growing.selector.Needs`.
         seed: of ties.
 
     Raises BadInput for a negative weight or an unknown variant.

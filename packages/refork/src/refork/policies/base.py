@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import Coupling, Finish, FloatArray, IntArray, Json, Message
+from refork.errors import BadInput, CannotDo
+from refork.policies.grammar import Grammar
+from refork.policies.noise import NoiseKey
+from refork.types import Coupling, Finish, FloatArray, IntArray, Json, Message
 
 
 @dataclass(frozen=True, slots=True)

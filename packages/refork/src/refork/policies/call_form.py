@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.chat import Codec
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.guide import WHITESPACE, with_style
-from refork.core.types import Json, Message
+from refork.errors import BadInput, CannotDo
+from refork.policies.chat import Codec
+from refork.policies.grammar import Grammar
+from refork.policies.guide import WHITESPACE, with_style
+from refork.types import Json, Message
 
 _ASK: Final[Message] = {"role": "user", "content": "a"}
 _NAMES: Final = ("first_tool", "second_tool")

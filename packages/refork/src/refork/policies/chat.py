@@ -30,9 +30,9 @@ from typing import Any, final
 import jinja2
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Rendered
-from refork.core.types import IntArray, Json, Message, token_array
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Rendered
+from refork.types import IntArray, Json, Message, token_array
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _INCOMPLETE = "\ufffd"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refork.core.types import Json
+from refork.types import Json
 
 #: Fields by which ``generate`` chooses or bars tokens, or ends. Its limits of length, its outputs and its
 #: caches are not among them: a draw has its own limit, and the others change no token.
@@ -55,7 +55,7 @@ def end_ids(model: Any, vocabulary: int) -> frozenset[int]:
 def not_applied(model: Any) -> Json:
     """Settings in the model's generation config that ``generate`` would obey and our draws do not.
 
-    What a draw obeys is its own :class:`~refork.core.policy.base.Sampling`, so these are said and not used.
+    What a draw obeys is its own :class:`~refork.policies.base.Sampling`, so these are said and not used.
     """
     config = getattr(model, "generation_config", None)
     if config is None:

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final, get_args
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 GrammarKind: TypeAlias = Literal["json_schema", "regex", "lark"]
 KINDS: tuple[str, ...] = get_args(GrammarKind)

@@ -15,9 +15,9 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo, InternalError, MissingExtra
-from refork.core.policy.grammar import Grammar
-from refork.core.types import IntArray
+from refork.errors import BadInput, CannotDo, InternalError, MissingExtra
+from refork.policies.grammar import Grammar
+from refork.types import IntArray
 
 Mask = NDArray[np.bool_]
 

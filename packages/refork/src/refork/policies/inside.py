@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Continuation, Policy, PolicyCard, Request, Sampling
-from refork.core.types import FloatArray, IntArray, Json
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Continuation, Policy, PolicyCard, Request, Sampling
+from refork.types import FloatArray, IntArray, Json
 
 if TYPE_CHECKING:
     from torch import Tensor

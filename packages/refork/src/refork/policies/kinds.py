@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.policy.scripted import ScriptedPolicy, bare
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.policies.scripted import ScriptedPolicy, bare
 
 #: Marks an option, ``Annotated[str, UNWRITTEN]``, that a caller may give but no name may hold.
 UNWRITTEN: Final = "unwritten"
@@ -27,7 +27,7 @@ def open_hf(
     on_wait: OnWait = None,
 ) -> Policy:
     """``hf:DIR[+adapter=DIR]``: a local Hugging Face causal language model, or one of its hub."""
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
     return LocalPolicy.load(
         rest, adapter=adapter, reference=reference, dtype=dtype, device=device, name=name, forward=forward,
@@ -52,7 +52,7 @@ def open_openai(
         raise BadInput(
             "an openai policy needs an address and a model", hint="write openai:http://HOST:PORT/v1#MODEL"
         )
-    from refork.core.policy.remote import RemotePolicy
+    from refork.policies.remote import RemotePolicy
 
     url, _, model = rest.partition("#")
     return RemotePolicy(
@@ -63,7 +63,7 @@ def open_openai(
 
 def open_scripted(rest: str) -> ScriptedPolicy:
     """``scripted:NAME[@ARGUMENT]``: a shipped or installed fake whose chances are known."""
-    from refork.core.policy.open import scripted
+    from refork.policies.open import scripted
 
     return scripted(rest)
 

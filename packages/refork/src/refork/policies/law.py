@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.core.errors import BadInput, InternalError
-from refork.core.policy.base import Sampling
-from refork.core.types import IntArray
+from refork.errors import BadInput, InternalError
+from refork.policies.base import Sampling
+from refork.types import IntArray
 
 TIE = 1e-6
 """Nearer than this (in probability, or in nats for Gumbel and greedy) counts as a tie."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refork.core.errors import BadInput, CannotDo
+from refork.errors import BadInput, CannotDo
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Files of which the hub's cache has one, if it has the model, adapter or tokenizer.

@@ -13,8 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo, WrongTokenizer
-from refork.core.policy.base import (
+from refork.decoding.backbone import Backbone
+from refork.decoding.loop import Decoder, Terms
+from refork.decoding.opening import Forward, Opening, open_decoder
+from refork.decoding.record import Sampled
+from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.session import Ends
+from refork.errors import BadInput, CannotDo, WrongTokenizer
+from refork.policies.base import (
     Continuation,
     Cost,
     PolicyCard,
@@ -22,23 +28,17 @@ from refork.core.policy.base import (
     Request,
     Sampling,
 )
-from refork.core.policy.chat import Codec
-from refork.core.policy.decoder.backbone import Backbone
-from refork.core.policy.decoder.loop import Decoder, Terms
-from refork.core.policy.decoder.opening import Forward, Opening, open_decoder
-from refork.core.policy.decoder.record import Sampled
-from refork.core.policy.decoder.score import hidden, next_laws, score
-from refork.core.policy.decoder.session import Ends
-from refork.core.policy.generation import end_ids, not_applied
-from refork.core.policy.guide import Guide, Guides, guides_of
-from refork.core.policy.inside import Capture, Edit, Layer, States
-from refork.core.policy.load import load_model, load_tokenizer, short_name
-from refork.core.policy.weights import require_weights, weights_digest
-from refork.core.types import FloatArray, IntArray, Json, Message
+from refork.policies.chat import Codec
+from refork.policies.generation import end_ids, not_applied
+from refork.policies.guide import Guide, Guides, guides_of
+from refork.policies.inside import Capture, Edit, Layer, States
+from refork.policies.load import load_model, load_tokenizer, short_name
+from refork.policies.weights import require_weights, weights_digest
+from refork.types import FloatArray, IntArray, Json, Message
 
 if TYPE_CHECKING:
-    from refork.core.policy.decoder.live import Ask
-    from refork.core.policy.noise import NoiseKey
+    from refork.decoding.live import Ask
+    from refork.policies.noise import NoiseKey
 
 _REFERENCE_BATCH = 256
 _MARGIN = 32
@@ -229,7 +229,7 @@ class LocalPolicy:
 
         Raises: BadInput and CannotDo as :meth:`sample`.
         """
-        from refork.core.policy.decoder.live import Ask
+        from refork.decoding.live import Ask
 
         self._check_settings(settings)
         self.check([tokens], room=1)

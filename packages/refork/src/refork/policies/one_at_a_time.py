@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from refork.core.policy.base import PolicyCard
+from refork.policies.base import PolicyCard
 
 
 class Carded(Protocol):

@@ -2,7 +2,7 @@
 
 A kind is of the entry-point group ``refork.policies``, or ``module:Name`` or ``file.py:Name``, which may be a
 policy, or a class or function that is given the rest and the options. ``refork policy list`` lists the
-installed ones; the shipped ones are in :mod:`refork.core.policy.kinds`. Entry points of the group
+installed ones; the shipped ones are in :mod:`refork.policies.kinds`. Entry points of the group
 ``refork.policy_names`` (``organism``) are no kinds but names that stand for others: functions of what follows
 the colon and of a progress.
 """
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, Final, get_args
 
-from refork.core import registry
-from refork.core.calling import call, first, is_one, lacks, options_of
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy
-from refork.core.policy.kinds import UNWRITTEN
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.run.progress import Progress, silent
+from refork import registry
+from refork.calling import call, first, is_one, lacks, options_of
+from refork.errors import BadInput
+from refork.policies.base import Policy
+from refork.policies.kinds import UNWRITTEN
+from refork.policies.scripted import ScriptedPolicy
+from refork.runs.progress import Progress, silent
 
 _NUMBERS: Final = {int: int, float: float}
 

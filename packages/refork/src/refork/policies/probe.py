@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from refork.core.policy.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import Finish, Json, token_array
+from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey
+from refork.types import Finish, Json, token_array
 
 _TOKENS = 16
 #: Two passes of one model in float32 differ by less; half precision does not.

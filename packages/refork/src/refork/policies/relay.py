@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo, ServerError
-from refork.core.policy.base import (
+from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies.base import (
     Continuation,
     Policy,
     PolicyCard,
@@ -22,10 +22,10 @@ from refork.core.policy.base import (
     Speaker,
     each_once,
 )
-from refork.core.policy.chat import Codec
-from refork.core.policy.noise import stream_of
-from refork.core.policy.shown import codec_of
-from refork.core.types import FloatArray, IntArray, Json, Message, token_array
+from refork.policies.chat import Codec
+from refork.policies.noise import stream_of
+from refork.policies.shown import codec_of
+from refork.types import FloatArray, IntArray, Json, Message, token_array
 
 
 @final

@@ -16,14 +16,14 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Continuation, PolicyCard, Rendered, Request, Sampling, refuse_grammar
-from refork.core.policy.chat import Codec
-from refork.core.policy.remote_ask import Asker, Turn
-from refork.core.policy.remote_call import CallFailed, Patience
-from refork.core.policy.remote_endpoint import Endpoint
-from refork.core.policy.remote_probe import Abilities, probe
-from refork.core.types import FloatArray, IntArray, Message, token_array
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling, refuse_grammar
+from refork.policies.chat import Codec
+from refork.policies.remote_ask import Asker, Turn
+from refork.policies.remote_call import CallFailed, Patience
+from refork.policies.remote_endpoint import Endpoint
+from refork.policies.remote_probe import Abilities, probe
+from refork.types import FloatArray, IntArray, Message, token_array
 
 T = TypeVar("T")
 
@@ -378,7 +378,7 @@ def _codec(tokenizer: Any) -> Codec | None:
     if isinstance(tokenizer, str):
         from transformers import AutoTokenizer
 
-        from refork.core.policy.load import cache_only
+        from refork.policies.load import cache_only
 
         cached = cache_only("a tokenizer", tokenizer)
         try:

@@ -8,13 +8,13 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Continuation, Request, Sampling
-from refork.core.policy.chat import Codec, tools_of
-from refork.core.policy.remote_call import CallFailed
-from refork.core.policy.remote_endpoint import Endpoint
-from refork.core.policy.remote_probe import NO_FILTERS, TOKEN_IDS, Abilities
-from refork.core.policy.remote_wire import (
+from refork.errors import BadInput
+from refork.policies.base import Continuation, Request, Sampling
+from refork.policies.chat import Codec, tools_of
+from refork.policies.remote_call import CallFailed
+from refork.policies.remote_endpoint import Endpoint
+from refork.policies.remote_probe import NO_FILTERS, TOKEN_IDS, Abilities
+from refork.policies.remote_wire import (
     Expected,
     Said,
     check_prompt_count,
@@ -29,8 +29,8 @@ from refork.core.policy.remote_wire import (
     uncut,
     up_to,
 )
-from refork.core.policy.sent import recorded_request
-from refork.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
+from refork.policies.sent import recorded_request
+from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
 #: The bias of banned tokens: the least that servers take. What comes nevertheless is drawn anew, so that the
 #: draws are exactly those of a ban.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, final
 
 import openai
 
-from refork.core.errors import BadInput, ServerError
+from refork.errors import BadInput, ServerError
 
 T = TypeVar("T")
 

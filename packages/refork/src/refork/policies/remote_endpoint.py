@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import openai
 
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.chat import tools_of
-from refork.core.policy.remote_call import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
-from refork.core.policy.sent import sent_message
-from refork.core.settings import variable
-from refork.core.types import IntArray, Json, Message, token_array
+from refork.errors import BadInput, ServerError
+from refork.policies.chat import tools_of
+from refork.policies.remote_call import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
+from refork.policies.sent import sent_message
+from refork.settings import variable
+from refork.types import IntArray, Json, Message, token_array
 
 _OPENAI = "api.openai.com"
 #: Bytes; log-probs of twenty tokens at each of a hundred thousand places are about half of it.

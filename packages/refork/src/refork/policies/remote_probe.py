@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from refork.core.errors import ServerError
-from refork.core.policy.remote_call import CallFailed
-from refork.core.policy.remote_endpoint import Endpoint
-from refork.core.policy.remote_wire import (
+from refork.errors import ServerError
+from refork.policies.remote_call import CallFailed
+from refork.policies.remote_endpoint import Endpoint
+from refork.policies.remote_wire import (
     Expected,
     Said,
     check_prompt_count,
@@ -21,7 +21,7 @@ from refork.core.policy.remote_wire import (
     read_echo,
     read_message,
 )
-from refork.core.types import Json
+from refork.types import Json
 
 LogprobLaw = Literal["t1", "sampled"]
 

@@ -14,10 +14,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from refork.core.errors import ServerError
-from refork.core.policy.base import Cost
-from refork.core.policy.chat import Codec
-from refork.core.types import Finish, FloatArray, IntArray, Json, Message, token_array
+from refork.errors import ServerError
+from refork.policies.base import Cost
+from refork.policies.chat import Codec
+from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
 P = ParamSpec("P")
 T = TypeVar("T")

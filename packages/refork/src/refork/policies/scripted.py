@@ -17,8 +17,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import (
+from refork.errors import BadInput
+from refork.policies.base import (
     Continuation,
     Cost,
     PolicyCard,
@@ -27,8 +27,8 @@ from refork.core.policy.base import (
     Sampling,
     refuse_grammar,
 )
-from refork.core.policy.noise import NoiseKey, gumbels, uniforms
-from refork.core.types import Finish, FloatArray, IntArray, Message, token_array
+from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.types import Finish, FloatArray, IntArray, Message, token_array
 
 Float64 = NDArray[np.float64]
 

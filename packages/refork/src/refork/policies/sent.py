@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from refork.core.types import Json, Message
+from refork.types import Json, Message
 
 #: Keys of messages that the chat interface has, the thoughts that reasoning servers want back among them.
 TAKEN: Final = frozenset(

@@ -20,13 +20,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.base import Rendered
-from refork.core.types import IntArray, Json, Message
+from refork.errors import BadInput, CannotDo
+from refork.policies.base import Rendered
+from refork.types import IntArray, Json, Message
 
 if TYPE_CHECKING:
-    from refork.core.policy.base import Policy
-    from refork.core.policy.chat import Codec
+    from refork.policies.base import Policy
+    from refork.policies.chat import Codec
 
 #: The plain form, for documentation and for whoever reads such a context.
 GENERIC: Final = """\
@@ -91,7 +91,7 @@ class Abilities:
 
 def codec_of(policy: Policy) -> Codec | None:
     """The codec of a policy that tokenises on this machine; None where a server or a script does."""
-    from refork.core.policy.chat import Codec
+    from refork.policies.chat import Codec
 
     found = getattr(policy, "codec", None)
     return found if isinstance(found, Codec) else None

@@ -6,7 +6,7 @@ import hashlib
 
 import torch
 
-from refork.core.errors import WrongWeights
+from refork.errors import WrongWeights
 
 
 def weights_digest(model: torch.nn.Module) -> str:

@@ -15,7 +15,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final, final
 
-from refork.core.run.sections import recorder
+from refork.runs.sections import recorder
 
 #: The section of modules that are loaded, with what they load in turn.
 IMPORTS: Final = "imports"

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import graded
-from refork.core.grow.allocator import AdaptiveBudgetAllocator
-from refork.core.grow.growing import Logged, own_turns
-from refork.core.grow.rollouts import Group, grow, grow_trees
-from refork.core.grow.selector import Selector, selector_named
-from refork.core.grow.speculate import Speculation
-from refork.core.policy.base import Policy
-from refork.core.policy.open import open_policy
-from refork.core.registry import find
-from refork.core.run.progress import Progress, silent
-from refork.core.run.recipe import GrowRecipe, Selection, digest, open_folder
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task, World
-from refork.core.world.open import open_world
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import graded
+from refork.growing.allocator import AdaptiveBudgetAllocator
+from refork.growing.growing import Logged, own_turns
+from refork.growing.rollouts import Group, grow, grow_trees
+from refork.growing.selector import Selector, selector_named
+from refork.growing.speculate import Speculation
+from refork.policies.base import Policy
+from refork.policies.open import open_policy
+from refork.registry import find
+from refork.runs.progress import Progress, silent
+from refork.runs.recipe import GrowRecipe, Selection, digest, open_folder
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task, World
+from refork.worlds.open import open_world
 
 if TYPE_CHECKING:
-    from refork.core.fork.backend import Backend
+    from refork.forking.backend import Backend
 
 
 def make_selector(chosen: Selection) -> Selector:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from refork.core.errors import UserError
-from refork.core.run import sections
-from refork.core.run.attach import Attachment, Named
-from refork.core.run.otel import Telemetry, exporters, open_telemetry
-from refork.core.run.profile import Profile, write_json
-from refork.core.run.sections import Recorder, Watcher
+from refork.errors import UserError
+from refork.runs import sections
+from refork.runs.attach import Attachment, Named
+from refork.runs.otel import Telemetry, exporters, open_telemetry
+from refork.runs.profile import Profile, write_json
+from refork.runs.sections import Recorder, Watcher
 
 #: The variable that tells workers the folder for their part of a profile.
 PARTS: Final = "REFORK_PROFILE_PARTS"
@@ -62,13 +62,13 @@ def join() -> None:
     watchers: list[Watcher] = [one for one in (telemetry, timing) if one is not None]
     if not watchers:
         return
-    from refork.core.run.seams import watch_all
+    from refork.runs.seams import watch_all
 
     made = _joined = _Joined(telemetry, timing, Path(folder) if folder else None)
     content = telemetry is not None and telemetry.content
     sections.keep(Recorder(watchers, content=content))
     watch_all()
-    unit: Named = {"refork.core.fork.backend.worker": {"Worker": {"run": _unit(made)}}}
+    unit: Named = {"refork.forking.backend.worker": {"Worker": {"run": _unit(made)}}}
     Attachment(unit).attach()
 
 

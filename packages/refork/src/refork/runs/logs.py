@@ -27,9 +27,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TextIO, final
 
-from refork.core.errors import BadInput
-from refork.core.settings import variable
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.settings import variable
+from refork.types import Json
 
 #: The variable that decides where no option does.
 VARIABLE: Final = "REFORK_LOG"

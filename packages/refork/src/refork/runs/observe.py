@@ -12,17 +12,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import UserError
-from refork.core.run import sections
-from refork.core.run.attach import Attachment, Named
-from refork.core.run.join import PARTS
-from refork.core.run.logs import log
-from refork.core.run.otel import open_telemetry
-from refork.core.run.profile import Profile, read_parts, together, trace_of, write_json
-from refork.core.run.record import Record, new_record, trace_file
-from refork.core.run.running import Run
-from refork.core.run.sections import Recorder, Watcher
-from refork.core.types import Json
+from refork.errors import UserError
+from refork.runs import sections
+from refork.runs.attach import Attachment, Named
+from refork.runs.join import PARTS
+from refork.runs.logs import log
+from refork.runs.otel import open_telemetry
+from refork.runs.profile import Profile, read_parts, together, trace_of, write_json
+from refork.runs.record import Record, new_record, trace_file
+from refork.runs.running import Run
+from refork.runs.sections import Recorder, Watcher
+from refork.types import Json
 
 _run: Run | None = None
 
@@ -97,7 +97,7 @@ def counting(run: Run) -> Iterator[None]:
 
 def _count(run: Run, stack: ExitStack) -> None:
     """Hear what is stored (draws, their errors, arms), and of workers."""
-    from refork.core.run.seams import noticed
+    from refork.runs.seams import noticed
 
     def stored(tree: Any, given: Mapping[str, Any]) -> None:
         draws = given.get("draws") or given.get("records") or ()
@@ -112,8 +112,8 @@ def _count(run: Run, stack: ExitStack) -> None:
         run.shows(roster)
 
     named: Named = {
-        "refork.core.run.workers": {"Roster": {"open": noticed(manned, ())}},
-        "refork.core.tree.tree": {
+        "refork.runs.workers": {"Roster": {"open": noticed(manned, ())}},
+        "refork.tree.tree": {
             "Tree": {
                 "commit": noticed(stored, ("drafts", "draws", "scores")),
                 "finish_draws": noticed(stored, ("records",)),
@@ -136,7 +136,7 @@ def _watch(run: Run, profile: Path | bool, stack: ExitStack) -> Callable[[BaseEx
     watchers: list[Watcher] = [one for one in (run.telemetry, timing) if one is not None]
     if not watchers:
         return lambda error: None
-    from refork.core.run.seams import watch_all
+    from refork.runs.seams import watch_all
 
     content = run.telemetry is not None and run.telemetry.content
     keeper = run.recorder = Recorder(watchers, content=content)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final, final
 
-from refork.core.errors import CannotDo, MissingExtra
-from refork.core.run.sections import Section
-from refork.core.types import Json
+from refork.errors import CannotDo, MissingExtra
+from refork.runs.sections import Section
+from refork.types import Json
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

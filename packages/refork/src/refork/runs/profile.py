@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.run.sections import Section
-from refork.core.types import Json
+from refork.runs.sections import Section
+from refork.types import Json
 
 #: Stretches that a trace keeps; beyond, the shortest go.
 _MOST: Final = 50_000

@@ -19,11 +19,11 @@ from pydantic import (
     model_serializer,
 )
 
-from refork.core.errors import BadInput, Mismatch
-from refork.core.policy.base import Sampling
-from refork.core.policy.grammar import Grammar
-from refork.core.settings import PREFIX, variables
-from refork.core.types import Json
+from refork.errors import BadInput, Mismatch
+from refork.policies.base import Sampling
+from refork.policies.grammar import Grammar
+from refork.settings import PREFIX, variables
+from refork.types import Json
 
 
 class Part(BaseModel):

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.settings import home
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.settings import home
+from refork.types import Json
 
 #: Says what the keys mean; a reader skips records of another format.
 FORMAT: Final = 1
@@ -45,7 +45,7 @@ class Record:
     Times are seconds since 1970. ``rate`` is units of the stage per second, ``eta`` seconds to its end.
     ``errors`` counts by kind, ``rollouts`` finished draws, ``saved`` is when something was last stored for
     good and ``checkpoint`` what. ``workers`` are the workers of the run and ``workers_together`` their sums,
-    as a :class:`~refork.core.run.workers.Roster` writes them. ``machine`` and ``birth`` tell the process from
+    as a :class:`~refork.runs.workers.Roster` writes them. ``machine`` and ``birth`` tell the process from
     a later one of its number.
     """
 

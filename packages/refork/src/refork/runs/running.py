@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.core.errors import BadInput, UserError
-from refork.core.run.otel import Telemetry
-from refork.core.run.profile import Row
-from refork.core.run.record import BEAT, Record, prune, write_record
-from refork.core.run.sections import Recorder, Section
-from refork.core.run.track import GRAMMAR, Follower
-from refork.core.run.workers import Roster, together
+from refork.errors import BadInput, UserError
+from refork.runs.otel import Telemetry
+from refork.runs.profile import Row
+from refork.runs.record import BEAT, Record, prune, write_record
+from refork.runs.sections import Recorder, Section
+from refork.runs.track import GRAMMAR, Follower
+from refork.runs.workers import Roster, together
 
 #: Seconds between two looks at what is new.
 _TICK: Final = 1.0

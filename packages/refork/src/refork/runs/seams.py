@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from refork.core.run.attach import Attachment, Named, Shape, Wrap
-from refork.core.run.sections import Kind, Recorder, Section, recorder
-from refork.core.types import Json
+from refork.runs.attach import Attachment, Named, Shape, Wrap
+from refork.runs.sections import Kind, Recorder, Section, recorder
+from refork.types import Json
 
 #: Rows of a profile.
 FORWARD: Final = "model forward"
@@ -123,7 +123,7 @@ def _name_of(policy: Any) -> str:
 
 
 def _remote(policy: Any) -> bool:
-    return type(policy).__module__ == "refork.core.policy.remote"
+    return type(policy).__module__ == "refork.policies.remote"
 
 
 def _sampling(policy: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, Json]:
@@ -279,25 +279,25 @@ _DATABASE: Final[Mapping[str, Wrap]] = {
 _CODEC: Final = ("encode", "decode", "pieces", "raw", "render", "template_text", "spans")
 
 NAMED: Final[Named] = {
-    "refork.core.policy.chat": {"Codec": {name: timed(TOKENS) for name in _CODEC}},
-    "refork.core.policy.decoder.cache": {"BlockCache": {"load": timed("prefix cache", heard=_from_cache)}},
-    "refork.core.policy.remote_ask": {
+    "refork.policies.chat": {"Codec": {name: timed(TOKENS) for name in _CODEC}},
+    "refork.decoding.cache": {"BlockCache": {"load": timed("prefix cache", heard=_from_cache)}},
+    "refork.policies.remote_ask": {
         "Asker": {
             "tokens": timed("server call", "model", before=_called("text_completion"), heard=_answered),
             "chat": timed("server call", "model", before=_called("chat"), heard=_answered),
         }
     },
-    "refork.core.tree.sqlite": {"SQLiteDatabase": _DATABASE},
-    "refork.core.tree.postgres": {"PostgresDatabase": _DATABASE},
-    "refork.core.fork.backend.processes": {"ProcessPool": {"wait": timed(WORKERS)}},
-    "refork.core.fork.backend.ray_pool": {"RayPool": {"wait": timed(WORKERS)}},
-    "refork.core.sandbox.runner": {"Sandbox": {"run": timed(SANDBOX), "load": timed(SANDBOX)}},
-    "refork.core.sandbox.shell": {"Shell": {"run": timed(SANDBOX)}},
+    "refork.tree.sqlite": {"SQLiteDatabase": _DATABASE},
+    "refork.tree.postgres": {"PostgresDatabase": _DATABASE},
+    "refork.forking.backend.processes": {"ProcessPool": {"wait": timed(WORKERS)}},
+    "refork.forking.backend.ray_pool": {"RayPool": {"wait": timed(WORKERS)}},
+    "refork.sandbox.runner": {"Sandbox": {"run": timed(SANDBOX), "load": timed(SANDBOX)}},
+    "refork.sandbox.shell": {"Shell": {"run": timed(SANDBOX)}},
     # Every model of transformers, whoever runs it; PyTorch's module hooks would be called for every layer.
     "transformers.modeling_utils": {
         "PreTrainedModel": {"__call__": timed(FORWARD), "from_pretrained": timed(LOADING)}
     },
-    "refork.core.policy.local": {"LocalPolicy": {"load": timed(LOADING)}},
+    "refork.policies.local": {"LocalPolicy": {"load": timed(LOADING)}},
     "torch": {"Tensor": {"backward": timed(BACKWARD)}},
     "torch.optim.adam": {"Adam": {"step": timed(OPTIMIZER)}},
     "torch.optim.sgd": {"SGD": {"step": timed(OPTIMIZER)}},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeVar, final
 
-from refork.core.types import Json
+from refork.types import Json
 
 #: What a section is: the run itself, one of its stages, an arm of draws, a unit that a worker did, a call of
 #: a model, a step of a world, a transaction; ``time`` is only timed, and no span.

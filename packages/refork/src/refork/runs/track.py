@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Json
+from refork.errors import BadInput, MissingExtra
+from refork.types import Json
 
 #: Files in which runs keep a line for every step.
 CURVES: Final = ("metrics.jsonl", "log.jsonl")

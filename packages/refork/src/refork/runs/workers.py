@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, final
 
-from refork.core.run.record import GONE, Record
-from refork.core.types import Json
+from refork.runs.record import GONE, Record
+from refork.types import Json
 
 WorkerState = Literal["starting", "working", "idle", "silent", "lost", "ended"]
 #: Lost workers that are listed one by one; all of them are counted.

@@ -15,8 +15,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import final
 
-from refork.core.sandbox.result import SandboxResult
-from refork.core.types import Json
+from refork.sandbox.result import SandboxResult
+from refork.types import Json
 
 #: The variable of the environment that holds the secret.
 VARIABLE = "REFORK_ARENA_SECRET"

@@ -1,12 +1,12 @@
 """Sources that try to get out of the sandbox by what the system offers, and all groups of them.
 
 Each is the body of ``attempt(apis, tools, *, arena)``, where ``arena`` names what must stay out of reach: see
-:class:`refork.core.sandbox.arena.Arena`. A head ``## name`` may carry ``fails`` (an answer is an
+:class:`refork.sandbox.arena.Arena`. A head ``## name`` may carry ``fails`` (an answer is an
 escape) and ``later`` (the effect comes after the return). Lines with ``#!`` stand before the function. None
 harms the machine where it gets through.
 """
 
-from refork.core.sandbox.attempts_in_python import ENDINGS, LANGUAGE
+from refork.sandbox.attempts_in_python import ENDINGS, LANGUAGE
 
 FILES = r"""
 ## open read

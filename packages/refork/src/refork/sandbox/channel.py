@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any, final
 
-from refork.core.sandbox.inside import wire
+from refork.sandbox.inside import wire
 
 
 class TooLongError(Exception):

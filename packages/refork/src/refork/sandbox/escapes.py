@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from refork.core.sandbox.arena import Arena
-from refork.core.sandbox.attempts import GROUPS
-from refork.core.sandbox.result import Kind, SandboxResult
-from refork.core.sandbox.runner import Sandbox
-from refork.core.types import Json
+from refork.sandbox.arena import Arena
+from refork.sandbox.attempts import GROUPS
+from refork.sandbox.result import Kind, SandboxResult
+from refork.sandbox.runner import Sandbox
+from refork.types import Json
 
 #: Seconds until a late effect would be there.
 LATE = 0.5

@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox import inside
-from refork.core.sandbox.inside import wire
-from refork.core.sandbox.process import BOOT
-from refork.core.sandbox.result import warn_open
+from refork.errors import CannotDo
+from refork.sandbox import inside
+from refork.sandbox.inside import wire
+from refork.sandbox.process import BOOT
+from refork.sandbox.result import warn_open
 
 #: time, output: it was ended, as it took or printed too much. size: it left a file that is too large.
 Ended: TypeAlias = Literal["exit", "time", "output", "size"]
@@ -173,7 +173,7 @@ def jailed(
         f"this system cannot hold {Path(command[0]).name} back ({tried or 'no way is left'})",
         where="jail",
         hint="run on Linux with user namespaces or Landlock 3 (Linux 6.2); --unconfined (in Python, "
-        "refork.core.sandbox.jailed.unconfined) where all else is walled off",
+        "refork.sandbox.jailed.unconfined) where all else is walled off",
     )
 
 

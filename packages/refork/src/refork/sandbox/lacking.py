@@ -6,9 +6,9 @@ import errno
 import platform
 from typing import Literal, TypeAlias
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox.inside import filtered, seccomp
-from refork.core.sandbox.inside.seccomp import ALLOW, ANY_BIT, ARGUMENTS, EQUAL, LOAD, NUMBER, RETURN, Step
+from refork.errors import CannotDo
+from refork.sandbox.inside import filtered, seccomp
+from refork.sandbox.inside.seccomp import ALLOW, ANY_BIT, ARGUMENTS, EQUAL, LOAD, NUMBER, RETURN, Step
 
 Part: TypeAlias = Literal["landlock", "seccomp", "namespaces"]
 _NONE = 0x00050000 | errno.ENOSYS

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from refork.core.sandbox.inside import filtered
-from refork.core.sandbox.shell import Shell, ShellState
+from refork.sandbox.inside import filtered
+from refork.sandbox.shell import Shell, ShellState
 
 #: What an episode finds. The limit on the number of processes is left out: it counts all that a user has.
 PROBE: Final = r"""

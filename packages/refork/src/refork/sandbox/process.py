@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox import inside
+from refork.errors import CannotDo
+from refork.sandbox import inside
 
 #: Makes this folder importable under its own name, and nothing else of Refork: packages above it are empty.
 BOOT = f"""

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: ok: a value. error: the tool raised. refused: it never ran. timeout, memory: over a limit.
 #: killed: it ended, or was ended, without an answer.

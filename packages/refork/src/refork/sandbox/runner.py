@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, final
 
-from refork.core.errors import BadInput, CannotDo, InternalError, UserError
-from refork.core.sandbox import screen
-from refork.core.sandbox.channel import Channel, MalformedError, TooLongError
-from refork.core.sandbox.inside import wire
-from refork.core.sandbox.process import EndedError, Zygote
-from refork.core.sandbox.result import Kind, Layer, Limits, SandboxResult, warn_open
-from refork.core.types import Json
+from refork.errors import BadInput, CannotDo, InternalError, UserError
+from refork.sandbox import screen
+from refork.sandbox.channel import Channel, MalformedError, TooLongError
+from refork.sandbox.inside import wire
+from refork.sandbox.process import EndedError, Zygote
+from refork.sandbox.result import Kind, Layer, Limits, SandboxResult, warn_open
+from refork.types import Json
 
 #: Answers a tool's calls: the name ("app.function" or "tools.name") and the keyword arguments.
 Call: TypeAlias = Callable[[str, Json], Any]

@@ -11,7 +11,7 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 
-from refork.core.sandbox.inside.names import BUILTINS, MODULES
+from refork.sandbox.inside.names import BUILTINS, MODULES
 
 LONGEST = 64 * 1024  # characters of source
 #: Attributes that lead from a value to frames, code and globals without an underscore in their names.

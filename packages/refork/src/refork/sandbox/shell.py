@@ -22,13 +22,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox import inside
-from refork.core.sandbox.inside import wire
-from refork.core.sandbox.inside.jail import HOME
-from refork.core.sandbox.process import BOOT
-from refork.core.sandbox.result import Layer, warn_open
-from refork.core.types import Json
+from refork.errors import CannotDo
+from refork.sandbox import inside
+from refork.sandbox.inside import wire
+from refork.sandbox.inside.jail import HOME
+from refork.sandbox.process import BOOT
+from refork.sandbox.result import Layer, warn_open
+from refork.types import Json
 
 Kind: TypeAlias = Literal["file", "folder", "link", "same"]
 Ended: TypeAlias = Literal["exit", "time", "output", "lost"]

@@ -1,7 +1,7 @@
 """An OpenAI-compatible server: local models token by token, and any chat model, routed pools among them."""
 
-from refork.app.server.build import create_app
-from refork.app.server.serve import serve, serving
-from refork.app.server.settings import ServerSettings
+from refork.serve.build import create_app
+from refork.serve.serve import serve, serving
+from refork.serve.settings import ServerSettings
 
 __all__ = ["ServerSettings", "create_app", "serve", "serving"]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from refork.core.policy.decoder.speculator import Speculator
-from refork.core.types import Json, Message
+from refork.decoding.speculator import Speculator
+from refork.types import Json, Message
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from refork.app.server.served import Served
+    from refork.serve.served import Served
 
 
 class Pins(Protocol):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from refork.core.types import Json
+from refork.types import Json
 
 #: Settings that change what is drawn and that no model here has: each with the values that ask for nothing.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.app.server.api import SamplingBody, Usage
-from refork.app.server.api_forms import AllowedTools, NamedTool, ResponseFormat
+from refork.serve.api import SamplingBody, Usage
+from refork.serve.api_forms import AllowedTools, NamedTool, ResponseFormat
 
 
 class ChatMessage(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.app.server.api import SamplingBody, Token, Usage
+from refork.serve.api import SamplingBody, Token, Usage
 
 # Of millions of items the first wrong one is enough.
 _Ids: TypeAlias = Annotated[list[Token], Field(fail_fast=True)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.core.types import Json
+from refork.types import Json
 
 
 class FunctionName(BaseModel):

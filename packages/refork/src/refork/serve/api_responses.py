@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.app.server.api import Body, Seed
-from refork.app.server.api_forms import TextSettings
+from refork.serve.api import Body, Seed
+from refork.serve.api_forms import TextSettings
 
 
 class FlatNamedTool(BaseModel):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from refork.app.server.api import SETTINGS, UNSUPPORTED, Body, SamplingBody, ignored_names
-from refork.app.server.limits import token_limit
-from refork.app.server.refuse import BadParameter, require_text
-from refork.app.server.served import Served, TokenServed, speaks_tokens
-from refork.app.server.settings import ServerSettings
-from refork.core.policy.base import Sampling
+from refork.policies.base import Sampling
+from refork.serve.api import SETTINGS, UNSUPPORTED, Body, SamplingBody, ignored_names
+from refork.serve.limits import token_limit
+from refork.serve.refuse import BadParameter, require_text
+from refork.serve.served import Served, TokenServed, speaks_tokens
+from refork.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
     from starlette.requests import Request

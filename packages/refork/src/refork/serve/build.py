@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from refork.app.server.served import Served
-from refork.app.server.settings import ServerSettings
-from refork.core.chat import ChatModel
-from refork.core.errors import BadInput, MissingExtra
+from refork.chat import ChatModel
+from refork.errors import BadInput, MissingExtra
+from refork.serve.served import Served
+from refork.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
 
 #: Bytes of a request; longer ones are refused unread.
 LONGEST = 16 << 20
@@ -48,7 +48,7 @@ def create_app(
         import fastapi  # noqa: F401
     except ImportError as error:
         raise MissingExtra("fastapi", "serve") from error
-    from refork.app.server.routes import assemble
+    from refork.serve.routes import assemble
 
     served = {name: served_as(model, settings) for name, model in models.items()}
     return assemble(served, settings, worlds or {})
@@ -75,9 +75,9 @@ def served_as(model: Model, settings: ServerSettings) -> Served:
     if isinstance(model, Served):
         return model
     if isinstance(model, ChatModel):
-        from refork.app.server.chat_served import ChatServed
+        from refork.serve.chat_served import ChatServed
 
         return ChatServed(model, settings.lanes)
-    from refork.app.server.engine_model import EngineModel
+    from refork.serve.engine_model import EngineModel
 
     return EngineModel(model, width=settings.width)

@@ -8,24 +8,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from refork.app.server.api_chat import ChatRequest
-from refork.app.server.api_forms import AllowedTools, NamedTool, schema_of
-from refork.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
-from refork.app.server.desk import Call, Desk, Running
-from refork.app.server.exchange import Choice
-from refork.app.server.logprobs import chat_logprobs
-from refork.app.server.refuse import BadParameter
-from refork.app.server.served import Asked, Delta, Served, speaks_tokens
-from refork.app.server.stream import DONE, EventStream, Head, json_answer
-from refork.app.server.structured import Form, Mode
-from refork.app.server.turn import Turn
-from refork.app.server.web import Request, Response
-from refork.core.policy.base import Sampling
-from refork.core.policy.grammar import Grammar
-from refork.core.types import Json, Message
+from refork.policies.base import Sampling
+from refork.policies.grammar import Grammar
+from refork.serve.api_chat import ChatRequest
+from refork.serve.api_forms import AllowedTools, NamedTool, schema_of
+from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
+from refork.serve.desk import Call, Desk, Running
+from refork.serve.exchange import Choice
+from refork.serve.logprobs import chat_logprobs
+from refork.serve.refuse import BadParameter
+from refork.serve.served import Asked, Delta, Served, speaks_tokens
+from refork.serve.stream import DONE, EventStream, Head, json_answer
+from refork.serve.structured import Form, Mode
+from refork.serve.turn import Turn
+from refork.serve.web import Request, Response
+from refork.types import Json, Message
 
 if TYPE_CHECKING:
-    from refork.app.server.additions import Pins
+    from refork.serve.additions import Pins
 
 
 async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from refork.app.server.exchange import Choice
-from refork.app.server.served import Asked, Delta
-from refork.core.chat import ChatModel, Reply
-from refork.core.errors import BadInput
-from refork.core.policy.base import PolicyCard
-from refork.core.types import Finish
+from refork.chat import ChatModel, Reply
+from refork.errors import BadInput
+from refork.policies.base import PolicyCard
+from refork.serve.exchange import Choice
+from refork.serve.served import Asked, Delta
+from refork.types import Finish
 
 
 @final

@@ -9,18 +9,18 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from refork.app.server.api_completions import CompletionRequest
-from refork.app.server.asking import check_choices, holder_of, settings_of, tokens_of, told
-from refork.app.server.desk import Call, Desk, Running
-from refork.app.server.logprobs import Spell, by_id, completion_logprobs
-from refork.app.server.refuse import BadParameter
-from refork.app.server.served import Asked, Delta, TokenServed
-from refork.app.server.stream import DONE, EventStream, Head, json_answer
-from refork.app.server.web import Request, Response
-from refork.core.types import IntArray, Json, token_array
+from refork.serve.api_completions import CompletionRequest
+from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
+from refork.serve.desk import Call, Desk, Running
+from refork.serve.logprobs import Spell, by_id, completion_logprobs
+from refork.serve.refuse import BadParameter
+from refork.serve.served import Asked, Delta, TokenServed
+from refork.serve.stream import DONE, EventStream, Head, json_answer
+from refork.serve.web import Request, Response
+from refork.types import IntArray, Json, token_array
 
 if TYPE_CHECKING:
-    from refork.core.policy.base import Sampling
+    from refork.policies.base import Sampling
 
 
 @final

@@ -10,16 +10,16 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from refork.app.server.exchange import Choice, Exchange, Operation
-from refork.app.server.limits import Admission
-from refork.app.server.refuse import UnknownModel
-from refork.app.server.served import Answer, Asked, Delta, Served, speaks_tokens
-from refork.app.server.settings import ServerSettings
-from refork.core.types import Json
+from refork.serve.exchange import Choice, Exchange, Operation
+from refork.serve.limits import Admission
+from refork.serve.refuse import UnknownModel
+from refork.serve.served import Answer, Asked, Delta, Served, speaks_tokens
+from refork.serve.settings import ServerSettings
+from refork.types import Json
 
 if TYPE_CHECKING:
-    from refork.app.server.additions import Pins
-    from refork.app.server.observe import Observers, Watch
+    from refork.serve.additions import Pins
+    from refork.serve.observe import Observers, Watch
 
 
 @final

@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
 
-from refork.app.server.refusal import Refused
-from refork.core.errors import UserError
+from refork.errors import UserError
+from refork.serve.refusal import Refused
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from refork.core.policy.decoder.live import Ask, Said
+    from refork.decoding.live import Ask, Said
 
 T = TypeVar("T")
 #: Steps that may fail one after the other before the engine gives up.
@@ -31,7 +31,7 @@ _log = logging.getLogger("refork.server")
 
 
 class Live(Protocol):
-    """What the thread drives; :class:`refork.core.policy.decoder.live.LiveDecoder` is one."""
+    """What the thread drives; :class:`refork.decoding.live.LiveDecoder` is one."""
 
     @property
     def waiting(self) -> int:

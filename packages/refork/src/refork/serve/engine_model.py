@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from refork.app.server.engine import Engine, Live
-from refork.app.server.exchange import Choice
-from refork.app.server.refusal import Refused
-from refork.app.server.refuse import BadParameter, require_text
-from refork.app.server.served import Asked, Delta, Top
-from refork.app.server.text import Speech, reader_of
-from refork.core.errors import BadInput, UserError
-from refork.core.policy.base import PolicyCard
-from refork.core.policy.call_form import CallForm, call_form
-from refork.core.policy.local import LocalPolicy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.policy.one_at_a_time import one_at_a_time
-from refork.core.types import Finish, IntArray, Message, token_array
+from refork.errors import BadInput, UserError
+from refork.policies.base import PolicyCard
+from refork.policies.call_form import CallForm, call_form
+from refork.policies.local import LocalPolicy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.policies.one_at_a_time import one_at_a_time
+from refork.serve.engine import Engine, Live
+from refork.serve.exchange import Choice
+from refork.serve.refusal import Refused
+from refork.serve.refuse import BadParameter, require_text
+from refork.serve.served import Asked, Delta, Top
+from refork.serve.text import Speech, reader_of
+from refork.types import Finish, IntArray, Message, token_array
 
 if TYPE_CHECKING:
-    from refork.core.policy.decoder.live import Said
-    from refork.core.policy.decoder.speculator import Speculator
+    from refork.decoding.live import Said
+    from refork.decoding.speculator import Speculator
 
 #: Noise of questions with a seed, and of those without one.
 SEEDED, FRESH = stream_of("serve", "seeded"), stream_of("serve", "fresh")
@@ -59,7 +59,7 @@ class EngineModel:
         seed: int = 0,
     ) -> None:
         if live is None:
-            from refork.core.policy.decoder.live import LiveDecoder
+            from refork.decoding.live import LiveDecoder
 
             live = LiveDecoder(policy.decoder, width=width, speculator=speculator)
         self.policy = policy

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-from refork.core.policy.base import PolicyCard, Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import FloatArray, IntArray, Json, Message
+from refork.policies.base import PolicyCard, Sampling
+from refork.policies.noise import NoiseKey
+from refork.types import FloatArray, IntArray, Json, Message
 
 #: OpenTelemetry's names of what is asked for.
 Operation: TypeAlias = Literal["chat", "text_completion"]

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from refork.app.server.exchange import Choice, Exchange
-from refork.core.policy.base import Cost
-from refork.core.tree.node import Draft, node_id
-from refork.core.types import IntArray, Json, Message
+from refork.policies.base import Cost
+from refork.serve.exchange import Choice, Exchange
+from refork.tree.node import Draft, node_id
+from refork.types import IntArray, Json, Message
 
 #: What makes two messages the same for finding a conversation again; clients drop the rest.
 _SAID = ("role", "content", "tool_calls", "tool_call_id", "name")

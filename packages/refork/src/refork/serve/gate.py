@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
-from refork.app.server.keys import is_loopback
-from refork.app.server.refusal import Refused
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.keys import is_loopback
+from refork.serve.refusal import Refused
 
 #: What an answer that is no page may load and do in a browser: nothing.
 NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -13,11 +13,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol, TypeAlias, final
 
-from refork.app.server.gate import Gate
-from refork.app.server.keys import Keys
-from refork.app.server.limits import Shares
-from refork.app.server.refusal import Refused, out_of_time, too_large, too_slow_body, wrong_key
-from refork.app.server.settings import ServerSettings
+from refork.serve.gate import Gate
+from refork.serve.keys import Keys
+from refork.serve.limits import Shares
+from refork.serve.refusal import Refused, out_of_time, too_large, too_slow_body, wrong_key
+from refork.serve.settings import ServerSettings
 
 Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
@@ -42,9 +42,9 @@ class Counting(Protocol):
 
 @final
 class Guard:
-    """ASGI middleware; :func:`~refork.app.server.web.application` puts it before every application.
+    """ASGI middleware; :func:`~refork.serve.web.application` puts it before every application.
 
-    In order: 403 and 415 for what another page may have sent (:class:`~refork.app.server.gate.Gate`); 401
+    In order: 403 and 415 for what another page may have sent (:class:`~refork.serve.gate.Gate`); 401
     without an accepted key (``/health`` needs none); 429 over the key's share (POST only); 413 and 408 for a
     body that is too large or too slow; then the application, until it is done, its time is over (504, or an
     error as a stream's last event) or the client has left. In the last two cases the application's task is

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from refork.app.server.refusal import error_body
-from refork.app.server.refuse import headers_of, status_and_body, validation_error
-from refork.app.server.stream import json_answer
-from refork.app.server.web import HTTPException, Request, RequestValidationError, Response
-from refork.core.errors import UserError
-from refork.core.types import Json
+from refork.errors import UserError
+from refork.serve.refusal import error_body
+from refork.serve.refuse import headers_of, status_and_body, validation_error
+from refork.serve.stream import json_answer
+from refork.serve.web import HTTPException, Request, RequestValidationError, Response
+from refork.types import Json
 
 Handler: TypeAlias = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 

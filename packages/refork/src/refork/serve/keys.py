@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.settings import variable
+from refork.errors import BadInput
+from refork.settings import variable
 
 ENVIRONMENT = "REFORK_SERVER_KEY"
 #: Who a request counts for where no key is asked for.

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
-from refork.app.server.refusal import too_busy
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.refusal import too_busy
 
 #: Retry-After is kept between these, whatever the estimate says.
 _SOONEST, _LATEST = 1.0, 60.0

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from refork.core.errors import CannotDo, MissingExtra
+from refork.errors import CannotDo, MissingExtra
 
 if TYPE_CHECKING:
     import uvicorn
@@ -51,7 +51,7 @@ def http_server(
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn", "serve") from error
-    from refork.app.server.heads import IDLE_S, Bounded
+    from refork.serve.heads import IDLE_S, Bounded
 
     config = uvicorn.Config(
         app(),

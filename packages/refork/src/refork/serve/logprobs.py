@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from refork.app.server.served import Delta, Top
-from refork.core.types import Json
+from refork.serve.served import Delta, Top
+from refork.types import Json
 
 #: How a token is spelled.
 Spell: TypeAlias = Callable[[int], str]

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, final
 
-from refork.app.server.exchange import Exchange, Timeline
-from refork.core.errors import MissingExtra
+from refork.errors import MissingExtra
+from refork.serve.exchange import Exchange, Timeline
 
 #: What is read of an engine when metrics are asked for: running, waiting, kv_bytes, ...
 Gauges: TypeAlias = Callable[[], Mapping[str, float]]

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
-from refork.app.server.exchange import Exchange, Operation, Timeline
-from refork.app.server.metrics import Metrics
-from refork.app.server.record import Recorder
-from refork.app.server.settings import ServerSettings
-from refork.app.server.tracing import Tracing, tracing
-from refork.core.policy.base import Sampling
+from refork.policies.base import Sampling
+from refork.serve.exchange import Exchange, Operation, Timeline
+from refork.serve.metrics import Metrics
+from refork.serve.record import Recorder
+from refork.serve.settings import ServerSettings
+from refork.serve.tracing import Tracing, tracing
 
 
 @final

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.registry import part
-from refork.core.run.progress import Progress, silent
+from refork.errors import BadInput, CannotDo
+from refork.registry import part
+from refork.runs.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from refork.app.server.additions import BlockSpeculator
-    from refork.app.server.build import Model
-    from refork.core.policy.local import LocalPolicy
+    from refork.policies.local import LocalPolicy
+    from refork.serve.additions import BlockSpeculator
+    from refork.serve.build import Model
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 
@@ -64,9 +64,9 @@ def open_model(
         BadInput: no such model or drafter.
         CannotDo: a drafter for a model that does not run here.
     """
-    from refork.core.chat import PolicyChat
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.policy.open import open_policy, spell
+    from refork.chat import PolicyChat
+    from refork.policies.local import LocalPolicy
+    from refork.policies.open import open_policy, spell
 
     name, spec = named(item)
     full = f"hf:{spec}" if Path(spec).is_dir() else spell(spec, progress)
@@ -83,7 +83,7 @@ def open_model(
 
 
 def _local(name: str, spec: str, policy: LocalPolicy, width: int, drafting: Drafting | None) -> Opened:
-    from refork.app.server.engine_model import EngineModel
+    from refork.serve.engine_model import EngineModel
 
     speculator = None if drafting is None else open_drafter(drafting, policy)
     about = f"{spec}, {width} answers at a time"

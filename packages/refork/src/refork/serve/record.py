@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.app.server.exchange import Exchange
-from refork.app.server.exchange_nodes import Conversations, nodes_of
-from refork.app.server.metrics import Metrics
-from refork.app.server.refusal import Refused
-from refork.core.errors import TreeError, UserError
-from refork.core.tree.node import Draft
-from refork.core.tree.tree import Tree
+from refork.errors import TreeError, UserError
+from refork.serve.exchange import Exchange
+from refork.serve.exchange_nodes import Conversations, nodes_of
+from refork.serve.metrics import Metrics
+from refork.serve.refusal import Refused
+from refork.tree.node import Draft
+from refork.tree.tree import Tree
 
 _log = logging.getLogger("refork.server")
 #: Exchanges that one transaction takes at most.

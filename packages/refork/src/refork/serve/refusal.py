@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import final
 
-from refork.core.errors import UserError
-from refork.core.types import Json
+from refork.errors import UserError
+from refork.types import Json
 
 
 @final

@@ -6,9 +6,9 @@ import logging
 import re
 from typing import Any, final
 
-from refork.app.server.refusal import Refused, error_body
-from refork.core.errors import BadInput, CannotDo, ServerError, UserError
-from refork.core.types import Json
+from refork.errors import BadInput, CannotDo, ServerError, UserError
+from refork.serve.refusal import Refused, error_body
+from refork.types import Json
 
 _log = logging.getLogger("refork.server")
 _ASKED = "invalid_request_error"

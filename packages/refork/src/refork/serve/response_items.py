@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from refork.app.server.refuse import BadParameter
-from refork.core.types import Json, Message
+from refork.serve.refuse import BadParameter
+from refork.types import Json, Message
 
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 

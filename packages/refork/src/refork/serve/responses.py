@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, final
 
 from pydantic import BaseModel
 
-from refork.app.server.api import SamplingBody
-from refork.app.server.api_forms import schema_of
-from refork.app.server.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest
-from refork.app.server.asking import refuse_unsupported, settings_of, told
-from refork.app.server.chat import call_of
-from refork.app.server.desk import Desk, Running
-from refork.app.server.exchange import Choice
-from refork.app.server.refuse import BadParameter
-from refork.app.server.response_items import call_items, messages_of, text_item, tools_of
-from refork.app.server.served import Asked, Delta, Served, speaks_tokens
-from refork.app.server.stream import EventStream, json_answer
-from refork.app.server.structured import Form, Mode
-from refork.app.server.turn import Turn
-from refork.app.server.web import Request, Response
-from refork.core.policy.base import Sampling
-from refork.core.policy.call_form import CallForm
-from refork.core.policy.grammar import Grammar
-from refork.core.types import Json, Message
+from refork.policies.base import Sampling
+from refork.policies.call_form import CallForm
+from refork.policies.grammar import Grammar
+from refork.serve.api import SamplingBody
+from refork.serve.api_forms import schema_of
+from refork.serve.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest
+from refork.serve.asking import refuse_unsupported, settings_of, told
+from refork.serve.chat import call_of
+from refork.serve.desk import Desk, Running
+from refork.serve.exchange import Choice
+from refork.serve.refuse import BadParameter
+from refork.serve.response_items import call_items, messages_of, text_item, tools_of
+from refork.serve.served import Asked, Delta, Served, speaks_tokens
+from refork.serve.stream import EventStream, json_answer
+from refork.serve.structured import Form, Mode
+from refork.serve.turn import Turn
+from refork.serve.web import Request, Response
+from refork.types import Json, Message
 
 if TYPE_CHECKING:
-    from refork.app.server.additions import Pins
+    from refork.serve.additions import Pins
 
 #: What would need a memory of earlier answers, or work without a client.
 _KEPT = ("background", "conversation", "prompt")

@@ -8,24 +8,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-from refork.app.server.additions import Addition, Pins
-from refork.app.server.api import ErrorBody, Health, ModelList, ModelRow
-from refork.app.server.api_chat import ChatCompletion, ChatRequest
-from refork.app.server.api_completions import Completion, CompletionRequest
-from refork.app.server.api_responses import ResponseBody, ResponseRequest
-from refork.app.server.chat import chat
-from refork.app.server.completions import complete
-from refork.app.server.desk import Desk
-from refork.app.server.gate import Gate
-from refork.app.server.handlers import error_handlers
-from refork.app.server.metrics import Metrics
-from refork.app.server.observe import Observers
-from refork.app.server.responses import respond
-from refork.app.server.served import Served
-from refork.app.server.settings import ServerSettings
-from refork.app.server.stream import json_answer
-from refork.app.server.web import FastAPI, Request, Response, application
-from refork.core.registry import part
+from refork.registry import part
+from refork.serve.additions import Addition, Pins
+from refork.serve.api import ErrorBody, Health, ModelList, ModelRow
+from refork.serve.api_chat import ChatCompletion, ChatRequest
+from refork.serve.api_completions import Completion, CompletionRequest
+from refork.serve.api_responses import ResponseBody, ResponseRequest
+from refork.serve.chat import chat
+from refork.serve.completions import complete
+from refork.serve.desk import Desk
+from refork.serve.gate import Gate
+from refork.serve.handlers import error_handlers
+from refork.serve.metrics import Metrics
+from refork.serve.observe import Observers
+from refork.serve.responses import respond
+from refork.serve.served import Served
+from refork.serve.settings import ServerSettings
+from refork.serve.stream import json_answer
+from refork.serve.web import FastAPI, Request, Response, application
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": said}

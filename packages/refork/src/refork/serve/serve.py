@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from refork.app.server.build import Model, create_app, with_address
-from refork.app.server.local import http_server, run_server, running
-from refork.app.server.settings import ServerSettings
-from refork.core.policy.workers import release_workers
+from refork.policies.workers import release_workers
+from refork.serve.build import Model, create_app, with_address
+from refork.serve.local import http_server, run_server, running
+from refork.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
     import uvicorn

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeGuard, final, runtime_checkable
 
-from refork.app.server.exchange import Choice
-from refork.core.policy.base import PolicyCard, Sampling
-from refork.core.policy.call_form import CallForm
-from refork.core.types import Finish, FloatArray, IntArray, Json, Message
+from refork.policies.base import PolicyCard, Sampling
+from refork.policies.call_form import CallForm
+from refork.serve.exchange import Choice
+from refork.types import Finish, FloatArray, IntArray, Json, Message
 
 #: The likeliest tokens of one place: their ids and log-probs at temperature 1, best first.
 Top = tuple[IntArray, FloatArray]

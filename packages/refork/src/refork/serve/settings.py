@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from refork.app.server.gate import check_names, check_origins
-from refork.app.server.keys import check_address
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.gate import check_names, check_origins
+from refork.serve.keys import check_address
 
 
 @final

@@ -7,15 +7,15 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
-from refork.app.server.refusal import error_event
-from refork.app.server.refuse import status_and_body
-from refork.app.server.web import Response
-from refork.core.errors import UserError
+from refork.errors import UserError
+from refork.serve.refusal import error_event
+from refork.serve.refuse import status_and_body
+from refork.serve.web import Response
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from refork.app.server.desk import Running
+    from refork.serve.desk import Running
 
 _log = logging.getLogger("refork.server")
 DONE = b"data: [DONE]\n\n"

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, final
 
-from refork.app.server.asking import tokens_of
-from refork.app.server.refuse import BadParameter
-from refork.app.server.served import Served
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.call_form import CallForm, arguments_schema, turn_grammar
-from refork.core.policy.grammar import Grammar
-from refork.core.policy.guide import check_grammar
-from refork.core.types import Json
+from refork.errors import BadInput, CannotDo
+from refork.policies.call_form import CallForm, arguments_schema, turn_grammar
+from refork.policies.grammar import Grammar
+from refork.policies.guide import check_grammar
+from refork.serve.asking import tokens_of
+from refork.serve.refuse import BadParameter
+from refork.serve.served import Served
+from refork.types import Json
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["none", "auto", "required"]

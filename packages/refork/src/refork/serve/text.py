@@ -6,8 +6,8 @@ import codecs
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias, final
 
-from refork.core.policy.chat import Codec
-from refork.core.types import IntArray
+from refork.policies.chat import Codec
+from refork.types import IntArray
 
 #: Text of tokens, and where each ends in it (characters).
 Pieces: TypeAlias = Callable[[Sequence[int]], tuple[str, IntArray]]

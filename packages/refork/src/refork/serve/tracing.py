@@ -8,10 +8,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
-from refork.app.server.exchange import Choice, Exchange, Operation, Timeline
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.policy.base import Sampling
-from refork.core.types import Json, Message
+from refork.errors import BadInput, MissingExtra
+from refork.policies.base import Sampling
+from refork.serve.exchange import Choice, Exchange, Operation, Timeline
+from refork.types import Json, Message
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

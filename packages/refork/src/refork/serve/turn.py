@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Sequence
 from typing import final
 
-from refork.core.policy.call_form import CallForm
-from refork.core.types import Json, Message
-from refork.core.world.house_rules.calls import read_calls
+from refork.policies.call_form import CallForm
+from refork.tool_calls import read_calls
+from refork.types import Json, Message
 
 _TAG = "<tool_call>"
 _THINKS, _THOUGHT = "<think>", "</think>"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refork.app.server.gate import Gate
-from refork.app.server.guard import Counting, Guard
-from refork.app.server.settings import ServerSettings
-from refork.core.errors import MissingExtra
+from refork.errors import MissingExtra
+from refork.serve.gate import Gate
+from refork.serve.guard import Counting, Guard
+from refork.serve.settings import ServerSettings
 
 try:
     from fastapi import FastAPI

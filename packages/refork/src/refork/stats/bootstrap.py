@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, Interval, check_level, paired
+from refork.errors import BadInput
+from refork.stats.results import Array, Interval, check_level, paired
 
 
 def paired_bootstrap(

@@ -19,11 +19,11 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.difference import paired_difference
-from refork.core.stats.means import adjusted_paired_t, mean_interval
-from refork.core.stats.proportions import wilson_bounds
-from refork.core.stats.results import (
+from refork.errors import BadInput
+from refork.stats.difference import paired_difference
+from refork.stats.means import adjusted_paired_t, mean_interval
+from refork.stats.proportions import wilson_bounds
+from refork.stats.results import (
     Array,
     Difference,
     Interval,
@@ -103,7 +103,7 @@ def clustered_difference(
 ) -> Difference:
     """Mean of ``other - base`` over pairs that come in clusters, with its interval and p.
 
-    Where every pair is a cluster of its own: :func:`refork.core.stats.paired_difference`.
+    Where every pair is a cluster of its own: :func:`refork.stats.paired_difference`.
 
     Raises: BadInput for fewer than two pairs or two clusters, unequal lengths, NaN.
     """

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from jaxtyping import Shaped
 
-from refork.core.stats.means import adjusted_paired_t, adjusted_welch
-from refork.core.stats.proportions import newcombe, tango
-from refork.core.stats.results import Array, Difference, finite, is_binary, paired
+from refork.stats.means import adjusted_paired_t, adjusted_welch
+from refork.stats.proportions import newcombe, tango
+from refork.stats.results import Array, Difference, finite, is_binary, paired
 
 
 def paired_difference(

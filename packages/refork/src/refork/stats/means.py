@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.proportions import wilson
-from refork.core.stats.results import (
+from refork.errors import BadInput
+from refork.stats.proportions import wilson
+from refork.stats.results import (
     Array,
     Difference,
     Interval,
@@ -43,7 +43,7 @@ def t_difference(
 def paired_t(base: Shaped[Array, "pairs"], other: Shaped[Array, pairs], level: float = 0.95) -> Difference:
     """Mean of the paired differences, other minus base, by Student's t.
 
-    Without width where all differences are equal: :func:`refork.core.stats.paired_difference` mends that.
+    Without width where all differences are equal: :func:`refork.stats.paired_difference` mends that.
 
     Source: Student, The probable error of a mean (1908).
     """

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, finite, normal_quantile
+from refork.errors import BadInput
+from refork.stats.results import Array, finite, normal_quantile
 
 
 def _normal_cdf(z: float) -> float:
@@ -69,7 +69,7 @@ def paired_power(gain: float, loss: float, pairs: int, level: float = 0.95) -> f
     """Chance that ``pairs`` paired draws show the difference, by enumeration of all tables.
 
     ``gain`` and ``loss`` are the probabilities that a pair succeeds only in the other arm, and only
-    in the base. The test is that of :func:`refork.core.stats.paired_difference`.
+    in the base. The test is that of :func:`refork.stats.paired_difference`.
     """
     from scipy.stats import binom
 

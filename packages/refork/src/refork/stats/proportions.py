@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import (
+from refork.errors import BadInput
+from refork.stats.results import (
     Difference,
     Interval,
     Test,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, Interval, finite, normal_quantile
+from refork.errors import BadInput
+from refork.stats.results import Array, Interval, finite, normal_quantile
 
 
 def auroc(scores: Shaped[Array, "cases"], labels: Shaped[Array, cases], level: float = 0.95) -> Interval:

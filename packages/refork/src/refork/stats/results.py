@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
     Array: TypeAlias = NDArray[Any]

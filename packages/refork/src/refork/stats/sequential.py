@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, Interval, Test, finite
+from refork.errors import BadInput
+from refork.stats.results import Array, Interval, Test, finite
 
 #: Stakes of the mixture: Gauss-Chebyshev nodes, exact for polynomials up to degree 1023.
 _STAKES = np.cos((2 * np.arange(1, 257) - 1) * np.pi / 1024)

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.stats.results import Array, Test, paired
+from refork.stats.results import Array, Test, paired
 
 
 def wilcoxon(

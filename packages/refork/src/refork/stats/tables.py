@@ -7,8 +7,8 @@ import math
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array, Test, check_count, normal_p
+from refork.errors import BadInput
+from refork.stats.results import Array, Test, check_count, normal_p
 
 
 def mcnemar(gains: int, losses: int, *, mid: bool = False) -> Test:

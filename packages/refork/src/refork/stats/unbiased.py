@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import check_count
+from refork.errors import BadInput
+from refork.stats.results import check_count
 
 
 def pass_at_k(successes: int, draws: int, k: int) -> float:

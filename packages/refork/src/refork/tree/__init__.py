@@ -1,12 +1,12 @@
 """The recorded rollout tree."""
 
-from refork.core.tree.finding import Finding
-from refork.core.tree.load import Loaded
-from refork.core.tree.node import Draft, Node, Point, Step, Trajectory, node_id
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
-from refork.core.tree.scoring import Retired
-from refork.core.tree.stats import TreeStats
-from refork.core.tree.tree import Tree
+from refork.tree.finding import Finding
+from refork.tree.load import Loaded
+from refork.tree.node import Draft, Node, Point, Step, Trajectory, node_id
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
+from refork.tree.scoring import Retired
+from refork.tree.stats import TreeStats
+from refork.tree.tree import Tree
 
 __all__ = [
     "Draft",

@@ -18,11 +18,11 @@ from typing import Any, Literal, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import PolicyCard
-from refork.core.policy.inside import Layer
-from refork.core.tree.tree import Tree
-from refork.core.types import FloatArray, IntArray, Json
+from refork.errors import BadInput
+from refork.policies.base import PolicyCard
+from refork.policies.inside import Layer
+from refork.tree.tree import Tree
+from refork.types import FloatArray, IntArray, Json
 
 VERSION = 1
 SHARD_BYTES = 64 << 20

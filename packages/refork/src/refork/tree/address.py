@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 EXAMPLE: Final = "postgresql://USER@HOST/DATABASE?tree=NAME"
 # A path object has folded the slashes that follow the colon into one.

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from refork.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
-from refork.core.tree.codec import dumps
-from refork.core.tree.database import Database, Row
-from refork.core.tree.insert import places
-from refork.core.tree.score import DrawRecord, ForkRecord
-from refork.core.tree.seal import sealed
+from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
+from refork.tree.codec import dumps
+from refork.tree.database import Database, Row
+from refork.tree.insert import places
+from refork.tree.score import DrawRecord, ForkRecord
+from refork.tree.seal import sealed
 
 _FORK: Final = (
     'SELECT f.id, n.id, f.token, f.change, f.policy, f.settings, f.world, f.seed, f.stream, f.extra, f."row" '

@@ -10,10 +10,10 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.database import Database
-from refork.core.tree.outline import Shape
-from refork.core.tree.window import SNIPPET, plain
+from refork.errors import BadInput
+from refork.tree.database import Database
+from refork.tree.outline import Shape
+from refork.tree.window import SNIPPET, plain
 
 Order: TypeAlias = Literal["written", "lowest", "highest", "largest"]
 

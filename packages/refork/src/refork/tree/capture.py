@@ -8,14 +8,14 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from refork.core.errors import BadInput, WrongTokenizer, WrongWeights
-from refork.core.policy.base import Continuation, Request, Sampling
-from refork.core.policy.inside import Capture, States, WhiteBox, white_box
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.activations import Activations, ActivationStore
-from refork.core.tree.node import Node
-from refork.core.tree.tree import Tree
-from refork.core.types import IntArray
+from refork.errors import BadInput, WrongTokenizer, WrongWeights
+from refork.policies.base import Continuation, Request, Sampling
+from refork.policies.inside import Capture, States, WhiteBox, white_box
+from refork.runs.progress import Progress, silent
+from refork.tree.activations import Activations, ActivationStore
+from refork.tree.node import Node
+from refork.tree.tree import Tree
+from refork.types import IntArray
 
 Which = Literal["all", "first", "last"]
 _AT_ONCE = 32
@@ -35,7 +35,7 @@ def record_activations(
 
     ``which`` tokens of each node are kept. Nodes that the store holds already are passed over, so an
     interrupted run goes on where it stopped. Nodes without token ids add nothing. A node's tokens are read
-    as drawn by the policy (see :class:`~refork.core.policy.inside.Edit`), what stands before as its prompt.
+    as drawn by the policy (see :class:`~refork.policies.inside.Edit`), what stands before as its prompt.
 
     Raises:
         CannotDo: the policy does not show hidden states.

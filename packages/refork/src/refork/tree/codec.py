@@ -10,13 +10,13 @@ from typing import Any, Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, TreeDamaged
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.database import Row
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.schema import columns
-from refork.core.types import Finish, Json, NodeKind, Origin
+from refork.errors import BadInput, TreeDamaged
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.tree.database import Row
+from refork.tree.node import Draft, Node
+from refork.tree.schema import columns
+from refork.types import Finish, Json, NodeKind, Origin
 
 _COLUMNS: Final = tuple(name for name in columns("nodes") if name != "seal")
 _AT: Final = {name: place for place, name in enumerate(_COLUMNS)}
@@ -54,7 +54,7 @@ def dumps(value: Any, where: str) -> str:
     except RecursionError as error:
         raise BadInput(f"the data nest deeper than {DEEPEST} levels", where=where) from error
     if text.count("[") + text.count("{") > DEEPEST:
-        from refork.core.tree.formats.json_guard import shallow
+        from refork.formats.json_guard import shallow
 
         shallow(text.encode("utf-8", "replace"), where, DEEPEST)
     return text

@@ -11,10 +11,10 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from refork.core.errors import ReforkError, TreeDamaged
-from refork.core.tree.database import Database
-from refork.core.tree.schema import FIELDS
-from refork.core.tree.sqlite import SQLiteDatabase
+from refork.errors import ReforkError, TreeDamaged
+from refork.tree.database import Database
+from refork.tree.schema import FIELDS
+from refork.tree.sqlite import SQLiteDatabase
 
 _KINDS: Final = {"INTEGER": ("integer",), "TEXT": ("text",), "BLOB": ("blob",), "REAL": ("real", "integer")}
 #: Columns that hold JSON, and the kind of the value.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
-from refork.core.tree.address import is_address
+from refork.tree.address import is_address
 
 Mode: TypeAlias = Literal["a", "r", "x"]
 Row: TypeAlias = tuple[Any, ...]
@@ -95,11 +95,11 @@ class Database(Protocol):
 
 
 def open_database(place: str | os.PathLike[str], mode: Mode, wait: float) -> Database:
-    """The store at a path or an address; see :meth:`refork.core.tree.Tree.open`."""
+    """The store at a path or an address; see :meth:`refork.tree.Tree.open`."""
     if is_address(place):
-        from refork.core.tree.server import open_server
+        from refork.tree.server import open_server
 
         return open_server(os.fspath(place), mode, wait)
-    from refork.core.tree.sqlite import open_file
+    from refork.tree.sqlite import open_file
 
     return open_file(place, mode, wait)

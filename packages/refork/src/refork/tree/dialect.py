@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import Final
 
-from refork.core.tree.schema import CONSTRAINTS, FIELDS, INDEXES, TABLES
+from refork.tree.schema import CONSTRAINTS, FIELDS, INDEXES, TABLES
 
 _INTS: Final = "IN (SELECT value::bigint FROM json_array_elements_text(?::json))"
 #: What SQLite says otherwise, in the order in which it is replaced.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from refork.core.errors import NotATree, TreeVersion
-from refork.core.foreign_sqlite import bounded
-from refork.core.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl
+from refork.errors import NotATree, TreeVersion
+from refork.foreign_sqlite import bounded
+from refork.tree.schema import APPLICATION_ID, MIGRATIONS, VERSION, ddl
 
 #: What a database lists of itself: kind and name, then the table it belongs to and its definition.
 Contents: TypeAlias = dict[tuple[Any, Any], tuple[Any, Any]]

@@ -17,17 +17,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Self, final
 
-from refork.core.errors import BadInput, DiskFull, InternalError, TreeBusy
-from refork.core.foreign_sqlite import harden, names_another, real_tables
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.database import Database
-from refork.core.tree.formats.base import ItemReader, Position, Reader, Record, Remark
-from refork.core.tree.formats.parquet import is_parquet
-from refork.core.tree.formats.redact import Redactor, redacted
-from refork.core.tree.formats.rows import SEEN, Occurrences, Start, read_items
-from refork.core.tree.load import Loaded, Loader, Noted
-from refork.core.tree.node import Draft
+from refork.errors import BadInput, DiskFull, InternalError, TreeBusy
+from refork.foreign_sqlite import harden, names_another, real_tables
+from refork.formats.base import ItemReader, Position, Reader, Record, Remark
+from refork.formats.parquet import is_parquet
+from refork.formats.redact import Redactor, redacted
+from refork.formats.rows import SEEN, Occurrences, Start, read_items
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.tree.database import Database
+from refork.tree.load import Loaded, Loader, Noted
+from refork.tree.node import Draft
 
 _STAGE: Final = "import (MB)"
 _PRINT: Final = 65536

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from refork.core.errors import BadInput, BadPoint, DrawConflict, UnknownNode
-from refork.core.tree.codec import SELECT, check_numbers, content, difference, row_of
-from refork.core.tree.database import Database, Row
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.seal import seal_node
+from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
+from refork.tree.codec import SELECT, check_numbers, content, difference, row_of
+from refork.tree.database import Database, Row
+from refork.tree.node import Draft, node_id
+from refork.tree.seal import seal_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class _Batch:
 def insert(db: Database, entries: Sequence[Entry]) -> list[Row]:
     """Write drafts inside the open transaction; a draft that is there already is stored once.
 
-    Returns all rows as they are stored, in order; :func:`refork.core.tree.codec.decode` reads them.
+    Returns all rows as they are stored, in order; :func:`refork.tree.codec.decode` reads them.
 
     Raises:
         UnknownNode: a parent that is not in the tree.

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.arms import all_draws, begin_fork, finish_draws, forks
-from refork.core.tree.codec import SELECT, content, difference, draft_of, row_of
-from refork.core.tree.database import Database, Row
-from refork.core.tree.formats.base import Blob, Position, Record, Remark
-from refork.core.tree.insert import Entry, insert_new, need_blobs, packed, put_blob
-from refork.core.tree.node import Draft, Node, node_id
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Score
-from refork.core.tree.scoring import (
+from refork.errors import BadInput
+from refork.formats.base import Blob, Position, Record, Remark
+from refork.tree.arms import all_draws, begin_fork, finish_draws, forks
+from refork.tree.codec import SELECT, content, difference, draft_of, row_of
+from refork.tree.database import Database, Row
+from refork.tree.insert import Entry, insert_new, need_blobs, packed, put_blob
+from refork.tree.node import Draft, Node, node_id
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.tree.scoring import (
     Retired,
     add_producer,
     add_scores,
@@ -24,9 +24,9 @@ from refork.core.tree.scoring import (
     restore_retirements,
     retire,
 )
-from refork.core.tree.scoring import retirements as retirements_of
-from refork.core.tree.scoring import scores as scores_of
-from refork.core.tree.walks import stream
+from refork.tree.scoring import retirements as retirements_of
+from refork.tree.scoring import scores as scores_of
+from refork.tree.walks import stream
 
 _BATCH: Final = 1000
 #: Places kept of one remark, and remarks told apart before the others are counted together.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refork.core.errors import BadPoint
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import Finish, FloatArray, IntArray, Json, Message, NodeKind, Origin
+from refork.errors import BadPoint
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.types import Finish, FloatArray, IntArray, Json, Message, NodeKind, Origin
 
 if TYPE_CHECKING:
-    from refork.core.tree.tree import Tree
+    from refork.tree.tree import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

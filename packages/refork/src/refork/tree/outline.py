@@ -9,10 +9,10 @@ from typing import Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.database import Database
-from refork.core.tree.node import Node
-from refork.core.tree.walks import by_rows, row_number
+from refork.errors import BadInput
+from refork.tree.database import Database
+from refork.tree.node import Node
+from refork.tree.walks import by_rows, row_number
 
 _PAGE: Final = 50_000
 #: Guide and node index of a line, or the siblings that are not drawn.

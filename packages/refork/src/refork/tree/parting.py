@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Final, Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Step, Trajectory
+from refork.errors import BadInput
+from refork.tree.node import Node, Step, Trajectory
 
 #: Words that are aligned with words: above this many pairs a changed middle is shown whole.
 ALIGNED: Final = 4_000_000

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from refork.core.errors import BadInput, MissingExtra, TreeError
-from refork.core.tree.address import FORMER_PREFIX, Address
-from refork.core.tree.database import Mode, Row, T
-from refork.core.tree.dialect import orphans, statement, types
-from refork.core.tree.schema import columns
-from refork.core.tree.server_errors import Gone, Raced, translated, unreachable
+from refork.errors import BadInput, MissingExtra, TreeError
+from refork.tree.address import FORMER_PREFIX, Address
+from refork.tree.database import Mode, Row, T
+from refork.tree.dialect import orphans, statement, types
+from refork.tree.schema import columns
+from refork.tree.server_errors import Gone, Raced, translated, unreachable
 
 if TYPE_CHECKING:
     import psycopg

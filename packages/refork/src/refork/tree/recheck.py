@@ -9,15 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from refork.core.errors import BadPoint, UserError
-from refork.core.policy.base import Policy, Request, Sampling, sample_all
-from refork.core.policy.inside import prompted_logprobs
-from refork.core.tree.database import Database
-from refork.core.tree.finding import Finding
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.tree.turn import turn_begun
-from refork.core.tree.walks import paths, stream
-from refork.core.types import FloatArray, IntArray
+from refork.errors import BadPoint, UserError
+from refork.policies.base import Policy, Request, Sampling, sample_all
+from refork.policies.inside import prompted_logprobs
+from refork.tree.database import Database
+from refork.tree.finding import Finding
+from refork.tree.node import Node, Step, Trajectory
+from refork.tree.turn import turn_begun
+from refork.tree.walks import paths, stream
+from refork.types import FloatArray, IntArray
 
 _BATCH: Final = 32
 

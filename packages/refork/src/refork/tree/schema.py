@@ -137,7 +137,7 @@ INDEXES = (
 )
 
 #: Statements that bring a file from the version they are listed under to the next one. All rows are sealed
-#: after the last (:func:`refork.core.tree.seal.reseal`).
+#: after the last (:func:`refork.tree.seal.reseal`).
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: ("ALTER TABLE scores ADD COLUMN reason TEXT",),
     2: tuple(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.types import Json
+from refork.types import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from refork.core.errors import BadInput, UnknownNode
-from refork.core.tree.codec import dumps, pack_values, unpack_values
-from refork.core.tree.database import Database, Row
-from refork.core.tree.insert import packed, places
-from refork.core.tree.score import Producer, Retirement, Score
-from refork.core.tree.seal import sealed
-from refork.core.tree.walks import rows_below
+from refork.errors import BadInput, UnknownNode
+from refork.tree.codec import dumps, pack_values, unpack_values
+from refork.tree.database import Database, Row
+from refork.tree.insert import packed, places
+from refork.tree.score import Producer, Retirement, Score
+from refork.tree.seal import sealed
+from refork.tree.walks import rows_below
 
 _PAGE: Final = 2000
 _SCORE: Final = (

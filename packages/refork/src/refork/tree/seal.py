@@ -9,8 +9,8 @@ from functools import cache
 from itertools import islice
 from typing import Any, Final
 
-from refork.core.tree.database import Row
-from refork.core.tree.schema import FIELDS, TABLES, columns
+from refork.tree.database import Row
+from refork.tree.schema import FIELDS, TABLES, columns
 
 #: Tables whose rows have a seal. A blob's row holds the digest of its data, which is the same.
 SEALED: Final = tuple(table for table in TABLES if "seal" in columns(table))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from refork.core.errors import BadInput, NotATree, TreeError, TreeVersion
-from refork.core.tree.address import FORMER_PREFIX, PREFIX, parse_address
-from refork.core.tree.database import BUSY_SECONDS, Mode
-from refork.core.tree.dialect import STAMPED, definition, tables
-from refork.core.tree.postgres import PostgresDatabase
-from refork.core.tree.schema import MIGRATIONS, VERSION
-from refork.core.tree.seal import reseal, sealed
-from refork.core.tree.server_guard import check
+from refork.errors import BadInput, NotATree, TreeError, TreeVersion
+from refork.tree.address import FORMER_PREFIX, PREFIX, parse_address
+from refork.tree.database import BUSY_SECONDS, Mode
+from refork.tree.dialect import STAMPED, definition, tables
+from refork.tree.postgres import PostgresDatabase
+from refork.tree.schema import MIGRATIONS, VERSION
+from refork.tree.seal import reseal, sealed
+from refork.tree.server_guard import check
 
 
 def _present(db: PostgresDatabase) -> bool:

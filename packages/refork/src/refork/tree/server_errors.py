@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from refork.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeError, UserError
+from refork.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeError, UserError
 
 if TYPE_CHECKING:
     import psycopg

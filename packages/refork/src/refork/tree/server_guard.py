@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from refork.core.errors import NotATree, TreeVersion
-from refork.core.tree.dialect import STAMPED, types
-from refork.core.tree.postgres import PostgresDatabase
-from refork.core.tree.schema import CONSTRAINTS, FIELDS, INDEXES, TABLES, VERSION, columns
+from refork.errors import NotATree, TreeVersion
+from refork.tree.dialect import STAMPED, types
+from refork.tree.postgres import PostgresDatabase
+from refork.tree.schema import CONSTRAINTS, FIELDS, INDEXES, TABLES, VERSION, columns
 
 _HINT: Final = "ask who owns the schema; a tree is copied by `refork tree export`, which takes data only"
 _HERE: Final = "(SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = ?)"

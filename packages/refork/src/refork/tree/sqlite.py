@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import quote
 
-from refork.core.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeDamaged, TreeError, TreeVersion
-from refork.core.foreign_sqlite import bounded, check_place, harden, was_interrupted
-from refork.core.tree.address import is_address
-from refork.core.tree.database import BUSY_SECONDS, Mode, Row, T
-from refork.core.tree.fresh import make, sweep
-from refork.core.tree.guard import check
-from refork.core.tree.schema import MIGRATIONS, VERSION, ddl, insert_sql
-from refork.core.tree.seal import reseal, sealed
+from refork.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeDamaged, TreeError, TreeVersion
+from refork.foreign_sqlite import bounded, check_place, harden, was_interrupted
+from refork.tree.address import is_address
+from refork.tree.database import BUSY_SECONDS, Mode, Row, T
+from refork.tree.fresh import make, sweep
+from refork.tree.guard import check
+from refork.tree.schema import MIGRATIONS, VERSION, ddl, insert_sql
+from refork.tree.seal import reseal, sealed
 
 #: SQLite takes at least this many parameters in one statement, in every build.
 CHUNK: Final = 500

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refork.core.tree.database import Database
-from refork.core.tree.outline import Shape
-from refork.core.types import Json
+from refork.tree.database import Database
+from refork.tree.outline import Shape
+from refork.types import Json
 
 
 @dataclass(frozen=True, slots=True)

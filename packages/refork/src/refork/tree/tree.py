@@ -9,25 +9,25 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Self, final
 
-from refork.core.errors import BadInput, TreeDamaged
-from refork.core.policy.base import Policy
-from refork.core.run.progress import Progress, silent
-from refork.core.tree import arms, scoring, walks
-from refork.core.tree.codec import decode
-from refork.core.tree.damage import blamed
-from refork.core.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
-from refork.core.tree.finding import Finding
-from refork.core.tree.formats.base import Reader, Record
-from refork.core.tree.formats.redact import Redactor
-from refork.core.tree.importing import import_file, import_folder
-from refork.core.tree.insert import Entry, insert, put_blob
-from refork.core.tree.load import Loaded, Loader, records
-from refork.core.tree.node import Draft, Node, Point, Trajectory
-from refork.core.tree.outline import Options, Outline, outline, roots, shape_of
-from refork.core.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
-from refork.core.tree.sqlite import open_memory
-from refork.core.tree.stats import OriginLine, TreeStats, origin_lines, tree_stats
-from refork.core.tree.verify import verify
+from refork.errors import BadInput, TreeDamaged
+from refork.formats.base import Reader, Record
+from refork.formats.redact import Redactor
+from refork.policies.base import Policy
+from refork.runs.progress import Progress, silent
+from refork.tree import arms, scoring, walks
+from refork.tree.codec import decode
+from refork.tree.damage import blamed
+from refork.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
+from refork.tree.finding import Finding
+from refork.tree.importing import import_file, import_folder
+from refork.tree.insert import Entry, insert, put_blob
+from refork.tree.load import Loaded, Loader, records
+from refork.tree.node import Draft, Node, Point, Trajectory
+from refork.tree.outline import Options, Outline, outline, roots, shape_of
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
+from refork.tree.sqlite import open_memory
+from refork.tree.stats import OriginLine, TreeStats, origin_lines, tree_stats
+from refork.tree.verify import verify
 
 
 @final
@@ -332,7 +332,7 @@ class Tree:
         redactor: Redactor | None = None,
         progress: Progress = silent,
     ) -> Loaded:
-        """Read a file of any size into this tree; :func:`refork.core.tree.importing.import_file` says how."""
+        """Read a file of any size into this tree; :func:`refork.tree.importing.import_file` says how."""
         return import_file(self._db, path, reader, strict=strict, redactor=redactor, progress=progress)
 
     def read_folder(
@@ -347,9 +347,9 @@ class Tree:
     ) -> Loaded:
         """Read every file of a folder by its own format, or by the named one; what is skipped is named.
 
-        ``policy`` tokenises texts; see :func:`refork.core.tree.importing.import_folder`.
+        ``policy`` tokenises texts; see :func:`refork.tree.importing.import_folder`.
         """
-        from refork.core.tree.formats import folder_files
+        from refork.formats import folder_files
 
         files = folder_files(folder, name, policy, redactor)
         return import_folder(self._db, files, strict=strict, redactor=redactor, progress=progress)

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadPoint
-from refork.core.tree.node import Node, Step, Trajectory
-from refork.core.types import IntArray, Json, Message, token_array
+from refork.errors import BadPoint
+from refork.tree.node import Node, Step, Trajectory
+from refork.types import IntArray, Json, Message, token_array
 
 #: What a rewrite node keeps of a turn that it carries the beginning of: its text, and how many of the node's
 #: last token ids are of it.

@@ -9,16 +9,16 @@ from typing import Final
 
 import numpy as np
 
-from refork.core.errors import NotATree
-from refork.core.policy.base import Policy
-from refork.core.tree import recheck
-from refork.core.tree.codec import FLOATS, INTS, JSONS
-from refork.core.tree.damage import misfits
-from refork.core.tree.database import Database, Row
-from refork.core.tree.finding import Finding
-from refork.core.tree.node import node_id
-from refork.core.tree.schema import columns
-from refork.core.tree.seal import SEALED, rows_of, seal
+from refork.errors import NotATree
+from refork.policies.base import Policy
+from refork.tree import recheck
+from refork.tree.codec import FLOATS, INTS, JSONS
+from refork.tree.damage import misfits
+from refork.tree.database import Database, Row
+from refork.tree.finding import Finding
+from refork.tree.node import node_id
+from refork.tree.schema import columns
+from refork.tree.seal import SEALED, rows_of, seal
 
 _PAGE: Final = 1000
 _ALTERED: Final = "what is stored is not what was written: its seal is another"

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.codec import unpack_values
-from refork.core.tree.database import Database
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.tree.codec import unpack_values
+from refork.tree.database import Database
+from refork.types import Json
 
 _ROW: Final = (
     "SELECT p.id, p.name, p.version, p.config, p.retired_at, p.reason, {what} "

@@ -10,15 +10,15 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.tree import browse, versions, window
-from refork.core.tree.browse import Filter, Order, TaskPage
-from refork.core.tree.node import Node
-from refork.core.tree.outline import Shape, score_names
-from refork.core.tree.tree import Tree
-from refork.core.tree.versions import NodeScore, SideBySide
-from refork.core.tree.walks import row_number
-from refork.core.tree.window import Found, Lines, Part
+from refork.errors import BadInput
+from refork.tree import browse, versions, window
+from refork.tree.browse import Filter, Order, TaskPage
+from refork.tree.node import Node
+from refork.tree.outline import Shape, score_names
+from refork.tree.tree import Tree
+from refork.tree.versions import NodeScore, SideBySide
+from refork.tree.walks import row_number
+from refork.tree.window import Found, Lines, Part
 
 #: Structures that are kept; the oldest goes first.
 KEPT: Final = 8

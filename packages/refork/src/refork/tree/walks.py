@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Final
 
-from refork.core.errors import BadInput, BadPoint, TreeDamaged, UnknownNode
-from refork.core.tree.codec import SELECT, decode
-from refork.core.tree.database import Database, Row
-from refork.core.tree.node import Node, Point, Step, Trajectory
+from refork.errors import BadInput, BadPoint, TreeDamaged, UnknownNode
+from refork.tree.codec import SELECT, decode
+from refork.tree.database import Database, Row
+from refork.tree.node import Node, Point, Step, Trajectory
 
 _FIRST_PAGE: Final = 20
 """Rows read first: who wants the first few does not wait for a whole page."""

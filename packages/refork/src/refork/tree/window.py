@@ -12,10 +12,10 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.database import Database
-from refork.core.tree.outline import Shape, score_names
-from refork.core.tree.walks import row_number
+from refork.errors import BadInput
+from refork.tree.database import Database
+from refork.tree.outline import Shape, score_names
+from refork.tree.walks import row_number
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

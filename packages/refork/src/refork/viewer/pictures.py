@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from refork.app.viewer.report_data import CurvePoint
-from refork.app.viewer.svg import label, line, path, runs, svg, tag, ticks
-from refork.app.viewer.words import (
+from refork.viewer.report_data import CurvePoint
+from refork.viewer.svg import label, line, path, runs, svg, tag, ticks
+from refork.viewer.words import (
     count,
     mean,
     points,

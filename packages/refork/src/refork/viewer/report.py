@@ -9,14 +9,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from refork.app.viewer import palette, pictures, sentences, value_picture, words
-from refork.app.viewer.diff import pieces
-from refork.app.viewer.pictures import NARROW, WIDE, Row, interval_rows
-from refork.app.viewer.report_data import Effect, Rate, ReportData, TreeData, TreeNode
-from refork.app.viewer.tree_layout import children_of
-from refork.app.viewer.tree_picture import tree_picture
-from refork.core.types import Json
-from refork.core.visible import visible
+from refork.types import Json
+from refork.viewer import palette, pictures, sentences, value_picture, words
+from refork.viewer.diff import pieces
+from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows
+from refork.viewer.report_data import Effect, Rate, ReportData, TreeData, TreeNode
+from refork.viewer.tree_layout import children_of
+from refork.viewer.tree_picture import tree_picture
+from refork.visible import visible
 
 
 def render(data: ReportData) -> str:
@@ -32,7 +32,7 @@ def render(data: ReportData) -> str:
 @cache
 def _environment() -> Environment:
     env = Environment(
-        loader=PackageLoader("refork.app.viewer"),
+        loader=PackageLoader("refork.viewer"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

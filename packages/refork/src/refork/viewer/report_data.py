@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from refork.core.errors import BadInput
-from refork.core.types import Json, NodeKind
+from refork.errors import BadInput
+from refork.types import Json, NodeKind
 
 T = TypeVar("T")
 

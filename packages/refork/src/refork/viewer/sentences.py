@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refork.app.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
-from refork.app.viewer.words import (
+from refork.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.viewer.words import (
     NBSP,
     change_of,
     count,

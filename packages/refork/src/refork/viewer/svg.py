@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from refork.core.visible import visible
+from refork.visible import visible
 
 Number = float | int
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from refork.app.viewer.report_data import TreeNode
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.viewer.report_data import TreeNode
 
 #: Above this many endings, childless siblings of equal outcome are drawn as one.
 DENSE = 44

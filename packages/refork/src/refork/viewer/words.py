@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refork.core.visible import visible
+from refork.visible import visible
 
 DASH = "–"
 NBSP = "\u00a0"

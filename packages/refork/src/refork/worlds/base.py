@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from refork.core.types import Json
+from refork.types import Json
 
 Split = Literal["train", "held-out"]
 

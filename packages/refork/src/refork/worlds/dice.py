@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar, final
 
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.world.base import Split
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.worlds.base import Split
 
 T = TypeVar("T")
 _BLOCK = 64

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Task, World
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Task, World
 
 DomainName: TypeAlias = Literal["terminal", "swe", "search", "tools", "phone", "web", "desktop"]
 DOMAINS: tuple[DomainName, ...] = get_args(DomainName)

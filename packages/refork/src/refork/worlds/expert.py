@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.world.base import Observation, Task
-from refork.core.world.game import Game, GameEpisode, GameWorld
+from refork.errors import BadInput, CannotDo
+from refork.worlds.base import Observation, Task
+from refork.worlds.game import Game, GameEpisode, GameWorld
 
 S = TypeVar("S")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refork.core.errors import BadInput, ReplayDiverged, UserError
-from refork.core.types import Origin
-from refork.core.world.base import Episode, Observation, Task, World
+from refork.errors import BadInput, ReplayDiverged, UserError
+from refork.types import Origin
+from refork.worlds.base import Episode, Observation, Task, World
 
 
 def resume(

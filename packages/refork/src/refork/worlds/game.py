@@ -1,7 +1,7 @@
 """Worlds whose rules are pure functions: one engine for turns, slips, snapshots and splits.
 
 A :class:`Game` is the rules of one task; a :class:`Family` draws tasks and builds their games;
-:class:`GameWorld` makes a :class:`~refork.core.world.base.World` of a family. Texts are words
+:class:`GameWorld` makes a :class:`~refork.worlds.base.World` of a family. Texts are words
 separated by single spaces (punctuation is a word of its own), so ``text.split(" ")`` tokenises them.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
 
 S = TypeVar("S", bound=Hashable)
 

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.policy.scripted import ScriptedPolicy, bare
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.policies.scripted import ScriptedPolicy, bare
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.worlds.spec import Spec
 
 LENGTH = 32
 PIVOTS = (4, 12, 20, 28)

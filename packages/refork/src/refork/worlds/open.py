@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import Any
 
-from refork.core import registry
-from refork.core.calling import call, first, is_one, lacks
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Episode, Split, Task, World
-from refork.core.world.spec import Spec
+from refork import registry
+from refork.calling import call, first, is_one, lacks
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Episode, Split, Task, World
+from refork.worlds.spec import Spec
 
 
 def open_world(spec: str) -> World:
@@ -23,7 +23,7 @@ def open_world(spec: str) -> World:
 
     NAME is of the entry-point group ``refork.worlds``, ``module:Name`` or ``file.py:Name``. It stands for a
     world, for a class or function that is given the options by name and the argument first, or for a function
-    of a :class:`~refork.core.world.spec.Spec`. The latter two run code that the text names: a text that comes
+    of a :class:`~refork.worlds.spec.Spec`. The latter two run code that the text names: a text that comes
     out of a tree, a log or a folder goes to :func:`recorded_world`.
 
     Raises:

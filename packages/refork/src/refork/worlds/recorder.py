@@ -11,25 +11,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, UserError
-from refork.core.fork.run_on import world_producer
-from refork.core.grow.plant import openings
-from refork.core.jsonl import json_objects
-from refork.core.plain import canonical
-from refork.core.policy.base import Policy
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json, Origin
-from refork.core.world.base import Observation, Task
-from refork.core.world.environment import Environment, EnvTrajectory, Seen
-from refork.core.world.open import task_to_json
-from refork.core.world.rendered import with_tokens
-from refork.core.world.simulated import simulator_of
-from refork.core.world.walks import trajectory_of
+from refork.errors import BadInput, UserError
+from refork.forking.run_on import world_producer
+from refork.growing.plant import openings
+from refork.jsonl import json_objects
+from refork.plain import canonical
+from refork.policies.base import Policy
+from refork.policies.noise import NoiseKey, stream_of
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Score
+from refork.tree.tree import Tree
+from refork.types import Json, Origin
+from refork.worlds.base import Observation, Task
+from refork.worlds.environment import Environment, EnvTrajectory, Seen
+from refork.worlds.open import task_to_json
+from refork.worlds.rendered import with_tokens
+from refork.worlds.simulated import simulator_of
+from refork.worlds.walks import trajectory_of
 
 __all__ = ["Recorded", "read_trajectories", "record", "trajectories", "trajectory_of", "write_trajectories"]
 #: Episodes that are committed together.

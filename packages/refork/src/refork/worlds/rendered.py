@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from refork.core.errors import CannotDo
-from refork.core.policy.base import Policy
-from refork.core.tree.node import Draft
-from refork.core.types import Message, token_array
+from refork.errors import CannotDo
+from refork.policies.base import Policy
+from refork.tree.node import Draft
+from refork.types import Message, token_array
 
 
 def with_tokens(policy: Policy, drafts: Sequence[Draft]) -> list[Draft]:

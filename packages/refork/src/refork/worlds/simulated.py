@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from refork.core.types import Json
-from refork.core.world.base import Episode, Observation, Task, World
-from refork.core.world.environment import Seen
+from refork.types import Json
+from refork.worlds.base import Episode, Observation, Task, World
+from refork.worlds.environment import Seen
 
 
 @runtime_checkable

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.world.base import Observation, Task
+from refork.errors import BadInput
+from refork.worlds.base import Observation, Task
 
 
 @final

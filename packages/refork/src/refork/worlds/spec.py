@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, final
 from urllib.parse import unquote
 
-from refork.core import registry
-from refork.core.errors import BadInput
+from refork import registry
+from refork.errors import BadInput
 
 
 @final

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, final, runtime_checkable
 
-from refork.core.calls import message_calls
-from refork.core.errors import BadInput
-from refork.core.plain import canonical
-from refork.core.thoughts import without_thoughts
-from refork.core.tree.node import Step, Trajectory
-from refork.core.tree.turn import PENDING, last_said
-from refork.core.types import Json, Message
-from refork.core.world.base import Task, World
-from refork.core.world.environment import DOMAINS, Brief, DomainName, Environment, EnvTrajectory, Turn
+from refork.calls import message_calls
+from refork.errors import BadInput
+from refork.plain import canonical
+from refork.thoughts import without_thoughts
+from refork.tree.node import Step, Trajectory
+from refork.tree.turn import PENDING, last_said
+from refork.types import Json, Message
+from refork.worlds.base import Task, World
+from refork.worlds.environment import DOMAINS, Brief, DomainName, Environment, EnvTrajectory, Turn
 
 
 @runtime_checkable
@@ -169,7 +169,7 @@ def trajectory_of(
     """A walk as its environment saw it.
 
     Reasoning is taken out: tagged blocks (nested, unclosed), reasoning fields, and the words beside tool
-    calls. A call is one line (:func:`refork.core.calls.call_text`). What a simulator answered is no target. A
+    calls. A call is one line (:func:`refork.calls.call_text`). What a simulator answered is no target. A
     turn that broke ends it. ``world`` gives the brief of a task that was recorded without one, and reads
     actions as it would. ``extra["warnings"]`` says what is doubtful, an empty initial state for one.
 

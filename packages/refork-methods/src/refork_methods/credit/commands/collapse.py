@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 app = typer.Typer(
     help="Which groups of rollouts teach nothing, and what group size would.",
@@ -24,8 +24,8 @@ Rates = Annotated[list[float], typer.Option("--pass-rate", help="A success rate;
 
 
 def _report(source: Path, score: str, passing: float, graded: bool) -> dict[str, Any]:
-    from refork.core.grow.report import collapse_report, groups_from_jsonl, groups_from_tree
-    from refork.core.tree import Tree
+    from refork.growing.report import collapse_report, groups_from_jsonl, groups_from_tree
+    from refork.tree import Tree
 
     if existing(source).suffix in (".jsonl", ".ndjson"):
         groups = groups_from_jsonl(source)
@@ -54,8 +54,8 @@ def report(
     if as_json:
         print_json(found)
     else:
-        from refork.app.cli.collapse_view import report_card
-        from refork.app.cli.screen import open_console
+        from refork.cli.screen import open_console
+        from refork_methods.credit.commands.collapse_view import report_card
 
         open_console().print(report_card(found))
     if at_most is not None and 1 - found["mixed"] / found["groups"] > at_most:
@@ -77,9 +77,9 @@ def curve(
 
     Example: `refork collapse curve --pass-rate 0.01 --pass-rate 0.5`
     """
-    from refork.core.errors import BadInput
-    from refork.core.grow.collapse import mixed_probability
-    from refork.core.grow.report import SIZES
+    from refork.errors import BadInput
+    from refork.growing.collapse import mixed_probability
+    from refork.growing.report import SIZES
 
     if (source is None) == (not pass_rate):
         raise BadInput("a curve is of a file or of success rates", hint="name a file, or give --pass-rate")
@@ -98,8 +98,8 @@ def curve(
     if as_json:
         print_json({"curve": points})
         return
-    from refork.app.cli.collapse_view import curve_table
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
+    from refork_methods.credit.commands.collapse_view import curve_table
 
     open_console().print(curve_table(points))
 
@@ -114,7 +114,7 @@ def size(
 
     Example: `refork collapse size --pass-rate 0.02 --target 0.9`
     """
-    from refork.core.grow.collapse import required_group_size
+    from refork.growing.collapse import required_group_size
 
     sizes = {f"{p:g}": required_group_size(p, target) for p in pass_rate}
     if as_json:

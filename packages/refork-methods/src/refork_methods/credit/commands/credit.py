@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.screen import secho
+from refork.cli.common import print_json
+from refork.cli.screen import secho
 
 if TYPE_CHECKING:
-    from refork.learn.credit.graph.advantages import CreditSettings
-    from refork.learn.credit.graph.collisions import CollisionReport
-    from refork.learn.credit.graph.source import Source
+    from refork_methods.credit.graph.advantages import CreditSettings
+    from refork_methods.credit.graph.collisions import CollisionReport
+    from refork_methods.credit.graph.source import Source
 
 app = typer.Typer(
     help="Credit the steps of recorded rollouts.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -59,9 +59,9 @@ def _read(
     task: str | None,
 ) -> tuple[Source, CollisionReport]:
     """The graph of a file, with every reason not to use it on standard error."""
-    from refork.core.errors import BadInput
-    from refork.learn.credit.graph.collisions import collision_report
-    from refork.learn.credit.graph.source import Reading, read_source
+    from refork.errors import BadInput
+    from refork_methods.credit.graph.collisions import collision_report
+    from refork_methods.credit.graph.source import Reading, read_source
 
     if scope not in ("group", "task"):
         raise BadInput(f"unknown scope {scope!r}", hint="known: group, task")
@@ -78,7 +78,7 @@ def _read(
 
 
 def _settings(source: Source, **given: Any) -> CreditSettings:
-    from refork.learn.credit.graph.advantages import CreditSettings
+    from refork_methods.credit.graph.advantages import CreditSettings
 
     if given.get("over") is None:
         given["over"] = "trajectories" if source.records is None else "steps"
@@ -147,8 +147,8 @@ def graph(
     """
     from dataclasses import asdict
 
-    from refork.learn.credit.graph.edges import critical_edges
-    from refork.learn.credit.graph.export import write_graph
+    from refork_methods.credit.graph.edges import critical_edges
+    from refork_methods.credit.graph.export import write_graph
 
     source, found = _read(file, anchor, history, fuzzy, scope, score, task)
     _settings(source, gamma=gamma, win=win)
@@ -160,7 +160,7 @@ def graph(
         return
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     typer.echo(f"{found.states:,} states of {found.steps:,} steps in {found.graphs:,} graphs")
     table = Table("gain", "+-", "visits", "from", "to", box=None)
@@ -207,8 +207,8 @@ def advantages(
 
     Example: `refork credit advantages runs/demo/tree.db --method g2po --write`
     """
-    from refork.learn.credit.graph.advantages import step_advantages
-    from refork.learn.credit.graph.source import shown_rows, step_rows, write_on_tree, write_rows
+    from refork_methods.credit.graph.advantages import step_advantages
+    from refork_methods.credit.graph.source import shown_rows, step_rows, write_on_tree, write_rows
 
     source, _ = _read(file, anchor, history, fuzzy, scope, score, task)
     settings = _settings(
@@ -238,7 +238,7 @@ def _chart(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     most = max((abs(row["advantage"]) for row in rows), default=0.0) or 1.0
     table = Table("step", "advantage", "", "value", "state", box=None, title_justify="left")
@@ -278,7 +278,7 @@ def compare(
     """
     from dataclasses import asdict
 
-    from refork.learn.credit.graph.compare import compare_methods
+    from refork_methods.credit.graph.compare import compare_methods
 
     source, _ = _read(file, anchor, history, fuzzy, scope, score, task)
     settings = _settings(
@@ -290,7 +290,7 @@ def compare(
         return
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     table = Table("method", "deviation", "zero", "inside runs", "rescued", "agrees with grpo", box=None)
     for row in rows:

@@ -15,9 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.credit.graph.anchors import last_states
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork.errors import BadInput
+from refork_methods.credit.graph.anchors import last_states
+from refork_methods.credit.graph.state_graph import StateGraph
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Int64 = NDArray[np.int64]
 Anchor: TypeAlias = Callable[[Any], str]

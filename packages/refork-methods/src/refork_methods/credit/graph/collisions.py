@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.learn.credit.graph.edges import distinct_trajectories, edges
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.edges import distinct_trajectories, edges
+from refork_methods.credit.graph.state_graph import StateGraph
 
 Float64 = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refork.learn.credit.graph.advantages import METHODS, CreditSettings, step_advantages
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.advantages import METHODS, CreditSettings, step_advantages
+from refork_methods.credit.graph.state_graph import StateGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def compare_methods(
     graph: StateGraph, settings: CreditSettings | None = None, methods: Sequence[str] = tuple(METHODS)
 ) -> list[MethodRow]:
     """One row per estimator, in the order given; the first is what the others are compared with."""
-    from refork.learn.credit.graph.advantages import group_mean
+    from refork_methods.credit.graph.advantages import group_mean
 
     chosen = settings or CreditSettings()
     base = group_mean(graph.outcomes, graph.groups)[graph.groups]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.credit.graph.advantages import group_mean, node_values
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork.errors import BadInput
+from refork_methods.credit.graph.advantages import group_mean, node_values
+from refork_methods.credit.graph.state_graph import StateGraph
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -111,7 +111,7 @@ def critical_edges(
         top: at most so many.
         least: edges whose source was visited less often are left out.
         gamma: discount per turn of the node values.
-        win: see :class:`refork.learn.credit.graph.advantages.CreditSettings`.
+        win: see :class:`refork_methods.credit.graph.advantages.CreditSettings`.
     """
     values = node_values(graph, gamma, "every", win)
     found = edges(graph)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.learn.credit.graph.advantages import node_values
-from refork.learn.credit.graph.edges import distinct_trajectories, edges
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.credit.graph.advantages import node_values
+from refork_methods.credit.graph.edges import distinct_trajectories, edges
+from refork_methods.credit.graph.state_graph import StateGraph
 
 
 def graph_json(graph: StateGraph, gamma: float = 0.95, win: float | None = None) -> Json:

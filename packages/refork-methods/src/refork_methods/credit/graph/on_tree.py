@@ -14,15 +14,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.learn.credit.graph.advantages import METHODS, CreditSettings, step_advantages
-from refork.learn.credit.graph.anchors import Anchor
-from refork.learn.credit.graph.state_graph import StateGraph
-from refork.learn.credit.graph.walk_steps import Float64, WalkSteps, size_of, walk_steps
-from refork.learn.credit.on_tree import tree_credit
+from refork.errors import BadInput
+from refork.tree.node import Node, Trajectory
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork_methods.credit.graph.advantages import METHODS, CreditSettings, step_advantages
+from refork_methods.credit.graph.anchors import Anchor
+from refork_methods.credit.graph.state_graph import StateGraph
+from refork_methods.credit.graph.walk_steps import Float64, WalkSteps, size_of, walk_steps
+from refork_methods.credit.on_tree import tree_credit
 
 #: On a tree every walk counts once in its group's mean: forks cut turns into steps, and must not weigh.
 ON_TREE = CreditSettings(over="trajectories")
@@ -51,7 +51,7 @@ def graph_advantages(
         method: ``grpo``, ``gigpo``, ``hgpo``, ``graphgpo`` or ``g2po``.
         settings: norm, step weight and so on.
         anchor: what makes two observations one state, see
-            :func:`refork.learn.credit.graph.walk_steps.walk_steps`.
+            :func:`refork_methods.credit.graph.walk_steps.walk_steps`.
         history: how many of the last states must be equal.
         fuzzy: merge observations that share at least this part of their words.
 
@@ -66,7 +66,7 @@ def graph_advantages(
     return _along(walks, found, found.per_token(step_advantages(found.graph, method, settings)))
 
 
-#: Credit methods of these names, see :mod:`refork.learn.credit.methods`.
+#: Credit methods of these names, see :mod:`refork_methods.credit.methods`.
 gigpo = partial(graph_advantages, method="gigpo")
 hgpo = partial(graph_advantages, method="hgpo")
 graphgpo = partial(graph_advantages, method="graphgpo")

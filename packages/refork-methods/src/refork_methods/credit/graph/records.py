@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
 
 
 @dataclass(frozen=True, slots=True)

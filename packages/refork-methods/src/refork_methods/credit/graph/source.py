@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.tree.sqlite import is_database
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.learn.credit.graph.advantages import CreditSettings, edge_gains, node_values
-from refork.learn.credit.graph.on_tree import graded_walks, graph_credit
-from refork.learn.credit.graph.records import Recorded, read_records
-from refork.learn.credit.graph.state_graph import Scope, StateGraph
-from refork.learn.credit.graph.walk_steps import walk_steps
+from refork.errors import BadInput, MissingExtra
+from refork.tree.sqlite import is_database
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.credit.graph.advantages import CreditSettings, edge_gains, node_values
+from refork_methods.credit.graph.on_tree import graded_walks, graph_credit
+from refork_methods.credit.graph.records import Recorded, read_records
+from refork_methods.credit.graph.state_graph import Scope, StateGraph
+from refork_methods.credit.graph.walk_steps import walk_steps
 
 Float64 = NDArray[np.float64]
 
@@ -66,8 +66,8 @@ def read_source(path: Path, how: Reading) -> Source:
 
     Raises:
         BadInput: what cannot be read, a setting that means nothing for this kind of file, and what
-            :func:`refork.learn.credit.graph.records.parse_records` or
-            :func:`refork.learn.credit.graph.walk_steps.walk_steps` refuse.
+            :func:`refork_methods.credit.graph.records.parse_records` or
+            :func:`refork_methods.credit.graph.walk_steps.walk_steps` refuse.
     """
     if is_tree(path):
         if how.scope != "group":
@@ -208,7 +208,7 @@ def write_on_tree(
 
     Raises:
         BadInput: the file is no tree, and what
-            :func:`refork.learn.credit.graph.on_tree.graph_credit` refuses.
+            :func:`refork_methods.credit.graph.on_tree.graph_credit` refuses.
     """
     if not is_tree(path):
         raise BadInput("only a tree can hold scores", where=str(path), hint="--out writes them to a file")

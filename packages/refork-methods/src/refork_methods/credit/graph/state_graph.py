@@ -13,8 +13,8 @@ from typing import Any, Literal, Self, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from refork.core.errors import BadInput
-from refork.learn.credit.graph.anchors import (
+from refork.errors import BadInput
+from refork_methods.credit.graph.anchors import (
     Anchor,
     anchor_named,
     apply_anchor,
@@ -22,7 +22,7 @@ from refork.learn.credit.graph.anchors import (
     last_states,
     merge_similar,
 )
-from refork.learn.credit.graph.records import Recorded, check_records
+from refork_methods.credit.graph.records import Recorded, check_records
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -163,7 +163,7 @@ class StateGraph:
         """The graph of recorded trajectories.
 
         Args:
-            trajectories: what :func:`refork.learn.credit.graph.records.read_records` gives.
+            trajectories: what :func:`refork_methods.credit.graph.records.read_records` gives.
             anchor: what makes two observations one state: ``exact``, ``normalised``, ``state`` (the
                 ``anchor`` recorded with every step), or a function of the observation.
             history: how many of the last observations must be equal.
@@ -173,7 +173,7 @@ class StateGraph:
         Warns where a group has one trajectory: there is nothing to compare it with, and its credit is 0.
 
         Raises:
-            BadInput: what :func:`refork.learn.credit.graph.records.check_records` refuses, or an
+            BadInput: what :func:`refork_methods.credit.graph.records.check_records` refuses, or an
                 observation that the anchor cannot compare.
         """
         check_records(trajectories)

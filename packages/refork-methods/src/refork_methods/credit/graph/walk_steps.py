@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Node, Trajectory
-from refork.learn.credit.graph.anchors import Anchor, anchor_named, codes, merge_similar
-from refork.learn.credit.graph.state_graph import StateGraph
+from refork.errors import BadInput
+from refork.tree.node import Node, Trajectory
+from refork_methods.credit.graph.anchors import Anchor, anchor_named, codes, merge_similar
+from refork_methods.credit.graph.state_graph import StateGraph
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.crosscoder import app
+from refork.cli.common import print_json
+from refork_methods.crosscoder.commands.fit import app
 
 if TYPE_CHECKING:
-    from refork.core.policy.local import LocalPolicy
-    from refork.examine.crosscoder.effects import Steering
-    from refork.examine.crosscoder.model import CrossCoder
-    from refork.examine.crosscoder.paired import Pairs
-    from refork.examine.crosscoder.partition import Side
-    from refork.examine.crosscoder.trials import Trials
+    from refork.policies.local import LocalPolicy
+    from refork_methods.crosscoder.effects import Steering
+    from refork_methods.crosscoder.model import CrossCoder
+    from refork_methods.crosscoder.paired import Pairs
+    from refork_methods.crosscoder.partition import Side
+    from refork_methods.crosscoder.trials import Trials
 
 __all__ = ["app"]
 
@@ -49,7 +49,7 @@ class _Opened:
 
     @property
     def steering(self) -> Steering:
-        from refork.examine.crosscoder.effects import Steering
+        from refork_methods.crosscoder.effects import Steering
 
         return Steering(self.coder, self.policy, self.pairs, self.trials, self.which)
 
@@ -57,14 +57,14 @@ class _Opened:
 def _open(
     coder: Path, a: str, b: str, world: str, tasks: int, which: str, caps: str, seed: int
 ) -> _Opened:  # fmt: skip
-    from refork.core.errors import BadInput
-    from refork.core.policy.inside import white_box
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.policy.open import open_policy
-    from refork.core.world.open import open_world
-    from refork.examine.crosscoder.exchange import load
-    from refork.examine.crosscoder.paired import read_pairs, trained_layer
-    from refork.examine.crosscoder.trials import world_trials
+    from refork.errors import BadInput
+    from refork.policies.inside import white_box
+    from refork.policies.local import LocalPolicy
+    from refork.policies.open import open_policy
+    from refork.worlds.open import open_world
+    from refork_methods.crosscoder.exchange import load
+    from refork_methods.crosscoder.paired import read_pairs, trained_layer
+    from refork_methods.crosscoder.trials import world_trials
 
     if which not in ("A", "B"):
         raise BadInput(f"--in is {which!r}", hint="A or B")
@@ -93,7 +93,7 @@ def patch(
 
     Example: refork crosscoder patch CODER --a hf:RL --b hf:BASE --world toolcall:4 --tasks 200
     """
-    from refork.examine.crosscoder.effects import patch_effect
+    from refork_methods.crosscoder.effects import patch_effect
 
     told = _open(coder, a, b, world, tasks, which, caps, seed)
     found = patch_effect(told.coder, told.policy, told.pairs, told.trials, told.which)
@@ -134,9 +134,9 @@ def steer(
 
     Example: refork crosscoder steer CODER --a hf:RL --b hf:BASE --features 12 --alphas 0,1,2 --svg curve.svg
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.viewer.steering_picture import steering_picture
-    from refork.examine.crosscoder.effects import steering_curve
+    from refork.cli.live import LiveProgress
+    from refork_methods.crosscoder.effects import steering_curve
+    from refork_methods.crosscoder.steering_picture import steering_picture
 
     told = _open(coder, a, b, world, tasks, which, caps, seed)
     chosen, strengths = _numbers(features, int, "--features"), _numbers(alphas, float, "--alphas")
@@ -166,7 +166,7 @@ def steer(
 
 
 def _numbers(text: str, kind: type, name: str) -> list[Any]:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         return [kind(part) for part in text.split(",")]
@@ -183,10 +183,10 @@ def audit(
 
     Example: refork crosscoder audit CODER --a hf:RL --b hf:BASE --world toolcall:4
     """
-    from refork.core.errors import CannotDo
-    from refork.examine.crosscoder.audit import claim, exclusivity
-    from refork.examine.crosscoder.sources import ArrayPairs
-    from refork.examine.crosscoder.spillover import spillover
+    from refork.errors import CannotDo
+    from refork_methods.crosscoder.audit import claim, exclusivity
+    from refork_methods.crosscoder.sources import ArrayPairs
+    from refork_methods.crosscoder.spillover import spillover
 
     told = _open(coder, a, b, world, tasks, which, caps, seed)
     found = exclusivity(told.coder, ArrayPairs(told.pairs.a.numpy(), told.pairs.b.numpy()), told.which)

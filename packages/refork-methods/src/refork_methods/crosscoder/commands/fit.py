@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.core.policy.inside import Layer
-    from refork.examine.crosscoder.rank import FeatureRow
+    from refork.policies.inside import Layer
+    from refork_methods.crosscoder.rank import FeatureRow
 
 app = typer.Typer(
     help="Train one sparse dictionary over two models' activations; find, test and steer its features.",
@@ -46,10 +46,10 @@ def cache(
 
     Example: refork crosscoder cache --texts prompts.jsonl --a hf:RL --b hf:BASE --layer 14 --out runs/cache
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.errors import BadInput
-    from refork.core.tree import Tree
-    from refork.examine.crosscoder import cache as caching
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.tree import Tree
+    from refork_methods.crosscoder import cache as caching
 
     if (texts is None) == (tree is None):
         raise BadInput("name either --texts or a --tree")
@@ -97,9 +97,9 @@ def train(
     Example: refork crosscoder train --cache runs/cache --out runs/cc --set exclusive.a=0.05 --set
     exclusive.b=0.05
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.run.recipe import resolve
-    from refork.examine.crosscoder.run import CrossCoderRecipe, run_train
+    from refork.cli.live import LiveProgress
+    from refork.runs.recipe import resolve
+    from refork_methods.crosscoder.run import CrossCoderRecipe, run_train
 
     plan = resolve(
         CrossCoderRecipe, recipe, settings, dict_size=dict_size, k=k,
@@ -144,9 +144,9 @@ def rank(
 
     Example: refork crosscoder rank --out runs/cc --positive tool
     """
-    from refork.app.viewer.feature_picture import feature_picture
-    from refork.core.errors import BadInput
-    from refork.examine.crosscoder.run import run_rank
+    from refork.errors import BadInput
+    from refork_methods.crosscoder.feature_picture import feature_picture
+    from refork_methods.crosscoder.run import run_rank
 
     if pool not in ("last", "max"):
         raise BadInput(f"--pool is {pool!r}", hint="last or max")
@@ -161,7 +161,7 @@ def rank(
 
 
 def _layer(text: str) -> Layer:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     if text == "raw":
         return "raw"
@@ -172,8 +172,8 @@ def _layer(text: str) -> Layer:
 
 
 def _local(spec: str) -> Any:
-    from refork.core.policy.inside import white_box
-    from refork.core.policy.open import open_policy
+    from refork.policies.inside import white_box
+    from refork.policies.open import open_policy
 
     return white_box(open_policy(spec))
 
@@ -181,7 +181,7 @@ def _local(spec: str) -> Any:
 def _table(rows: list[FeatureRow], positive: str) -> None:
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
     for name in ("feature", "block", "norms", "d", "AUROC", positive, "else", "", "fires most on"):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.core.stats import Interval
-    from refork.discover.evolve.audit import Audit, WouldErase
-    from refork.discover.evolve.folder import Finished
+    from refork.stats import Interval
+    from refork_methods.evolve.audit import Audit, WouldErase
+    from refork_methods.evolve.folder import Finished
 
 app = typer.Typer(
     help="Agents and the judges that score them evolve together, auditable.", no_args_is_help=True
@@ -41,9 +41,9 @@ def run(out: Out, world: World = "scripted", given: Set = None, as_json: AsJson 
 
     Example: refork evolve run --world scripted --set budget=600 --out runs/evolve
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.discover.evolve.folder import evolve
-    from refork.discover.evolve.worlds import read_plan, with_settings
+    from refork.cli.live import LiveProgress
+    from refork_methods.evolve.folder import evolve
+    from refork_methods.evolve.worlds import read_plan, with_settings
 
     plan = with_settings(read_plan(world), given or ())
     with LiveProgress() as live:
@@ -57,8 +57,8 @@ def resume(folder: Folder, as_json: AsJson = False) -> None:
 
     Example: refork evolve resume runs/evolve
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.discover.evolve.folder import go_on
+    from refork.cli.live import LiveProgress
+    from refork_methods.evolve.folder import go_on
 
     with LiveProgress() as live:
         found = go_on(existing(folder), live)
@@ -79,8 +79,8 @@ def audit(
 
     Example: refork evolve audit runs/evolve --out runs/evolve/audit
     """
-    from refork.discover.evolve.audit import audit as audited
-    from refork.discover.evolve.audit import write_audit
+    from refork_methods.evolve.audit import audit as audited
+    from refork_methods.evolve.audit import write_audit
 
     found = audited(existing(folder))
     files = write_audit(found, out) if out is not None else []
@@ -109,8 +109,8 @@ def erase(
 
     Example: refork evolve erase runs/evolve --slot review --dry-run
     """
-    from refork.core.plain import to_json
-    from refork.discover.evolve.audit import erase_slot, would_erase_slot
+    from refork.plain import to_json
+    from refork_methods.evolve.audit import erase_slot, would_erase_slot
 
     found = would_erase_slot(existing(folder), slot)
     if not dry_run:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.core.stats import Interval
-    from refork.discover.evolve.compare import Comparison
-    from refork.discover.evolve.swap import Stale, SwapReport
+    from refork.stats import Interval
+    from refork_methods.evolve.compare import Comparison
+    from refork_methods.evolve.swap import Stale, SwapReport
 
 app = typer.Typer(
     help="Judges of stored verdicts: may one be swapped, and what becomes stale.", no_args_is_help=True
@@ -69,7 +69,7 @@ def gate(
 
     Example: refork judge gate verdicts.jsonl --old v1 --new v2 --anchor anchor.jsonl
     """
-    from refork.discover.evolve.on_files import SwapTerms, gate_files, stale_files, write_stale
+    from refork_methods.evolve.on_files import SwapTerms, gate_files, stale_files, write_stale
 
     paths, report = [existing(file) for file in files], None
     if new is None:
@@ -99,8 +99,8 @@ def compare(
 
     Example: refork judge compare verdicts.jsonl --anchor anchor.jsonl
     """
-    from refork.core.plain import to_json
-    from refork.discover.evolve.on_files import SwapTerms, compare_files
+    from refork.plain import to_json
+    from refork_methods.evolve.on_files import SwapTerms, compare_files
 
     terms = SwapTerms(threshold=threshold, majority=majority, name=name)
     found = compare_files([existing(file) for file in files], anchor, terms)
@@ -115,7 +115,7 @@ def _span(found: Interval | None) -> str:
 
 
 def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
-    from refork.core.plain import to_json
+    from refork.plain import to_json
 
     if as_json:
         print_json(to_json(report or found))

@@ -8,13 +8,13 @@ from typing import Final, final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refork.core.chat import ChatModel
-from refork.core.errors import BadInput, ServerError
-from refork.core.thoughts import without_thoughts
-from refork.core.types import Message
-from refork.discover.evolve.editors.edits import Draft
-from refork.discover.evolve.editors.folder import check_path
-from refork.discover.evolve.editors.seen import Seen
+from refork.chat import ChatModel
+from refork.errors import BadInput, ServerError
+from refork.thoughts import without_thoughts
+from refork.types import Message
+from refork_methods.evolve.editors.edits import Draft
+from refork_methods.evolve.editors.folder import check_path
+from refork_methods.evolve.editors.seen import Seen
 
 SYSTEM: Final = """You improve a small directory of prompts or code. You are shown its files, and how often it
 and its forerunners passed in each of their roles. Make one change that should raise those shares honestly; a

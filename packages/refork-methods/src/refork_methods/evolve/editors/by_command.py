@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Final, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.sandbox.shell import Shell, ShellState
-from refork.discover.evolve.editors.edits import Draft
-from refork.discover.evolve.editors.seen import Seen
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.sandbox.shell import Shell, ShellState
+from refork_methods.evolve.editors.edits import Draft
+from refork_methods.evolve.editors.seen import Seen
 
 #: Where the copy and what the editor is told lie in the sandbox.
 FOLDER: Final = "workspace"

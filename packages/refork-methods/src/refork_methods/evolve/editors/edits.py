@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.editors.folder import Files, FolderLimits, check_files, diff, workspace
-from refork.discover.evolve.editors.seen import Seen, seen
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.editors.folder import Files, FolderLimits, check_files, diff, workspace
+from refork_methods.evolve.editors.seen import Seen, seen
 
 
 @final

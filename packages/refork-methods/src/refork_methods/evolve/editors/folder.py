@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 #: Path within the directory, with slashes, and the file's text.
 Files: TypeAlias = Mapping[str, str]

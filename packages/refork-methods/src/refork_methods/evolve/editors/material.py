@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.jsonl import json_objects
-from refork.core.plain import content_hash, from_json
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.jsonl import json_objects
+from refork.plain import content_hash, from_json
 
 #: Fewest items of an anchor.
 LEAST_ANCHOR: Final = 30

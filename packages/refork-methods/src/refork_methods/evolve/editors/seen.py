@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.editors.folder import files_of
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.editors.folder import files_of
 
 
 @final

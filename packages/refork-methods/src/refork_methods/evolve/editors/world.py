@@ -10,18 +10,18 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash, to_json
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.belief import best_beliefs
-from refork.discover.evolve.editors.edits import FolderEditor
-from refork.discover.evolve.editors.folder import Files, files_of, read_folder, workspace
-from refork.discover.evolve.editors.judges import PartJudge, Runner
-from refork.discover.evolve.editors.material import Artifacts, Example, Task, check_material
-from refork.discover.evolve.promote import RIGHT, UNANSWERED, WRONG, Tally, tally
-from refork.discover.evolve.records import Cell, EvaluatorSlot, own_counts
-from refork.discover.evolve.search import Runtime
+from refork.errors import BadInput
+from refork.plain import content_hash, to_json
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.belief import best_beliefs
+from refork_methods.evolve.editors.edits import FolderEditor
+from refork_methods.evolve.editors.folder import Files, files_of, read_folder, workspace
+from refork_methods.evolve.editors.judges import PartJudge, Runner
+from refork_methods.evolve.editors.material import Artifacts, Example, Task, check_material
+from refork_methods.evolve.promote import RIGHT, UNANSWERED, WRONG, Tally, tally
+from refork_methods.evolve.records import Cell, EvaluatorSlot, own_counts
+from refork_methods.evolve.search import Runtime
 
 #: The two parts of a directory, which are its roles as well, and the judge's slot.
 AGENT, JUDGE, SLOT = "agent", "judge", "verdicts"

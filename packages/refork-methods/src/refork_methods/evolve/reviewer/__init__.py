@@ -1,8 +1,8 @@
 """A real use without any model: reviewers of reports, biased, trapped, and trained anew by scikit-learn."""
 
-from refork.discover.evolve.reviewer.outcome import ReviewOutcome, measure, measure_reviewer
-from refork.discover.evolve.reviewer.shop import ReviewWorld
-from refork.discover.evolve.reviewer.world import SETTINGS, evolve, open_world
+from refork_methods.evolve.reviewer.outcome import ReviewOutcome, measure, measure_reviewer
+from refork_methods.evolve.reviewer.shop import ReviewWorld
+from refork_methods.evolve.reviewer.world import SETTINGS, evolve, open_world
 
 __all__ = [
     "SETTINGS",

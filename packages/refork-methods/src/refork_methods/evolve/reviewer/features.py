@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.stats.results import Array
-from refork.discover.evolve.reviewer.readings import FINDINGS
-from refork.discover.evolve.reviewer.texts import MARKERS, Report
+from refork.stats.results import Array
+from refork_methods.evolve.reviewer.readings import FINDINGS
+from refork_methods.evolve.reviewer.texts import MARKERS, Report
 
 #: Words (their logarithm); marker words per line; lines set in bold; whether one finding is right; how many
 #: of some more are. All but the first are shares.

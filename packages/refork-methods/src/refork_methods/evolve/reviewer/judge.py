@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash, to_json
-from refork.core.stats.results import Array
-from refork.discover.evolve.reviewer.features import FEATURES
+from refork.errors import BadInput
+from refork.plain import content_hash, to_json
+from refork.stats.results import Array
+from refork_methods.evolve.reviewer.features import FEATURES
 
 STYLE: Final = ("length", "markers", "layout")
 _ITERATIONS: Final = 1000

@@ -9,16 +9,16 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.plain import from_json
-from refork.core.policy.noise import stream_of
-from refork.core.stats import Interval, auroc, paired_difference, wilson
-from refork.core.stats.results import Array
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.belief import EPS
-from refork.discover.evolve.reviewer.features import feature_table
-from refork.discover.evolve.reviewer.judge import TextReviewer
-from refork.discover.evolve.reviewer.readings import make_log
-from refork.discover.evolve.reviewer.shop import (
+from refork.plain import from_json
+from refork.policies.noise import stream_of
+from refork.stats import Interval, auroc, paired_difference, wilson
+from refork.stats.results import Array
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.belief import EPS
+from refork_methods.evolve.reviewer.features import feature_table
+from refork_methods.evolve.reviewer.judge import TextReviewer
+from refork_methods.evolve.reviewer.readings import make_log
+from refork_methods.evolve.reviewer.shop import (
     SLOT,
     WRITER,
     Labelled,
@@ -27,9 +27,9 @@ from refork.discover.evolve.reviewer.shop import (
     held_by,
     reviewer_of,
 )
-from refork.discover.evolve.reviewer.texts import Polish, human_report, machine_report, write
-from refork.discover.evolve.reviewer.writer import START, WriterSettings
-from refork.discover.evolve.stringency import stringency_ratio
+from refork_methods.evolve.reviewer.texts import Polish, human_report, machine_report, write
+from refork_methods.evolve.reviewer.writer import START, WriterSettings
+from refork_methods.evolve.stringency import stringency_ratio
 
 #: Fresh reports of each kind that a measurement takes.
 REPORTS: Final = 1000

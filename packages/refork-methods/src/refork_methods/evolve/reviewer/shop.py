@@ -11,18 +11,18 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.plain import from_json, to_json
-from refork.core.policy.noise import stream_of
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.reviewer.features import FEATURES, feature_table, features
-from refork.discover.evolve.reviewer.judge import STYLE, ReviewerSettings, TextReviewer, train
-from refork.discover.evolve.reviewer.readings import make_log
-from refork.discover.evolve.reviewer.texts import Report, human_report, machine_report
-from refork.discover.evolve.reviewer.writer import START, WriterSettings
-from refork.discover.evolve.traps import TrapSet, trap_set
+from refork.errors import BadInput
+from refork.plain import from_json, to_json
+from refork.policies.noise import stream_of
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.reviewer.features import FEATURES, feature_table, features
+from refork_methods.evolve.reviewer.judge import STYLE, ReviewerSettings, TextReviewer, train
+from refork_methods.evolve.reviewer.readings import make_log
+from refork_methods.evolve.reviewer.texts import Report, human_report, machine_report
+from refork_methods.evolve.reviewer.writer import START, WriterSettings
+from refork_methods.evolve.traps import TrapSet, trap_set
 
 First: TypeAlias = Literal["glossy", "strict"]
 

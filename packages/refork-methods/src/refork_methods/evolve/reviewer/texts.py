@@ -13,9 +13,9 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.plain import content_hash
-from refork.core.stats.results import Array
-from refork.discover.evolve.reviewer.readings import FINDINGS, Log, Reading, invented, make_log
+from refork.plain import content_hash
+from refork.stats.results import Array
+from refork_methods.evolve.reviewer.readings import FINDINGS, Log, Reading, invented, make_log
 
 Source: TypeAlias = Literal["human", "machine"]
 

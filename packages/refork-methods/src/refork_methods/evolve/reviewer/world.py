@@ -9,17 +9,17 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.plain import content_hash, from_json, to_json
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.history import PANELS
-from refork.discover.evolve.promote import Gate, Tally, tally
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.reviewer.features import FEATURES
-from refork.discover.evolve.reviewer.judge import ReviewerSettings, TextReviewer, train
-from refork.discover.evolve.reviewer.shop import (
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.plain import content_hash, from_json, to_json
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.history import PANELS
+from refork_methods.evolve.promote import Gate, Tally, tally
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.reviewer.features import FEATURES
+from refork_methods.evolve.reviewer.judge import ReviewerSettings, TextReviewer, train
+from refork_methods.evolve.reviewer.shop import (
     ANCHOR,
     LABELS,
     REVIEWER,
@@ -35,8 +35,8 @@ from refork.discover.evolve.reviewer.shop import (
     reviewer_of,
     watched,
 )
-from refork.discover.evolve.reviewer.writer import WriterSettings, mutate
-from refork.discover.evolve.search import Runtime, Settings, run
+from refork_methods.evolve.reviewer.writer import WriterSettings, mutate
+from refork_methods.evolve.search import Runtime, Settings, run
 
 #: The terms that the documented runs are made on. The slack: see :class:`Gate`.
 SETTINGS: Final = Settings(1600, first=128, gate=Gate("paired", looks=4, anchor_slack=0.05))

@@ -8,10 +8,10 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.evolve.reviewer.readings import FINDINGS, Log
-from refork.discover.evolve.reviewer.texts import (
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.evolve.reviewer.readings import FINDINGS, Log
+from refork_methods.evolve.reviewer.texts import (
     MOST_LAYOUT,
     MOST_MARKERS,
     MOST_PADDING,

@@ -9,17 +9,17 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.plain import content_hash, from_json, to_json
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.belief import best_beliefs
-from refork.discover.evolve.history import PANELS
-from refork.discover.evolve.promote import Tally, tally
-from refork.discover.evolve.records import Cell, EvaluatorSlot, own_counts
-from refork.discover.evolve.scripted.papers import (
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.plain import content_hash, from_json, to_json
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.belief import best_beliefs
+from refork_methods.evolve.history import PANELS
+from refork_methods.evolve.promote import Tally, tally
+from refork_methods.evolve.records import Cell, EvaluatorSlot, own_counts
+from refork_methods.evolve.scripted.papers import (
     JudgeRule,
     Papers,
     fitted,
@@ -27,8 +27,8 @@ from refork.discover.evolve.scripted.papers import (
     machine_papers,
     written,
 )
-from refork.discover.evolve.search import Runtime, Settings, run
-from refork.discover.evolve.traps import TrapSet, trap_set
+from refork_methods.evolve.search import Runtime, Settings, run
+from refork_methods.evolve.traps import TrapSet, trap_set
 
 SLOT = "review"
 WRITER, REVIEWER = "writer", "reviewer"

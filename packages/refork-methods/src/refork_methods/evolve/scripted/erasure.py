@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 
 @final

@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
-from refork.core.stats import Interval
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.belief import EPS
-from refork.discover.evolve.scripted.coevolution import SLOT, WRITER, World, rule_of
-from refork.discover.evolve.scripted.papers import JudgeRule, human_papers, machine_papers, mean_quality
-from refork.discover.evolve.stringency import stringency_ratio
+from refork.stats import Interval
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.belief import EPS
+from refork_methods.evolve.scripted.coevolution import SLOT, WRITER, World, rule_of
+from refork_methods.evolve.scripted.papers import JudgeRule, human_papers, machine_papers, mean_quality
+from refork_methods.evolve.stringency import stringency_ratio
 
 
 @final

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash, to_json
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.plain import content_hash, to_json
+from refork.stats.results import Array
 
 #: A paper deserves to be accepted where its quality lies above this.
 GOOD = 0.6

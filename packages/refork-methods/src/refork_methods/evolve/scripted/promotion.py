@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.stats import Interval, clopper_pearson
-from refork.discover.evolve.promote import paired_p
+from refork.errors import BadInput
+from refork.stats import Interval, clopper_pearson
+from refork_methods.evolve.promote import paired_p
 
 _BATCH = 2000
 

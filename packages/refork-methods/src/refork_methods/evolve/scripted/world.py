@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import canonical, from_json, to_json
-from refork.core.types import Json
-from refork.discover.evolve.archive import Archive
-from refork.discover.evolve.promote import Gate
-from refork.discover.evolve.records import Cell, EvaluatorSlot
-from refork.discover.evolve.scripted.coevolution import (
+from refork.errors import BadInput
+from refork.plain import canonical, from_json, to_json
+from refork.types import Json
+from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.records import Cell, EvaluatorSlot
+from refork_methods.evolve.scripted.coevolution import (
     SLOT,
     ScriptedEditor,
     ScriptedEvaluator,
@@ -20,8 +20,8 @@ from refork.discover.evolve.scripted.coevolution import (
     Shop,
     World,
 )
-from refork.discover.evolve.scripted.papers import JudgeRule, calibrated
-from refork.discover.evolve.search import Runtime, Settings
+from refork_methods.evolve.scripted.papers import JudgeRule, calibrated
+from refork_methods.evolve.search import Runtime, Settings
 
 First: TypeAlias = Literal["glossy", "strict"]
 #: The sheet's run. The slack: an incumbent was chosen on the same anchor, so its share there is a lucky one.

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.forensics import AsJson, Folder, app
+from refork.cli.common import print_json
+from refork_methods.forensics.commands.case import AsJson, Folder, app
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refork.app.cli.live import LiveProgress
-    from refork.examine.forensics.bench import Bench
-    from refork.examine.forensics.case import Case
+    from refork.cli.live import LiveProgress
+    from refork_methods.forensics.bench import Bench
+    from refork_methods.forensics.case import Case
 
 __all__ = ["app"]
 
@@ -59,12 +59,12 @@ def _opened(
     folder: Path, policy: str, world: str | None, regex: str | None, items: list[str], seed: int
 ) -> Iterator[_Open]:
     """The case with its tree, and everything that its arms share."""
-    from refork.app.cli.common import settings_for
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.base import Sampling
-    from refork.core.tree import Tree
-    from refork.examine.forensics import Case
-    from refork.examine.forensics.opening import open_bench, tree_file
+    from refork.cli.common import settings_for
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork.tree import Tree
+    from refork_methods.forensics import Case
+    from refork_methods.forensics.opening import open_bench, tree_file
 
     case = Case.open(folder)
     with Tree.open(tree_file(case)) as tree, LiveProgress() as live:
@@ -99,9 +99,9 @@ def resample(
 
     Example: refork forensics resample cases/hook --policy scripted:motive-tedium --k 50
     """
-    from refork.app.viewer.forensics_pictures import write_profile
-    from refork.examine.forensics.opening import rollout_of
-    from refork.examine.forensics.resampling import redrawn_case, resampled_case
+    from refork_methods.forensics.opening import rollout_of
+    from refork_methods.forensics.pictures import write_profile
+    from refork_methods.forensics.resampling import redrawn_case, resampled_case
 
     with _opened(case, policy, world, target_regex, settings, seed) as on:
         if redraw is not None:
@@ -141,8 +141,8 @@ def sweep(
     Example: refork forensics sweep cases/hook --policy scripted:motive-tedium --path settings.errors
     --grid 0,50,150,258
     """
-    from refork.app.viewer.forensics_pictures import write_dose
-    from refork.examine.forensics.running import sweeps
+    from refork_methods.forensics.pictures import write_dose
+    from refork_methods.forensics.running import sweeps
 
     with _opened(case, policy, world, target_regex, settings, seed) as on:
         told = sweeps(
@@ -176,7 +176,7 @@ def factorial(
     Example: refork forensics factorial cases/note --policy scripted:motive-loyal
     --edit 'settings.source="an engineer"' --edit 'settings.reason="it would be fun"'
     """
-    from refork.examine.forensics.running import factorials
+    from refork_methods.forensics.running import factorials
 
     with _opened(case, policy, world, target_regex, settings, seed) as on:
         told = factorials(
@@ -213,7 +213,7 @@ def controls(
     Example: refork forensics controls cases/hook --policy scripted:motive-tedium
     --control-model scripted:motive-loyal --planted scripted:motive-malign@hook
     """
-    from refork.examine.forensics.running import run_controls
+    from refork_methods.forensics.running import run_controls
 
     with _opened(case, policy, world, target_regex, settings, seed) as on:
         told = run_controls(
@@ -240,7 +240,7 @@ def _print(told: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _console(table: Table) -> None:
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     open_console().print(table)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,8 +37,8 @@ def open_case(
 
     Example: refork forensics open cases/hook --from hook.toml
     """
-    from refork.examine.forensics import Case
-    from refork.examine.forensics.plan import open_plan, read_plan
+    from refork_methods.forensics import Case
+    from refork_methods.forensics.plan import open_plan, read_plan
 
     new = False
     if plan is None:
@@ -67,7 +67,7 @@ def table(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False)
 
     Example: refork forensics table cases/hook
     """
-    from refork.examine.forensics import Case, case_json
+    from refork_methods.forensics import Case, case_json
 
     told = case_json(Case.open(case), likelihood=likelihood)["table"]
     if as_json:
@@ -84,9 +84,9 @@ def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False
 
     Example: refork forensics report cases/hook
     """
-    from refork.app.viewer.forensics_page import write_page
-    from refork.examine.forensics import Case
-    from refork.examine.forensics.report import write_report
+    from refork_methods.forensics import Case
+    from refork_methods.forensics.page import write_page
+    from refork_methods.forensics.report import write_report
 
     told = write_report(Case.open(case), case, likelihood=likelihood)
     page = write_page(case, told)
@@ -100,8 +100,8 @@ def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False
 
 
 def _print(told: dict[str, Any]) -> None:
-    from refork.app.cli.screen import open_console
-    from refork.examine.forensics.markdown import figure, places
+    from refork.cli.screen import open_console
+    from refork_methods.forensics.markdown import figure, places
 
     console = open_console()
     if told["rows"]:
@@ -122,7 +122,7 @@ def _print(told: dict[str, Any]) -> None:
 def _grid(told: dict[str, Any]) -> Table:
     from rich.table import Table
 
-    from refork.examine.forensics.markdown import NAMES, span
+    from refork_methods.forensics.markdown import NAMES, span
 
     names = [one["hypothesis"] for one in told["standings"]]
     grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))

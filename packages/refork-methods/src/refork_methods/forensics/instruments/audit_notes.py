@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from refork.core.errors import BadInput
-from refork.core.tree.node import Trajectory
-from refork.core.types import Json
-from refork.core.world.base import Episode, Observation, Split, Task, World
-from refork.examine.forensics.arm import Arm, Outcome
-from refork.examine.forensics.instruments.reading import Reader
+from refork.errors import BadInput
+from refork.tree.node import Trajectory
+from refork.types import Json
+from refork.worlds.base import Episode, Observation, Split, Task, World
+from refork_methods.forensics.arm import Arm, Outcome
+from refork_methods.forensics.instruments.reading import Reader
 
 #: What a note looks like in a turn, and how it is asked for.
 NOTE: Final = re.compile(r"^[ \t]*NOTE:[ \t]*(\S.*)$", re.MULTILINE)

@@ -18,20 +18,20 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.change import join
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy
-from refork.core.run.progress import Progress, silent
-from refork.core.stats.results import Array
-from refork.core.tree.node import Point
-from refork.core.types import IntArray, Json
-from refork.examine.forensics.arm import Arm, Outcome
-from refork.examine.forensics.evidence import Result
-from refork.examine.forensics.instruments.outcomes import check_hit, grade
-from refork.examine.forensics.instruments.replies import subject_of
-from refork.examine.forensics.instruments.sentences import pieces
-from refork.examine.forensics.statistics import difference
+from refork.errors import BadInput, CannotDo
+from refork.forking.change import join
+from refork.judge import Judge
+from refork.policies.base import Policy
+from refork.runs.progress import Progress, silent
+from refork.stats.results import Array
+from refork.tree.node import Point
+from refork.types import IntArray, Json
+from refork_methods.forensics.arm import Arm, Outcome
+from refork_methods.forensics.evidence import Result
+from refork_methods.forensics.instruments.outcomes import check_hit, grade
+from refork_methods.forensics.instruments.replies import subject_of
+from refork_methods.forensics.instruments.sentences import pieces
+from refork_methods.forensics.statistics import difference
 
 Floats = NDArray[np.float64]
 #: Turns of the policy that are scored: one by its number (from 0; negative from the end), or all as one text.

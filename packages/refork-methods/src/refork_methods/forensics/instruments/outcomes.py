@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from refork.core.errors import BadInput
-from refork.core.judge import Verdict
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import DrawRecord, Producer, Score
-from refork.examine.forensics.arm import Arm, End, Outcome
+from refork.errors import BadInput
+from refork.judge import Verdict
+from refork.tree.node import Trajectory
+from refork.tree.score import DrawRecord, Producer, Score
+from refork_methods.forensics.arm import Arm, End, Outcome
 
 if TYPE_CHECKING:
-    from refork.core.fork.arm import Fork
-    from refork.core.judge import Judge
-    from refork.core.policy.base import Policy
-    from refork.core.tree.tree import Tree
-    from refork.core.types import Json
+    from refork.forking.arm import Fork
+    from refork.judge import Judge
+    from refork.policies.base import Policy
+    from refork.tree.tree import Tree
+    from refork.types import Json
 
 
 def grade(tree: Tree, leaves: Sequence[str], grader: Judge) -> dict[str, Verdict]:

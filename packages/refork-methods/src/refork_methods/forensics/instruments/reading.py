@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.judge import Verdict
-from refork.core.policy.base import Policy, Request, Sampling, sample_all
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer
-from refork.core.types import Message, token_array
+from refork.errors import BadInput
+from refork.judge import Verdict
+from refork.policies.base import Policy, Request, Sampling, sample_all
+from refork.policies.noise import NoiseKey, stream_of
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer
+from refork.types import Message, token_array
 
 
 @runtime_checkable

@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.core.types import Json
+from refork import stats
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork.types import Json
 
 #: The law of the next sentence after those said; the empty mapping ends a sequence.
 SentenceLaw = Callable[[tuple[str, ...]], Mapping[str, float]]

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.change import Insert
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.examine.forensics.instruments.reading import Reader
-from refork.examine.forensics.instruments.replies import Replies, collect, last_said, subject_of
+from refork.errors import BadInput, CannotDo
+from refork.forking.change import Insert
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork_methods.forensics.instruments.reading import Reader
+from refork_methods.forensics.instruments.replies import Replies, collect, last_said, subject_of
 
 
 def reasoning_end(end: Point, close: str | None = None) -> Point:

@@ -1,7 +1,7 @@
 """Repeated resampling: rollouts in which every sentence of a class is redrawn until it is of another.
 
 A redraw is a fork at the sentence's first token, so a rollout is kept up to there, exactly. The result is an
-*intervention* (see :mod:`refork.examine.forensics.instruments.redraw_law`); rollouts that never needed a
+*intervention* (see :mod:`refork_methods.forensics.instruments.redraw_law`); rollouts that never needed a
 redraw are a sample of the conditioned law, and are reported beside it.
 
 Source: arXiv:2606.26071, appendix E. There the filtered rollouts that survive are compared with all
@@ -15,26 +15,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Job, prepare, run_jobs
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.noise import stream_of
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.core.tree.score import DrawRecord
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.examine.forensics.arm import Arm, Outcome
-from refork.examine.forensics.evidence import Result
-from refork.examine.forensics.instruments.outcomes import grade, outcome_of, same_model
-from refork.examine.forensics.instruments.reading import Reader
-from refork.examine.forensics.instruments.redraw_law import JudgeQuality, judge_quality
-from refork.examine.forensics.instruments.replies import subject_of
-from refork.examine.forensics.instruments.sentences import Piece, Unit, pieces
-from refork.examine.forensics.statistics import difference
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import Job, prepare, run_jobs
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.policies.noise import stream_of
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork.tree.score import DrawRecord
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
+from refork_methods.forensics.arm import Arm, Outcome
+from refork_methods.forensics.evidence import Result
+from refork_methods.forensics.instruments.outcomes import grade, outcome_of, same_model
+from refork_methods.forensics.instruments.reading import Reader
+from refork_methods.forensics.instruments.redraw_law import JudgeQuality, judge_quality
+from refork_methods.forensics.instruments.replies import subject_of
+from refork_methods.forensics.instruments.sentences import Piece, Unit, pieces
+from refork_methods.forensics.statistics import difference
 
 
 @dataclass(slots=True)

@@ -7,21 +7,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork, prepare, run_jobs
-from refork.core.fork.change import Change
-from refork.core.fork.context import conversation
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Draft, Point, Trajectory
-from refork.core.types import Json, Message
-from refork.examine.forensics.arm import Arm, End, Outcome
-from refork.examine.forensics.design import Design
-from refork.examine.forensics.evidence import EvidenceItem
-from refork.examine.forensics.instruments.outcomes import same_model
-from refork.examine.forensics.instruments.reading import Reader
-from refork.examine.forensics.statistics import rate
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import Fork, prepare, run_jobs
+from refork.forking.change import Change
+from refork.forking.context import conversation
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Draft, Point, Trajectory
+from refork.types import Json, Message
+from refork_methods.forensics.arm import Arm, End, Outcome
+from refork_methods.forensics.design import Design
+from refork_methods.forensics.evidence import EvidenceItem
+from refork_methods.forensics.instruments.outcomes import same_model
+from refork_methods.forensics.instruments.reading import Reader
+from refork_methods.forensics.statistics import rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point
-from refork.examine.forensics.instruments.reading import Reader
-from refork.examine.forensics.instruments.replies import Replies, collect, put_message, subject_of
+from refork.errors import BadInput
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point
+from refork_methods.forensics.instruments.reading import Reader
+from refork_methods.forensics.instruments.replies import Replies, collect, put_message, subject_of
 
 Form = Literal["review", "memory", "done"]
 

@@ -17,19 +17,19 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Job, prepare, run_jobs
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.stats.results import Array
-from refork.core.tree.node import Point, Trajectory
-from refork.core.types import Json
-from refork.core.world.base import World
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.instruments.outcomes import arm_of, check_hit, grade, same_model
-from refork.examine.forensics.instruments.sentences import Piece, Unit, pieces
+from refork import stats
+from refork.errors import BadInput
+from refork.forking.arm import Job, prepare, run_jobs
+from refork.judge import Judge
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.stats.results import Array
+from refork.tree.node import Point, Trajectory
+from refork.types import Json
+from refork.worlds.base import World
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.instruments.outcomes import arm_of, check_hit, grade, same_model
+from refork_methods.forensics.instruments.sentences import Piece, Unit, pieces
 
 Floats = NDArray[np.float64]
 

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.stats.results import Array
-from refork.core.tree.node import Point, Step, Trajectory
-from refork.core.tree.tree import Tree
+from refork.errors import BadInput, CannotDo
+from refork.stats.results import Array
+from refork.tree.node import Point, Step, Trajectory
+from refork.tree.tree import Tree
 
 Unit = Literal["sentence", "paragraph", "turn"]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refork.core.grow.plant import plant_prompt
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import Message
-from refork.examine.forensics.instruments.reading import Reader
-from refork.examine.forensics.instruments.replies import Replies, collect, subject_of
+from refork.growing.plant import plant_prompt
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Message
+from refork_methods.forensics.instruments.reading import Reader
+from refork_methods.forensics.instruments.replies import Replies, collect, subject_of
 
 
 def third_person(
@@ -32,7 +32,7 @@ def third_person(
 ) -> Replies:
     """Answers about a described setting, each a fresh conversation on the tree.
 
-    Compare it with the first-person rate by :func:`refork.examine.forensics.statistics.difference` of the
+    Compare it with the first-person rate by :func:`refork_methods.forensics.statistics.difference` of the
     two arms: a model that condemns in the third person what it does in the first was not merely confused
     about the rules.
 

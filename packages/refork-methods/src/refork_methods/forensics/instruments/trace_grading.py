@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.judge import Judge, Verdict
-from refork.core.policy.base import Policy, Sampling
-from refork.core.stats import Interval, mean_interval
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.examine.forensics.arm import Arm
-from refork.examine.forensics.evidence import Result
-from refork.examine.forensics.instruments.outcomes import grade, said, same_model
-from refork.examine.forensics.instruments.reading import ask
-from refork.examine.forensics.statistics import scale as scale_result
+from refork.errors import BadInput
+from refork.judge import Judge, Verdict
+from refork.policies.base import Policy, Sampling
+from refork.stats import Interval, mean_interval
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.forensics.arm import Arm
+from refork_methods.forensics.evidence import Result
+from refork_methods.forensics.instruments.outcomes import grade, said, same_model
+from refork_methods.forensics.instruments.reading import ask
+from refork_methods.forensics.statistics import scale as scale_result
 
 
 def read_grade(answer: str, low: int = 1, high: int = 5) -> int | None:

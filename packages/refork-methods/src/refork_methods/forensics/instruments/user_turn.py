@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.change import Insert, join
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.node import Point, Trajectory
-from refork.core.types import IntArray, Message, token_array
-from refork.examine.forensics.instruments.reading import Reader
-from refork.examine.forensics.instruments.replies import (
+from refork.errors import BadInput, CannotDo
+from refork.forking.change import Insert, join
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.node import Point, Trajectory
+from refork.types import IntArray, Message, token_array
+from refork_methods.forensics.instruments.reading import Reader
+from refork_methods.forensics.instruments.replies import (
     Replies,
     collect,
     last_said,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from refork.app.cli import gate_act, gate_data, gate_live
+from refork_methods.gate.commands import act as gate_act
+from refork_methods.gate.commands import data as gate_data
+from refork_methods.gate.commands import live as gate_live
 
 app = typer.Typer(
     help="When to verify, refine, or ship: a belief about the candidate, and what each check is worth.",

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
-from refork.app.cli.gate_answers import print_answer, print_map
+from refork.cli.common import existing, print_json
+from refork_methods.gate.commands.answers import print_answer, print_map
 
 Policy = Annotated[
     Path | None, typer.Argument(metavar="[POLICY]", help="What refork gate fit wrote; or give the numbers.")
@@ -66,10 +66,10 @@ def act(
 
     Example: refork gate act policy.json --verdict test=pass
     """
-    from refork.operate.gate.ask import answer_json, setting, state_from
-    from refork.operate.gate.controller import BayesController, method_from
-    from refork.operate.gate.policy import verify_from
-    from refork.operate.gate.readers.load import amounts
+    from refork_methods.gate.ask import answer_json, setting, state_from
+    from refork_methods.gate.controller import BayesController, method_from
+    from refork_methods.gate.policy import verify_from
+    from refork_methods.gate.readers.load import amounts
 
     model, prices = setting(
         policy and existing(policy), prior=prior, critics=critic or (), fix=fix, breaks=breaks,
@@ -113,10 +113,10 @@ def draw_map(
 
     Example: refork gate map policy.json --x prior --y verify --svg map.svg
     """
-    from refork.operate.gate.ask import setting
-    from refork.operate.gate.policy import verify_from
-    from refork.operate.gate.readers.load import amounts
-    from refork.operate.gate.regime_report import map_json
+    from refork_methods.gate.ask import setting
+    from refork_methods.gate.policy import verify_from
+    from refork_methods.gate.readers.load import amounts
+    from refork_methods.gate.regime_report import map_json
 
     model, prices = setting(
         policy and existing(policy), prior=prior, critics=critic or (), fix=fix, breaks=breaks,
@@ -135,7 +135,7 @@ def draw_map(
         sensitive=sensitive,
     )
     if svg is not None:
-        from refork.app.viewer.regime_picture import regime_picture
+        from refork_methods.gate.regime_picture import regime_picture
 
         svg.write_text(regime_picture(found, told["title"], told["here"]), encoding="utf-8")
     if as_json:

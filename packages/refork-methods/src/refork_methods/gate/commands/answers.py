@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from refork.app.cli.gate_tables import print_grid
+from refork_methods.gate.commands.tables import print_grid
 
 
 def print_answer(told: dict[str, Any]) -> None:

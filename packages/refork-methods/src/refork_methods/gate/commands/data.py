@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
-from refork.app.cli.gate_tables import print_fit, print_replay, print_scores
+from refork.cli.common import existing, print_json
+from refork_methods.gate.commands.tables import print_fit, print_replay, print_scores
 
 if TYPE_CHECKING:
-    from refork.operate.gate.records import Record
+    from refork_methods.gate.records import Record
 
 Records = Annotated[
     list[Path], typer.Argument(metavar="RECORDS", help="Candidates: JSON lines, or a folder of test reports.")
@@ -77,10 +77,10 @@ def fit_policy(
 
     Example: refork gate fit candidates.jsonl --price test=2 --price review=5 --out policy.json
     """
-    from refork.operate.gate.calibration_report import fit_json
-    from refork.operate.gate.calibration_run import fit_records, held_out
-    from refork.operate.gate.model import write_policy
-    from refork.operate.gate.readers.load import amounts
+    from refork_methods.gate.calibration_report import fit_json
+    from refork_methods.gate.calibration_run import fit_records, held_out
+    from refork_methods.gate.model import write_policy
+    from refork_methods.gate.readers.load import amounts
 
     given = amounts(price or (), "price")
     found = _load(records, outcomes, threshold, unit, rate, pattern, oracle, errors_fail)
@@ -133,8 +133,8 @@ def replay_policy(
 
     Example: refork gate replay policy.json test.jsonl --verify retry --svg replay.svg
     """
-    from refork.operate.gate.calibration_run import replay_all, unit_of
-    from refork.operate.gate.readers.load import amounts
+    from refork_methods.gate.calibration_run import replay_all, unit_of
+    from refork_methods.gate.readers.load import amounts
 
     given = amounts(price or (), "price")
     counted = unit_of(existing(policy), unit)
@@ -144,7 +144,7 @@ def replay_policy(
         resamples=resamples, posterior_draws=posterior_draws, folds=folds, seed=seed, unit=counted,
     )  # fmt: skip
     if picture is not None:
-        from refork.app.viewer.replay_picture import replay_picture
+        from refork_methods.gate.replay_picture import replay_picture
 
         picture.write_text(replay_picture(told), encoding="utf-8")
     if as_json:
@@ -174,9 +174,9 @@ def score_policy(
 
     Example: refork gate score policy.json test.jsonl
     """
-    from refork.operate.gate.calibration_report import scores_json
-    from refork.operate.gate.model import read_policy
-    from refork.operate.gate.score import score
+    from refork_methods.gate.calibration_report import scores_json
+    from refork_methods.gate.model import read_policy
+    from refork_methods.gate.score import score
 
     model, _ = read_policy(existing(policy))
     found = _load(records, outcomes, threshold, None, None, pattern, oracle, errors_fail)
@@ -206,8 +206,8 @@ def _load(
     oracle: str,
     errors_fail: bool,
 ) -> tuple[Record, ...]:
-    from refork.operate.gate.calibration_run import rates_of
-    from refork.operate.gate.readers.load import amounts, load_records
+    from refork_methods.gate.calibration_run import rates_of
+    from refork_methods.gate.readers.load import amounts, load_records
 
     return load_records(
         records,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.app.cli.common import existing, print_json, settings_for
-from refork.app.cli.gate_tables import print_live
+from refork.cli.common import existing, print_json, settings_for
+from refork_methods.gate.commands.tables import print_live
 
 if TYPE_CHECKING:
-    from refork.core.errors import ServerError
+    from refork.errors import ServerError
 
 Writer = Annotated[
     str, typer.Option(help="Policy that writes candidates: scripted:repairer, openai:URL#MODEL.")
@@ -62,13 +62,13 @@ def collect_candidates(
 
     Example: refork gate collect train.jsonl --tree runs.db --writer scripted:repairer --tasks 60
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import open_policy
-    from refork.core.run.progress import waits
-    from refork.core.tree import Tree
-    from refork.core.world.open import open_world
-    from refork.operate.gate.collect import collected_json
-    from refork.operate.gate.on_repair import CRITICS, SETTINGS, collect_repairs
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import open_policy
+    from refork.runs.progress import waits
+    from refork.tree import Tree
+    from refork.worlds.open import open_world
+    from refork_methods.gate.collect import collected_json
+    from refork_methods.gate.on_repair import CRITICS, SETTINGS, collect_repairs
 
     law = settings_for(SETTINGS, settings or []) or SETTINGS
     cut: list[ServerError] = []
@@ -123,13 +123,13 @@ def play_live(
 
     Example: refork gate live policy.json --tree runs.db --writer scripted:repairer --verify retry
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import open_policy
-    from refork.core.run.progress import waits
-    from refork.core.tree import Tree
-    from refork.core.world.open import open_world
-    from refork.operate.gate.live_run import setting_from
-    from refork.operate.gate.on_repair import CRITICS, SETTINGS, live_repairs
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import open_policy
+    from refork.runs.progress import waits
+    from refork.tree import Tree
+    from refork.worlds.open import open_world
+    from refork_methods.gate.live_run import setting_from
+    from refork_methods.gate.on_repair import CRITICS, SETTINGS, live_repairs
 
     setting = setting_from(existing(policy), use, horizon=horizon, verify=verify, measured=measured)
     law = settings_for(SETTINGS, settings or []) or SETTINGS

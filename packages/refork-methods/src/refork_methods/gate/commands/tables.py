@@ -12,7 +12,7 @@ def print_grid(columns: list[str], rows: list[list[str]], *, ruled: bool = False
     from rich import box
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     apart = 1 if ruled else 2
     grid = Table(

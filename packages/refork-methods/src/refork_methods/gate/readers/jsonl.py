@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.operate.gate.model import Unit
-from refork.operate.gate.prices import Rates
-from refork.operate.gate.records import NO_OUTCOME, ORACLE_ERROR, Record, completed
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork_methods.gate.model import Unit
+from refork_methods.gate.prices import Rates
+from refork_methods.gate.records import NO_OUTCOME, ORACLE_ERROR, Record, completed
 
 _INSTANCE: Final = ("instance", "instance_id")
 _CANDIDATE: Final = ("candidate", "patch_id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from refork.operate.gate.readers.suite import SuiteRun, broken_run, by_worst
+from refork_methods.gate.readers.suite import SuiteRun, broken_run, by_worst
 
 
 def read_junit(path: Path) -> SuiteRun:

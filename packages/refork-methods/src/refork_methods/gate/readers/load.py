@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import VERIFY
-from refork.operate.gate.prices import Rates
-from refork.operate.gate.readers.jsonl import read_jsonl
-from refork.operate.gate.readers.reports import PATTERN, read_reports
-from refork.operate.gate.readers.suite import OnError
-from refork.operate.gate.readers.swebench import read_swebench
-from refork.operate.gate.records import Record, completed, joined
+from refork.errors import BadInput
+from refork_methods.gate.model import VERIFY
+from refork_methods.gate.prices import Rates
+from refork_methods.gate.readers.jsonl import read_jsonl
+from refork_methods.gate.readers.reports import PATTERN, read_reports
+from refork_methods.gate.readers.suite import OnError
+from refork_methods.gate.readers.swebench import read_swebench
+from refork_methods.gate.records import Record, completed, joined
 
 
 def load_records(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from refork.operate.gate.readers.suite import SuiteRun, broken_run, by_worst
+from refork_methods.gate.readers.suite import SuiteRun, broken_run, by_worst
 
 #: pytest's exit codes after which a report is whole: all passed, or some failed.
 _WHOLE: Final = (0, 1)

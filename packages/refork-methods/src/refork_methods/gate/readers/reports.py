@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import VERIFY
-from refork.operate.gate.prices import Rates
-from refork.operate.gate.readers.junit import read_junit
-from refork.operate.gate.readers.pytest_json import read_pytest_json
-from refork.operate.gate.readers.suite import OnError, SuiteRun, parametrised
-from refork.operate.gate.records import NO_OUTCOME, ORACLE_ERROR, Record, completed, critic_names
+from refork.errors import BadInput
+from refork_methods.gate.model import VERIFY
+from refork_methods.gate.prices import Rates
+from refork_methods.gate.readers.junit import read_junit
+from refork_methods.gate.readers.pytest_json import read_pytest_json
+from refork_methods.gate.readers.suite import OnError, SuiteRun, parametrised
+from refork_methods.gate.records import NO_OUTCOME, ORACLE_ERROR, Record, completed, critic_names
 
 PATTERN: Final = "{instance}/{candidate}/{check}.xml"
 _READERS: Final[dict[str, Callable[[Path], SuiteRun]]] = {".xml": read_junit, ".json": read_pytest_json}

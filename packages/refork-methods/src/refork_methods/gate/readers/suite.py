@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: What tests that ended in an error say: nothing, or that the candidate is wrong.
 OnError: TypeAlias = Literal["unknown", "fail"]

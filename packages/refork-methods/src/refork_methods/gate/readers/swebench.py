@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.operate.gate.model import VERIFY
-from refork.operate.gate.records import ORACLE_ERROR, Record, completed
+from refork.errors import BadInput
+from refork_methods.gate.model import VERIFY
+from refork_methods.gate.records import ORACLE_ERROR, Record, completed
 
 
 def read_swebench(runs: Iterable[tuple[str, Path]]) -> tuple[Record, ...]:

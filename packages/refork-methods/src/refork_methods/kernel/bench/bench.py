@@ -9,21 +9,21 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.run.progress import Progress, silent
-from refork.discover.kernel.bench import roofs
-from refork.discover.kernel.bench.calibration import Calibration, load_calibration
-from refork.discover.kernel.bench.check import RejectedError, called, judge
-from refork.discover.kernel.bench.draw import Memory, draw_batch
-from refork.discover.kernel.bench.layout import layout_of, place
-from refork.discover.kernel.bench.original import Original
-from refork.discover.kernel.bench.process import FailedError, Host
-from refork.discover.kernel.bench.program import Program, Programs
-from refork.discover.kernel.bench.result import Candidate, Driver, Evaluated, Limits, Stage
-from refork.discover.kernel.bench.screen import RefusedError
-from refork.discover.kernel.bench.timing import speedup
-from refork.discover.kernel.bench.turns import Turns
-from refork.discover.kernel.problem import Problem
+from refork.errors import BadInput, CannotDo
+from refork.runs.progress import Progress, silent
+from refork_methods.kernel.bench import roofs
+from refork_methods.kernel.bench.calibration import Calibration, load_calibration
+from refork_methods.kernel.bench.check import RejectedError, called, judge
+from refork_methods.kernel.bench.draw import Memory, draw_batch
+from refork_methods.kernel.bench.layout import layout_of, place
+from refork_methods.kernel.bench.original import Original
+from refork_methods.kernel.bench.process import FailedError, Host
+from refork_methods.kernel.bench.program import Program, Programs
+from refork_methods.kernel.bench.result import Candidate, Driver, Evaluated, Limits, Stage
+from refork_methods.kernel.bench.screen import RefusedError
+from refork_methods.kernel.bench.timing import speedup
+from refork_methods.kernel.bench.turns import Turns
+from refork_methods.kernel.problem import Problem
 
 #: Least samples of a timing.
 LEAST = 7

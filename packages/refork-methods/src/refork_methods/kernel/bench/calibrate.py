@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
-from refork.core.errors import CannotDo
-from refork.core.run.progress import Progress, silent
-from refork.discover.kernel.bench.bench import LEAST, Bench
-from refork.discover.kernel.bench.calibration import (
+from refork.errors import CannotDo
+from refork.runs.progress import Progress, silent
+from refork_methods.kernel.bench.bench import LEAST, Bench
+from refork_methods.kernel.bench.calibration import (
     Calibration,
     calibration_path,
     fingerprint,
     load_calibration,
     machine,
 )
-from refork.discover.kernel.problem import Argument, Problem
+from refork_methods.kernel.problem import Argument, Problem
 
 #: Elements of each of the triad's three arrays: far beyond a core's own caches, and within its first one.
 MANY, FEW = 4_000_000, 2048

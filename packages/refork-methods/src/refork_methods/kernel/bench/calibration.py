@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.plain import from_json, to_json
-from refork.core.settings import home
-from refork.core.types import Json
-from refork.discover.kernel.roofline import Ceilings
+from refork.errors import BadInput
+from refork.plain import from_json, to_json
+from refork.settings import home
+from refork.types import Json
+from refork_methods.kernel.roofline import Ceilings
 
 #: Changes with what is measured: other versions' files are not read.
 VERSION = 2

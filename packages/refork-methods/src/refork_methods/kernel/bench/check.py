@@ -8,12 +8,12 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.discover.kernel.bench.compare import Compared, compare
-from refork.discover.kernel.bench.draw import Batch, Memory
-from refork.discover.kernel.bench.layout import RESULT, Placed
-from refork.discover.kernel.bench.process import Host, Took
-from refork.discover.kernel.bench.result import Stage
-from refork.discover.kernel.problem import Problem
+from refork_methods.kernel.bench.compare import Compared, compare
+from refork_methods.kernel.bench.draw import Batch, Memory
+from refork_methods.kernel.bench.layout import RESULT, Placed
+from refork_methods.kernel.bench.process import Host, Took
+from refork_methods.kernel.bench.result import Stage
+from refork_methods.kernel.problem import Problem
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 

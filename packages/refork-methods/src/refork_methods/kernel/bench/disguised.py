@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.sandbox.jailed import outside
-from refork.discover.kernel.bench.disguises import ENTRY, Bomb, Disguise
-from refork.discover.kernel.bench.program import Programs
-from refork.discover.kernel.bench.screen import RefusedError, screen_object
-from refork.discover.kernel.cpu import toolchain
-from refork.discover.kernel.cpu.build import BOUNDS, COMPILERS, LISTED, compile_object
-from refork.discover.kernel.problem import Argument, Problem
+from refork.errors import BadInput
+from refork.sandbox.jailed import outside
+from refork_methods.kernel.bench.disguises import ENTRY, Bomb, Disguise
+from refork_methods.kernel.bench.program import Programs
+from refork_methods.kernel.bench.screen import RefusedError, screen_object
+from refork_methods.kernel.cpu import toolchain
+from refork_methods.kernel.cpu.build import BOUNDS, COMPILERS, LISTED, compile_object
+from refork_methods.kernel.problem import Argument, Problem
 
 #: So many bytes of the secret in a row are taken for no chance.
 WINDOW = 8

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench.layout import PRECISE, Layout, Placed, Region, dtype_of
-from refork.discover.kernel.problem import FLOATING, Argument, Problem
-from refork.discover.kernel.problem_expr import value
+from refork.errors import BadInput
+from refork_methods.kernel.bench.layout import PRECISE, Layout, Placed, Region, dtype_of
+from refork_methods.kernel.problem import FLOATING, Argument, Problem
+from refork_methods.kernel.problem_expr import value
 
 Values: TypeAlias = NDArray[Any]
 #: What an output holds before a call: NaN, or numbers that could be results. Integers: random bytes in both.

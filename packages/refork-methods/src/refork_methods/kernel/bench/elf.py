@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 _SYMBOLS = 2  # SHT_SYMTAB
 LOCAL, INDIRECT, UNDEFINED = 0, 10, 0

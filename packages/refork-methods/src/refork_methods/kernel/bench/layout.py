@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.discover.kernel.problem import Argument, Problem, Role
+from refork_methods.kernel.problem import Argument, Problem, Role
 
 PAGE, ALIGN = 4096, 64
 #: The argument that an entry's result is kept in.

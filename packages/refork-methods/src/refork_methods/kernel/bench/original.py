@@ -8,16 +8,16 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.kernel.bench.check import Arrays, RejectedError, called, judge
-from refork.discover.kernel.bench.draw import Batch, draw_batch
-from refork.discover.kernel.bench.layout import RESULT, layout_of, place
-from refork.discover.kernel.bench.precise import HINT, in_higher_precision
-from refork.discover.kernel.bench.process import FailedError, Host, Shared
-from refork.discover.kernel.bench.program import Programs
-from refork.discover.kernel.bench.result import Limits
-from refork.discover.kernel.bench.screen import RefusedError
-from refork.discover.kernel.problem import FLOATING, Problem
+from refork.errors import BadInput, CannotDo
+from refork_methods.kernel.bench.check import Arrays, RejectedError, called, judge
+from refork_methods.kernel.bench.draw import Batch, draw_batch
+from refork_methods.kernel.bench.layout import RESULT, layout_of, place
+from refork_methods.kernel.bench.precise import HINT, in_higher_precision
+from refork_methods.kernel.bench.process import FailedError, Host, Shared
+from refork_methods.kernel.bench.program import Programs
+from refork_methods.kernel.bench.result import Limits
+from refork_methods.kernel.bench.screen import RefusedError
+from refork_methods.kernel.problem import FLOATING, Problem
 
 #: Flags that change what numbers come out; the reference goes without.
 _LOOSE = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math")

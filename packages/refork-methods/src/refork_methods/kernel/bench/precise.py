@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench.layout import PRECISE
-from refork.discover.kernel.problem_syntax import parse
+from refork.errors import BadInput
+from refork_methods.kernel.bench.layout import PRECISE
+from refork_methods.kernel.problem_syntax import parse
 
 if TYPE_CHECKING:
     from tree_sitter import Node

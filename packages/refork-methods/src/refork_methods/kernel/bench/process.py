@@ -17,11 +17,11 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import CannotDo
-from refork.core.sandbox.inside import landlock, seccomp
-from refork.discover.kernel.bench.draw import Memory
-from refork.discover.kernel.bench.layout import SLOTS, Layout
-from refork.discover.kernel.bench.result import Limits
+from refork.errors import CannotDo
+from refork.sandbox.inside import landlock, seccomp
+from refork_methods.kernel.bench.draw import Memory
+from refork_methods.kernel.bench.layout import SLOTS, Layout
+from refork_methods.kernel.bench.result import Limits
 
 _RUN, _PING, _OPEN = 1, 2, 3
 _READY, _DONE, _SIGNAL = 16, 17, 18

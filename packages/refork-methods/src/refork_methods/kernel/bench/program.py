@@ -9,10 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.discover.kernel.bench.layout import PRECISE
-from refork.discover.kernel.bench.screen import RefusedError, screen_object, screen_source
-from refork.discover.kernel.cpu.build import (
+from refork.errors import BadInput, CannotDo
+from refork_methods.kernel.bench.layout import PRECISE
+from refork_methods.kernel.bench.screen import RefusedError, screen_object, screen_source
+from refork_methods.kernel.cpu.build import (
     COMPILERS,
     Built,
     OpenedError,
@@ -21,7 +21,7 @@ from refork.discover.kernel.cpu.build import (
     run_tool,
     write_whole,
 )
-from refork.discover.kernel.problem import Problem
+from refork_methods.kernel.problem import Problem
 
 _LINK = ("-no-pie", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-lm")
 

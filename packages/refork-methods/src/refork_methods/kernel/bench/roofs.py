@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.bench.calibration import Calibration
-from refork.discover.kernel.bench.check import RejectedError
-from refork.discover.kernel.bench.result import Evaluated
-from refork.discover.kernel.problem import Problem
+from refork_methods.kernel.bench.calibration import Calibration
+from refork_methods.kernel.bench.check import RejectedError
+from refork_methods.kernel.bench.result import Evaluated
+from refork_methods.kernel.problem import Problem
 
 #: A stream of reads alone may run ahead of the triad. Of one with ordinary stores this is about twice, as
 #: there four streams count as three.

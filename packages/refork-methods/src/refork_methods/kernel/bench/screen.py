@@ -14,9 +14,9 @@ import shutil
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.bench.elf import Symbol, read_object
-from refork.discover.kernel.cpu.build import LISTED, read_whole, run_tool
+from refork.errors import BadInput
+from refork_methods.kernel.bench.elf import Symbol, read_object
+from refork_methods.kernel.cpu.build import LISTED, read_whole, run_tool
 
 _INCLUDE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(include(?:_next)?|import|embed)\b(.*)$", re.MULTILINE)
 #: Headers of the standard libraries and of vector instructions, by a plain name.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 RESAMPLES = 4000
 

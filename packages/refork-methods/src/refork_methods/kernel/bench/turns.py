@@ -9,14 +9,14 @@ from typing import final
 
 import numpy as np
 
-from refork.core.run.progress import Progress
-from refork.discover.kernel.bench.check import Arrays, RejectedError, called, judge
-from refork.discover.kernel.bench.draw import Batch, draw_batch
-from refork.discover.kernel.bench.layout import Placed, place
-from refork.discover.kernel.bench.original import Original, must_run
-from refork.discover.kernel.bench.process import MOST, FailedError, Host
-from refork.discover.kernel.bench.result import Limits
-from refork.discover.kernel.problem import Problem
+from refork.runs.progress import Progress
+from refork_methods.kernel.bench.check import Arrays, RejectedError, called, judge
+from refork_methods.kernel.bench.draw import Batch, draw_batch
+from refork_methods.kernel.bench.layout import Placed, place
+from refork_methods.kernel.bench.original import Original, must_run
+from refork_methods.kernel.bench.process import MOST, FailedError, Host
+from refork_methods.kernel.bench.result import Limits
+from refork_methods.kernel.problem import Problem
 
 #: Both the original and a candidate may be off by the tolerance, each to its side.
 BOTH = 2.0

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import Unconfined, existing, print_json
-from refork.app.cli.screen import secho
-from refork.core.errors import BadInput
+from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.screen import secho
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from refork.discover.kernel.diagnose import Diagnosed
-    from refork.discover.kernel.diagnose_gpu import GpuDiagnosed
-    from refork.discover.kernel.diagnose_told import Line
+    from refork_methods.kernel.diagnose import Diagnosed
+    from refork_methods.kernel.diagnose_gpu import GpuDiagnosed
+    from refork_methods.kernel.diagnose_told import Line
 
 FILE = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A C, C++ or CUDA source.")]
 Entry = Annotated[str | None, typer.Option(help="The function, where the file has several.")]
@@ -70,15 +70,15 @@ def diagnose(
     """
     if (file is None) == (ncu is None and not nsys):
         raise BadInput("give a source, or an export", hint="FILE, or --ncu EXPORT.csv")
-    from refork.core.sandbox import jailed
+    from refork.sandbox import jailed
 
     with jailed.unconfined(unconfined):
         if file is None:
-            from refork.discover.kernel.diagnose_gpu import diagnose_exports
+            from refork_methods.kernel.diagnose_gpu import diagnose_exports
 
             found: Diagnosed | GpuDiagnosed = diagnose_exports(ncu, nsys or (), kernel=kernel)
         elif file.suffix == ".cu":
-            from refork.discover.kernel.diagnose_gpu import diagnose_cuda
+            from refork_methods.kernel.diagnose_gpu import diagnose_cuda
 
             named = kernel or entry
             found = diagnose_cuda(existing(file), kernel=named, architecture=arch, options=flag or ())
@@ -101,11 +101,11 @@ def _measured(
     quick: bool,
 ) -> Diagnosed:
     """A C or C++ kernel, measured here."""
-    from refork.app.cli.live import LiveProgress
-    from refork.discover.kernel.bench import Bench
-    from refork.discover.kernel.bench.calibrate import calibrate
-    from refork.discover.kernel.diagnose import diagnose as diagnosed
-    from refork.discover.kernel.problem_read import read_problem
+    from refork.cli.live import LiveProgress
+    from refork_methods.kernel.bench import Bench
+    from refork_methods.kernel.bench.calibrate import calibrate
+    from refork_methods.kernel.diagnose import diagnose as diagnosed
+    from refork_methods.kernel.problem_read import read_problem
 
     settings: dict[str, Any] = dict(_pair(one, "--array") for one in arrays)
     if flags is not None:
@@ -132,8 +132,8 @@ def _whole(number: str, name: str) -> int:
 
 
 def _print(found: Diagnosed | GpuDiagnosed) -> None:
-    from refork.discover.kernel.diagnose import Diagnosed
-    from refork.discover.kernel.diagnose_told import told, told_gpu
+    from refork_methods.kernel.diagnose import Diagnosed
+    from refork_methods.kernel.diagnose_told import told, told_gpu
 
     width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
     lines: list[Line] = (

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.discover.kernel.report import Written
+    from refork_methods.kernel.report import Written
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a search.")]
 Out = Annotated[Path | None, typer.Option(help="Write the report here. Default: the search's folder.")]
@@ -22,7 +22,7 @@ def report(folder: Folder, out: Out = None, as_json: AsJson = False) -> None:
 
     Nothing is measured anew. Example: refork kernel report runs/matmul
     """
-    from refork.discover.kernel.report import write_report
+    from refork_methods.kernel.report import write_report
 
     written = write_report(existing(folder), out)
     if as_json:
@@ -32,7 +32,7 @@ def report(folder: Folder, out: Out = None, as_json: AsJson = False) -> None:
 
 
 def _print(written: Written) -> None:
-    from refork.discover.kernel.report.told import headline, standing, tried
+    from refork_methods.kernel.report.told import headline, standing, tried
 
     typer.echo(headline(written.figures))
     typer.echo(" ".join(part for part in (tried(written.figures), standing(written.figures)) if part))

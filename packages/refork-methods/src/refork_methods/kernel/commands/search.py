@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import Unconfined, existing, print_json
+from refork.cli.common import Unconfined, existing, print_json
 
 if TYPE_CHECKING:
-    from refork.discover.kernel.search import ArmTest, SearchResult
+    from refork_methods.kernel.search import ArmTest, SearchResult
 
 Kernel = Annotated[Path, typer.Argument(metavar="KERNEL", help="A C or C++ file.")]
 Out = Annotated[Path, typer.Option(help="The search's folder; the same command goes on with it.")]
@@ -60,10 +60,10 @@ def search(
 
     Example: refork kernel search matmul.c --set n=512 --out runs/matmul
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.sandbox import jailed
-    from refork.discover.kernel.search.on_file import search_file
-    from refork.discover.kernel.search.settings import KernelSearchSettings
+    from refork.cli.live import LiveProgress
+    from refork.sandbox import jailed
+    from refork_methods.kernel.search.on_file import search_file
+    from refork_methods.kernel.search.settings import KernelSearchSettings
 
     told: dict[str, Any] = {"search": kind, "feedback": feedback}
     settings = KernelSearchSettings(
@@ -94,7 +94,7 @@ def arms(
 
     One-sided signed-rank tests, corrected for their number. Example: refork kernel arms runs/
     """
-    from refork.discover.kernel.search import compare_arms, read_arms
+    from refork_methods.kernel.search import compare_arms, read_arms
 
     tests = compare_arms(read_arms([existing(one) for one in folders]))
     if as_json:

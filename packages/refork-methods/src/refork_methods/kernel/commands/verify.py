@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import Unconfined, existing, print_json
-from refork.app.cli.screen import secho
+from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.screen import secho
 
 if TYPE_CHECKING:
-    from refork.discover.kernel.bench.result import Evaluated
+    from refork_methods.kernel.bench.result import Evaluated
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Kernel = Annotated[Path, typer.Argument(metavar="KERNEL", help="The original, a C or C++ file.")]
@@ -32,10 +32,10 @@ def calibrate(
 
     Example: refork kernel calibrate
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.sandbox import jailed
-    from refork.discover.kernel.bench import calibrate as measure
-    from refork.discover.kernel.bench.calibration import calibration_path
+    from refork.cli.live import LiveProgress
+    from refork.sandbox import jailed
+    from refork_methods.kernel.bench import calibrate as measure
+    from refork_methods.kernel.bench.calibration import calibration_path
 
     with jailed.unconfined(unconfined), LiveProgress() as live:
         found = measure(force=force, progress=live)
@@ -74,10 +74,10 @@ def verify(
 
     Exit status 1: it does not stand. Example: refork kernel verify matmul.c tiled.c --set n=512
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.sandbox import jailed
-    from refork.discover.kernel.bench import Bench, Candidate
-    from refork.discover.kernel.problem_read import parse_settings, read_problem
+    from refork.cli.live import LiveProgress
+    from refork.sandbox import jailed
+    from refork_methods.kernel.bench import Bench, Candidate
+    from refork_methods.kernel.problem_read import parse_settings, read_problem
 
     told = parse_settings(set_ or [])
     named = told.pop("entry", None)

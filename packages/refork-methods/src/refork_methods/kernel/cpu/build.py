@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.jailed import Bounds, Done
-from refork.discover.kernel.cpu import toolchain
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.jailed import Bounds, Done
+from refork_methods.kernel.cpu import toolchain
 
 #: What a kernel is compiled with unless said otherwise.
 FLAGS = ("-O3", "-march=native")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.metrics import Metric
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.metrics import Metric
 
 WHERE = "cachegrind out-file"
 _CACHE = re.compile(r"desc: D1 cache:\s+(\d+) B, (\d+) B,")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.metrics import METRICS, Metric
-from refork.discover.kernel.cpu.tools import cpu_tools
-from refork.discover.kernel.roofline import (
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.metrics import METRICS, Metric
+from refork_methods.kernel.cpu.tools import cpu_tools
+from refork_methods.kernel.roofline import (
     Ceilings,
     Classified,
     Work,
@@ -19,8 +19,8 @@ from refork.discover.kernel.roofline import (
     by_theory,
     classify,
 )
-from refork.discover.kernel.signals import Signals, Source
-from refork.discover.kernel.tool import Diagnosis, MicroTool, registered, run_tools
+from refork_methods.kernel.signals import Signals, Source
+from refork_methods.kernel.tool import Diagnosis, MicroTool, registered, run_tools
 
 
 def diagnose_cpu(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import metrics as m
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import metrics as m
 
 WHERE = "llvm-mca"
 _NAMED = re.compile(r"^\[([\d.]+)\]\s+- (\S+)$")

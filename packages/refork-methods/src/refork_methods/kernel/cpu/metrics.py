@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from refork.discover.kernel.signals import Signals, Source
+from refork_methods.kernel.signals import Signals, Source
 
 
 @final

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.loops import Instruction, innermost
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.loops import Instruction, innermost
 
 WHERE = "objdump -d"
 _SYMBOL = re.compile(r"^([0-9a-f]+) <(.+)>:$")

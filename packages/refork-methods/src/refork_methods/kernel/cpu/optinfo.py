@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.metrics import Metric
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.metrics import Metric
 
 WHERE = "gcc -fopt-info-vec-all"
 _RECORD = re.compile(

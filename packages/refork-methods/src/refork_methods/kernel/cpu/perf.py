@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.objdump import functions, stack_accesses
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.objdump import functions, stack_accesses
 
 
 def on_stack(

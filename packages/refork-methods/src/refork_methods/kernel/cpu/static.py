@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.cpu import mca, objdump, optinfo, toolchain
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.build import LISTED, Built, read_whole
-from refork.discover.kernel.signals import Signals, Source
+from refork.errors import BadInput
+from refork_methods.kernel.cpu import mca, objdump, optinfo, toolchain
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.build import LISTED, Built, read_whole
+from refork_methods.kernel.signals import Signals, Source
 
 _SECONDS = 30.0
 #: The newest of each maker that LLVM 14 has a model of its own for.

@@ -5,13 +5,13 @@ Source: arXiv 2606.26453 for the tools. Readers and metric tables are ours, afte
 
 from __future__ import annotations
 
-from refork.discover.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
-from refork.discover.kernel.gpu.live import cuda_signals
-from refork.discover.kernel.gpu.ncu import launches, ncu_signals, read_ncu
-from refork.discover.kernel.gpu.nsys import nsys_signals, read_nsys
-from refork.discover.kernel.gpu.ptxas import ptxas_signals
-from refork.discover.kernel.gpu.sass import sass_signals
-from refork.discover.kernel.gpu.tools import gpu_tools
+from refork_methods.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
+from refork_methods.kernel.gpu.live import cuda_signals
+from refork_methods.kernel.gpu.ncu import launches, ncu_signals, read_ncu
+from refork_methods.kernel.gpu.nsys import nsys_signals, read_nsys
+from refork_methods.kernel.gpu.ptxas import ptxas_signals
+from refork_methods.kernel.gpu.sass import sass_signals
+from refork_methods.kernel.gpu.tools import gpu_tools
 
 __all__ = [
     "classify_gpu",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.gpu.tools import gpu_tools
-from refork.discover.kernel.roofline import Bound, Ceilings, Classified, Work, by_measurement, by_theory
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import Diagnosis, run_tools
+from refork_methods.kernel.gpu.tools import gpu_tools
+from refork_methods.kernel.roofline import Bound, Ceilings, Classified, Work, by_measurement, by_theory
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import Diagnosis, run_tools
 
 
 def classify_gpu(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.gpu.metrics import STALLS
-from refork.discover.kernel.signals import Signals
+from refork_methods.kernel.gpu.metrics import STALLS
+from refork_methods.kernel.signals import Signals
 
 
 def cited(signals: Signals, *names: str) -> tuple[str, ...]:

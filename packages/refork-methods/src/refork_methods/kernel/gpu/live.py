@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.jailed import Bounds, Done
-from refork.discover.kernel.cpu import toolchain
-from refork.discover.kernel.gpu.ptxas import ptxas_signals
-from refork.discover.kernel.gpu.sass import sass_signals
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.jailed import Bounds, Done
+from refork_methods.kernel.cpu import toolchain
+from refork_methods.kernel.gpu.ptxas import ptxas_signals
+from refork_methods.kernel.gpu.sass import sass_signals
+from refork_methods.kernel.signals import Signals
 
 #: Where Python packages (CUDA's own, Triton) keep disassemblers, below site-packages.
 _PACKAGED = ("nvidia/*/bin", "triton/backends/nvidia/bin", "triton/third_party/cuda/bin")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.gpu.metrics import BY_LABEL, BY_RAW, Metric, derived
-from refork.discover.kernel.gpu.table import Table, tables
-from refork.discover.kernel.gpu.units import factor, number, text_of
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.gpu.metrics import BY_LABEL, BY_RAW, Metric, derived
+from refork_methods.kernel.gpu.table import Table, tables
+from refork_methods.kernel.gpu.units import factor, number, text_of
+from refork_methods.kernel.signals import Signals
 
 _KERNEL, _ID = "Kernel Name", "ID"
 _LONG = ("Metric Name", "Metric Unit", "Metric Value")

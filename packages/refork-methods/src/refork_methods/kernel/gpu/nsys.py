@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.gpu.table import Table, tables
-from refork.discover.kernel.gpu.units import number, text_of
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.gpu.table import Table, tables
+from refork_methods.kernel.gpu.units import number, text_of
+from refork_methods.kernel.signals import Signals
 
 #: Tables, each with the name of its file.
 _Found: TypeAlias = list[tuple[str, Table]]

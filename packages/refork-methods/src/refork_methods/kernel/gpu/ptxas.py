@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.signals import Signals
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")

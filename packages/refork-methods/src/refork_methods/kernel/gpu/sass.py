@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.signals import Signals
+from refork.errors import BadInput
+from refork_methods.kernel.signals import Signals
 
 _FUNCTION = re.compile(r"^\s*(?:Function : (\S+)|\.text\.(\S+):)")
 _INSTRUCTION = re.compile(

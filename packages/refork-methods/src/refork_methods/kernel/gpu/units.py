@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.gpu.metrics import Unit
+from refork.errors import BadInput
+from refork_methods.kernel.gpu.metrics import Unit
 
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SECONDS = {

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Literal, final
 
-from refork.core.visible import visible
-from refork.discover.kernel.report.words import count
+from refork.visible import visible
+from refork_methods.kernel.report.words import count
 
 #: Sources above this many characters are not compared: no kernel that a person reads is as long.
 LONGEST = 200_000

@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Literal, final
 
-from refork.core.plain import to_json
-from refork.core.types import Json
-from refork.discover.kernel.bench.result import Stage
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.report.folder import Node, Search
-from refork.discover.kernel.report.hits import Hit, hit_table
-from refork.discover.kernel.report.words import one_line
-from refork.discover.kernel.roofline import Ceilings, Work, roof
+from refork.plain import to_json
+from refork.types import Json
+from refork_methods.kernel.bench.result import Stage
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.report.folder import Node, Search
+from refork_methods.kernel.report.hits import Hit, hit_table
+from refork_methods.kernel.report.words import one_line
+from refork_methods.kernel.roofline import Ceilings, Work, roof
 
 #: At most so many kinds of failure are told apart, by stage and reason.
 MOST_FAILURES = 12

@@ -8,15 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.plain import from_json
-from refork.core.types import Json
-from refork.discover.kernel.bench.result import Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.roofline import Ceilings, Work
-from refork.discover.kernel.search.folder_read import SEARCH, read_facts, read_history
-from refork.discover.kernel.search.model import Observation
-from refork.discover.kernel.search.record import SearchNode
+from refork.errors import BadInput
+from refork.plain import from_json
+from refork.types import Json
+from refork_methods.kernel.bench.result import Evaluated
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.search.folder_read import SEARCH, read_facts, read_history
+from refork_methods.kernel.search.model import Observation
+from refork_methods.kernel.search.record import SearchNode
 
 #: Keys of a problem that a list of facts has no room for.
 _LONG = ("source", "reference", "arguments")

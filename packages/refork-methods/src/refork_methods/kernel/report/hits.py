@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.discover.kernel.report.folder import Node
+from refork_methods.kernel.report.folder import Node
 
 #: A gain over the parent above this is a large one.
 LARGE = 1.5

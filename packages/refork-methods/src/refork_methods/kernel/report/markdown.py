@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from refork.core.visible import visible
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.report import told as says
-from refork.discover.kernel.report.diff import change
-from refork.discover.kernel.report.figures import Figures
-from refork.discover.kernel.report.folder import Search
-from refork.discover.kernel.report.tree_picture import FAILED, name_of
-from refork.discover.kernel.report.words import DASH, flat, one_line, seconds, share, times
+from refork.visible import visible
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.report import told as says
+from refork_methods.kernel.report.diff import change
+from refork_methods.kernel.report.figures import Figures
+from refork_methods.kernel.report.folder import Search
+from refork_methods.kernel.report.tree_picture import FAILED, name_of
+from refork_methods.kernel.report.words import DASH, flat, one_line, seconds, share, times
 
 #: Longest text in a cell.
 _CELL = 160

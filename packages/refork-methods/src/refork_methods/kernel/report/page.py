@@ -13,18 +13,18 @@ from typing import Any, final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from refork.core.types import Json
-from refork.core.visible import visible
-from refork.discover.kernel.report import told as says
-from refork.discover.kernel.report import words
-from refork.discover.kernel.report.diff import Change, change
-from refork.discover.kernel.report.figures import Figures
-from refork.discover.kernel.report.folder import Node, Search
-from refork.discover.kernel.report.hits import gain_over
-from refork.discover.kernel.report.progress_picture import progress_picture
-from refork.discover.kernel.report.roofline_picture import roofline_picture
-from refork.discover.kernel.report.tree_picture import FAILED, name_of, told_of, tree_picture
-from refork.discover.kernel.report.tree_rows import Row, tree_rows
+from refork.types import Json
+from refork.visible import visible
+from refork_methods.kernel.report import told as says
+from refork_methods.kernel.report import words
+from refork_methods.kernel.report.diff import Change, change
+from refork_methods.kernel.report.figures import Figures
+from refork_methods.kernel.report.folder import Node, Search
+from refork_methods.kernel.report.hits import gain_over
+from refork_methods.kernel.report.progress_picture import progress_picture
+from refork_methods.kernel.report.roofline_picture import roofline_picture
+from refork_methods.kernel.report.tree_picture import FAILED, name_of, told_of, tree_picture
+from refork_methods.kernel.report.tree_rows import Row, tree_rows
 
 WIDE, NARROW = 760, 354
 #: Lines of a kernel's difference to its parent, and characters of all of them together.
@@ -32,7 +32,7 @@ PANEL_LINES, PANEL_TEXT = 80, 1_200_000
 #: Characters of what a compiler or a writer said.
 SAID = 1200
 
-_TEMPLATES = "refork.discover.kernel.report"
+_TEMPLATES = "refork_methods.kernel.report"
 
 
 @final

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from markupsafe import Markup
 
-from refork.discover.kernel.report.folder import Search
-from refork.discover.kernel.report.svg import LogAxis, covering, label, line, num, path, svg, tag
-from refork.discover.kernel.report.words import times
-from refork.discover.kernel.roofline import roof
+from refork_methods.kernel.report.folder import Search
+from refork_methods.kernel.report.svg import LogAxis, covering, label, line, num, path, svg, tag
+from refork_methods.kernel.report.words import times
+from refork_methods.kernel.roofline import roof
 
 #: At most so many dots: of more, those that were the best of their time and an even choice of the others.
 MOST_DOTS = 800

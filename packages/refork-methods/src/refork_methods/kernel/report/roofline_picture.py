@@ -9,11 +9,11 @@ from typing import final
 
 from markupsafe import Markup
 
-from refork.discover.kernel.report.figures import place
-from refork.discover.kernel.report.folder import Node, Search
-from refork.discover.kernel.report.svg import LogAxis, covering, label, line, num, path, svg, tag
-from refork.discover.kernel.report.words import digits, one_line, per_second
-from refork.discover.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.report.figures import place
+from refork_methods.kernel.report.folder import Node, Search
+from refork_methods.kernel.report.svg import LogAxis, covering, label, line, num, path, svg, tag
+from refork_methods.kernel.report.words import digits, one_line, per_second
+from refork_methods.kernel.roofline import Ceilings, Work
 
 #: At most so many faint dots: more of them cover each other.
 MOST_DOTS = 400

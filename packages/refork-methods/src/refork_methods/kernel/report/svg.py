@@ -9,7 +9,7 @@ from typing import final
 
 from markupsafe import Markup, escape
 
-from refork.core.visible import visible
+from refork.visible import visible
 
 Number = float | int
 

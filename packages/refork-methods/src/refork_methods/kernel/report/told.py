@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from refork.discover.kernel.report.figures import Figures, Place, Timing
-from refork.discover.kernel.report.folder import Search
-from refork.discover.kernel.report.words import (
+from refork_methods.kernel.report.figures import Figures, Place, Timing
+from refork_methods.kernel.report.folder import Search
+from refork_methods.kernel.report.words import (
     DASH,
     count,
     digits,
@@ -18,7 +18,7 @@ from refork.discover.kernel.report.words import (
     span,
     times,
 )
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 #: Options of a command that are shown whatever their value.
 _ALWAYS = ("evaluations", "seed")

@@ -8,10 +8,10 @@ from typing import final
 
 from markupsafe import Markup
 
-from refork.discover.kernel.report.folder import Node
-from refork.discover.kernel.report.svg import LogAxis, covering, label, line, num, svg, tag
-from refork.discover.kernel.report.tree_rows import Row
-from refork.discover.kernel.report.words import one_line, times
+from refork_methods.kernel.report.folder import Node
+from refork_methods.kernel.report.svg import LogAxis, covering, label, line, num, svg, tag
+from refork_methods.kernel.report.tree_rows import Row
+from refork_methods.kernel.report.words import one_line, times
 
 #: Height of a row and of the head, in pixels.
 ROW, HEAD = 24, 34

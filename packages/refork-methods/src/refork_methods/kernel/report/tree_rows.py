@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.discover.kernel.report.folder import Node
+from refork_methods.kernel.report.folder import Node
 
 #: Kernels that get a row of their own; the others are counted where they hang.
 MOST = 300

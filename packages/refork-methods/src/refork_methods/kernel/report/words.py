@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refork.core.visible import visible
+from refork.visible import visible
 
 DASH = "–"
 TIMES = "×"

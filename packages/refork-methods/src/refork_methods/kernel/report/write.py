@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.kernel.report.figures import Figures, figures
-from refork.discover.kernel.report.folder import read_search
-from refork.discover.kernel.report.markdown import markdown
-from refork.discover.kernel.report.page import render
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.kernel.report.figures import Figures, figures
+from refork_methods.kernel.report.folder import read_search
+from refork_methods.kernel.report.markdown import markdown
+from refork_methods.kernel.report.page import render
 
 
 @final

@@ -4,7 +4,7 @@ Source to source on a syntax tree. A move is offered only where a conservative t
 the kernel computes the same, up to the rounding of reordered sums where the move says so.
 """
 
-from refork.discover.kernel.rewrite.moves import apply, moves
-from refork.discover.kernel.rewrite.rule import Move
+from refork_methods.kernel.rewrite.moves import apply, moves
+from refork_methods.kernel.rewrite.rule import Move
 
 __all__ = ["Move", "apply", "moves"]

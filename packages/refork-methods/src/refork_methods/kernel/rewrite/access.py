@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.affine import Poly, poly
-from refork.discover.kernel.rewrite.syntax import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.affine import Poly, poly
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Block,
@@ -34,7 +34,7 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, is_integer
+from refork_methods.kernel.rewrite.unit import Unit, is_integer
 
 #: Functions of the C library that only compute.
 PURE = frozenset(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, final
 
-from refork.discover.kernel.rewrite.show import show_expr
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.show import show_expr
+from refork_methods.kernel.rewrite.syntax import (
     Call,
     Cast,
     Expr,

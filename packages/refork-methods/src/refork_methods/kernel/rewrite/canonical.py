@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.show import show
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.show import show
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Declare,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.access import Access, accesses, values_of
-from refork.discover.kernel.rewrite.affine import Facts, Poly, Term, add, constant, poly, quotient, words
-from refork.discover.kernel.rewrite.syntax import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.access import Access, accesses, values_of
+from refork_methods.kernel.rewrite.affine import Facts, Poly, Term, add, constant, poly, quotient, words
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Declare,
@@ -24,7 +24,7 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )
-from refork.discover.kernel.rewrite.unit import Unit, is_integer, loops
+from refork_methods.kernel.rewrite.unit import Unit, is_integer, loops
 
 
 def may_alias(unit: Unit, one: str, two: str) -> bool:

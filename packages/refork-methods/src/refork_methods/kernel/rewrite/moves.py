@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.rule import Changed, Given, Move, Rule
-from refork.discover.kernel.rewrite.rules import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.rule import Changed, Given, Move, Rule
+from refork_methods.kernel.rewrite.rules import (
     accumulators,
     divisions,
     fast_exp,
@@ -24,9 +24,9 @@ from refork.discover.kernel.rewrite.rules import (
     unroll,
     vector_sum,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.show import show
-from refork.discover.kernel.rewrite.unit import Unit, read_unit
-from refork.discover.kernel.slip import Slip
+from refork_methods.kernel.rewrite.show import show
+from refork_methods.kernel.rewrite.unit import Unit, read_unit
+from refork_methods.kernel.slip import Slip
 
 #: In the order in which moves are listed: cheap and wide ones first.
 RULES: tuple[Rule, ...] = (

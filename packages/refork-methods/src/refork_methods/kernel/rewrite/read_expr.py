@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     At,
     Braces,
     Call,

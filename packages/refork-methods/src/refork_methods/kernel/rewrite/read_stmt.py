@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from refork.discover.kernel.rewrite.read_expr import read_expr, text
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.read_expr import read_expr, text
+from refork_methods.kernel.rewrite.syntax import (
     STREAM,
     Assign,
     At,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.access import GATHERS, HINTS, PURE, values_of
-from refork.discover.kernel.rewrite.affine import Facts, add, poly, whole
-from refork.discover.kernel.rewrite.depend import assigned, may_alias
-from refork.discover.kernel.rewrite.syntax import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.access import GATHERS, HINTS, PURE, values_of
+from refork_methods.kernel.rewrite.affine import Facts, add, poly, whole
+from refork_methods.kernel.rewrite.depend import assigned, may_alias
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Call,
@@ -32,7 +32,7 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, is_unsigned, labelled, swap
+from refork_methods.kernel.rewrite.unit import Unit, is_unsigned, labelled, swap
 
 Parameters: TypeAlias = Mapping[str, str | int]
 #: Parameters to try.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     STREAM,
     Assign,
     At,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.discover.kernel.rewrite.canonical import canonical, element, is_integer, loops
-from refork.discover.kernel.rewrite.read_expr import read_expr, text
-from refork.discover.kernel.rewrite.read_stmt import read_block
-from refork.discover.kernel.rewrite.show import show
-from refork.discover.kernel.rewrite.syntax import (
+from refork.errors import BadInput, MissingExtra
+from refork_methods.kernel.rewrite.canonical import canonical, element, is_integer, loops
+from refork_methods.kernel.rewrite.read_expr import read_expr, text
+from refork_methods.kernel.rewrite.read_stmt import read_block
+from refork_methods.kernel.rewrite.show import show
+from refork_methods.kernel.rewrite.syntax import (
     Block,
     Declare,
     Expr,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     STREAM,
     Call,
     Cast,
@@ -17,7 +17,7 @@ from refork.discover.kernel.rewrite.syntax import (
     inside,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.unit import Unit
 
 #: Beginning of the names of functions that gather.
 GATHER = "refork_gather_"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refork.discover.kernel.rewrite.affine import poly, words
-from refork.discover.kernel.rewrite.rule import refuse
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.affine import poly, words
+from refork_methods.kernel.rewrite.rule import refuse
+from refork_methods.kernel.rewrite.syntax import (
     STREAM,
     At,
     Call,
@@ -20,8 +20,8 @@ from refork.discover.kernel.rewrite.syntax import (
     names,
     root,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit
-from refork.discover.kernel.rewrite.vector_helpers import GATHER, vector_text
+from refork_methods.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.vector_helpers import GATHER, vector_text
 
 _TAGS = {"float": ("f32", 4), "double": ("f64", 8), "int": ("i32", 4)}
 

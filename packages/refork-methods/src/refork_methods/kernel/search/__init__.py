@@ -3,9 +3,9 @@
 Source: arXiv 2606.26453 for the method; its code and constants are not published.
 """
 
-from refork.discover.kernel.search.arms import ArmTest, compare_arms, read_arms
-from refork.discover.kernel.search.chatting import ChatWriter
-from refork.discover.kernel.search.model import (
+from refork_methods.kernel.search.arms import ArmTest, compare_arms, read_arms
+from refork_methods.kernel.search.chatting import ChatWriter
+from refork_methods.kernel.search.model import (
     Evaluator,
     Feedback,
     Observation,
@@ -14,9 +14,9 @@ from refork.discover.kernel.search.model import (
     Writer,
     WriterState,
 )
-from refork.discover.kernel.search.rewriting import RewriteWriter
-from refork.discover.kernel.search.run import SearchResult, run_search
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.rewriting import RewriteWriter
+from refork_methods.kernel.search.run import SearchResult, run_search
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 __all__ = [
     "ArmTest",

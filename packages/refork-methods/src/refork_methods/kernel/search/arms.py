@@ -15,11 +15,11 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.kernel.bench.result import Evaluated
-from refork.discover.kernel.search.folder_read import SEARCH, read_facts
+from refork import stats
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.kernel.bench.result import Evaluated
+from refork_methods.kernel.search.folder_read import SEARCH, read_facts
 
 #: The order in which the first of two arms is expected to be the better one.
 ARMS = ("diagnosed", "none", "raw")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import final
 
-from refork.core.chat import ChatModel
-from refork.core.types import Message
-from refork.discover.kernel.search.model import Observation, Proposal, Trial, WriterState
+from refork.chat import ChatModel
+from refork.types import Message
+from refork_methods.kernel.search.model import Observation, Proposal, Trial, WriterState
 
 SYSTEM = """You make C kernels fast on one core of a CPU. You are given a kernel and what was measured of it.
 Write one better version. Keep the entry's name and parameters, and what it computes. Use no threads, no

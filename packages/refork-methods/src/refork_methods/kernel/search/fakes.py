@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.search.model import Observation, Proposal, WriterState
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.search.model import Observation, Proposal, WriterState
 
 
 @final

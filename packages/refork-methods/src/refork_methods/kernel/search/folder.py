@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self, final
 
-from refork.core.errors import DiskFull, Mismatch, TreeBusy
-from refork.core.plain import canonical
-from refork.core.types import Json
-from refork.discover.kernel.bench.result import Candidate
-from refork.discover.kernel.search.folder_read import (
+from refork.errors import DiskFull, Mismatch, TreeBusy
+from refork.plain import canonical
+from refork.types import Json
+from refork_methods.kernel.bench.result import Candidate
+from refork_methods.kernel.search.folder_read import (
     FINDINGS,
     NODES,
     ROUNDS,
@@ -29,9 +29,9 @@ from refork.discover.kernel.search.folder_read import (
     read_facts,
     read_history,
 )
-from refork.discover.kernel.search.model import Observation, Proposal
-from refork.discover.kernel.search.record import Round, SearchNode
-from refork.discover.kernel.slip import Slip
+from refork_methods.kernel.search.model import Observation, Proposal
+from refork_methods.kernel.search.record import Round, SearchNode
+from refork_methods.kernel.slip import Slip
 
 #: Settings that a search may be resumed with another value of.
 FREE = ("evaluations", "finalists")

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.plain import from_json
-from refork.core.types import Json
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.search.model import Observation, Proposal
-from refork.discover.kernel.search.record import History, Round, SearchNode
-from refork.discover.kernel.slip import Slip
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.plain import from_json
+from refork.types import Json
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.search.model import Observation, Proposal
+from refork_methods.kernel.search.record import History, Round, SearchNode
+from refork_methods.kernel.slip import Slip
 
 SEARCH, ROUNDS, NODES, FINDINGS, SLIPS, SOURCES = (
     "search.json", "rounds.jsonl", "nodes.jsonl", "findings.jsonl", "slips.jsonl", "sources",

@@ -14,11 +14,11 @@ from dataclasses import replace
 from itertools import count
 from typing import final
 
-from refork.core.errors import BadInput, Mismatch, UserError
-from refork.core.run.progress import Progress, silent
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.reward import reward
-from refork.discover.kernel.search.model import (
+from refork.errors import BadInput, Mismatch, UserError
+from refork.runs.progress import Progress, silent
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.reward import reward
+from refork_methods.kernel.search.model import (
     Evaluator,
     Observation,
     Proposal,
@@ -26,11 +26,11 @@ from refork.discover.kernel.search.model import (
     Writer,
     WriterState,
 )
-from refork.discover.kernel.search.notes import notes_on
-from refork.discover.kernel.search.record import Forgotten, History, Round, SearchNode, Sink
-from refork.discover.kernel.search.settings import KernelSearchSettings
-from refork.discover.kernel.search.strategy import Strategy, strategy
-from refork.discover.kernel.slip import Slip
+from refork_methods.kernel.search.notes import notes_on
+from refork_methods.kernel.search.record import Forgotten, History, Round, SearchNode, Sink
+from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.strategy import Strategy, strategy
+from refork_methods.kernel.slip import Slip
 
 _STAGE = "kernels tried"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.slip import Slip
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.slip import Slip
 
 #: What a writer is told of a kernel beside its time: findings, the profilers' plain numbers, or nothing.
 Feedback: TypeAlias = Literal["diagnosed", "raw", "none"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refork.discover.kernel.search.model import Trial
+from refork_methods.kernel.search.model import Trial
 
 #: Longest cause that a note cites.
 _MOST = 300

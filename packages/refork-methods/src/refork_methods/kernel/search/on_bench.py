@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from refork.discover.kernel.bench import Bench, Calibration, Candidate, Evaluated
-from refork.discover.kernel.diagnose import diagnose
-from refork.discover.kernel.search.model import Observation
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated
+from refork_methods.kernel.diagnose import diagnose
+from refork_methods.kernel.search.model import Observation
 
 #: What is measured of a kernel that is written from; sampling adds a run and little that a rewrite could use.
 PARTS = ("code", "cachegrind")
@@ -21,7 +21,7 @@ class BenchEvaluator:
     """An open bench as an evaluator. ``workers``: builds at once (None: as many as processors).
 
     ``repeats``: timings of each in the search; 15 in the last duel. ``parts``: see
-    :func:`refork.discover.kernel.diagnose.diagnose`.
+    :func:`refork_methods.kernel.diagnose.diagnose`.
     """
 
     def __init__(

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.core.chat import PolicyChat
-from refork.core.errors import BadInput
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.progress import Progress, silent, waits
-from refork.core.tree.tree import Tree
-from refork.discover.kernel import rewrite
-from refork.discover.kernel.bench import Bench, calibrate
-from refork.discover.kernel.problem import Problem
-from refork.discover.kernel.problem_read import parse_settings, read_problem
-from refork.discover.kernel.search.chatting import ChatWriter
-from refork.discover.kernel.search.model import Writer
-from refork.discover.kernel.search.on_bench import BenchEvaluator
-from refork.discover.kernel.search.on_tree import record_on_tree
-from refork.discover.kernel.search.rewriting import RewriteWriter
-from refork.discover.kernel.search.run import SearchResult, run_search
-from refork.discover.kernel.search.settings import KernelSearchSettings
-from refork.discover.kernel.search.unlocking import Unlocked
+from refork.chat import PolicyChat
+from refork.errors import BadInput
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.runs.progress import Progress, silent, waits
+from refork.tree.tree import Tree
+from refork_methods.kernel import rewrite
+from refork_methods.kernel.bench import Bench, calibrate
+from refork_methods.kernel.problem import Problem
+from refork_methods.kernel.problem_read import parse_settings, read_problem
+from refork_methods.kernel.search.chatting import ChatWriter
+from refork_methods.kernel.search.model import Writer
+from refork_methods.kernel.search.on_bench import BenchEvaluator
+from refork_methods.kernel.search.on_tree import record_on_tree
+from refork_methods.kernel.search.rewriting import RewriteWriter
+from refork_methods.kernel.search.run import SearchResult, run_search
+from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.unlocking import Unlocked
 
 #: Tokens of one answer of a model, unless said otherwise.
 ANSWER = 8192
@@ -66,7 +66,7 @@ def search_problem(
 
     The machine is calibrated first where it was not. ``workers``: builds at once.
 
-    Raises: as :func:`refork.discover.kernel.search.run.run_search` and :func:`open_writer`.
+    Raises: as :func:`refork_methods.kernel.search.run.run_search` and :func:`open_writer`.
     """
     writes = open_writer(writer, settings, max_tokens=max_tokens, progress=progress)
     known = calibrate(progress=progress)
@@ -94,7 +94,7 @@ def search_file(
 ) -> SearchResult:
     """The same on a C or C++ file; ``given`` are ``KEY=VALUE`` settings of the problem.
 
-    Raises: as :func:`search_problem` and :func:`refork.discover.kernel.problem_read.read_problem`.
+    Raises: as :func:`search_problem` and :func:`refork_methods.kernel.problem_read.read_problem`.
     """
     problem = read_problem(path, entry, **parse_settings(list(given)))
     return search_problem(

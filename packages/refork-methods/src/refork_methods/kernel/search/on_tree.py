@@ -1,7 +1,7 @@
 """A search as a rollout tree, so that ``refork tree`` shows, scores and exports it.
 
 A kernel is a ``rewrite`` of the one before it: it carries the whole new text, who wrote it and why. The
-search does not grow through :mod:`refork.core.grow`: that forks a policy's rollouts at tokens and counts
+search does not grow through :mod:`refork.growing`: that forks a policy's rollouts at tokens and counts
 wins of leaves, while here every node is an outcome itself, is graded at once, and failing ones end subtrees.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.core.plain import content_hash
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.discover.kernel.reward import MOST, reward
-from refork.discover.kernel.search.folder_read import read_facts, read_history
-from refork.discover.kernel.search.record import SearchNode
+from refork.plain import content_hash
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.kernel.reward import MOST, reward
+from refork_methods.kernel.search.folder_read import read_facts, read_history
+from refork_methods.kernel.search.record import SearchNode
 
 VERSION = "1"
 

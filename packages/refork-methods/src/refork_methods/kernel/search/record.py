@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, final
 
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.search.model import Observation, Proposal
-from refork.discover.kernel.slip import Slip
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.search.model import Observation, Proposal
+from refork_methods.kernel.slip import Slip
 
 
 @final

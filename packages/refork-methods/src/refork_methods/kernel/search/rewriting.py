@@ -13,9 +13,9 @@ from typing import Generic, Protocol, TypeVar, final
 
 import numpy as np
 
-from refork.core.errors import UserError
-from refork.discover.kernel.search.model import Proposal, Trial, WriterState
-from refork.discover.kernel.slip import Slip
+from refork.errors import UserError
+from refork_methods.kernel.search.model import Proposal, Trial, WriterState
+from refork_methods.kernel.slip import Slip
 
 #: The next finding's advice weighs so much of the one before it.
 _NEXT = 0.5

@@ -6,19 +6,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.types import Json
-from refork.discover.kernel.bench.calibration import Calibration
-from refork.discover.kernel.bench.result import Candidate, Evaluated
-from refork.discover.kernel.problem import Problem
-from refork.discover.kernel.search.folder import SearchFolder
-from refork.discover.kernel.search.folder_read import SOURCES
-from refork.discover.kernel.search.loop import SearchLoop
-from refork.discover.kernel.search.model import Evaluator, Writer
-from refork.discover.kernel.search.record import SearchNode, fastest
-from refork.discover.kernel.search.settings import KernelSearchSettings
-from refork.discover.kernel.slip import Slip
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.types import Json
+from refork_methods.kernel.bench.calibration import Calibration
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.problem import Problem
+from refork_methods.kernel.search.folder import SearchFolder
+from refork_methods.kernel.search.folder_read import SOURCES
+from refork_methods.kernel.search.loop import SearchLoop
+from refork_methods.kernel.search.model import Evaluator, Writer
+from refork_methods.kernel.search.record import SearchNode, fastest
+from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.slip import Slip
 
 
 @final

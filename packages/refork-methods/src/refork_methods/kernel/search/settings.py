@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.kernel.mcts import SearchSettings
-from refork.discover.kernel.reward import MOST
-from refork.discover.kernel.search.model import Feedback
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.kernel.mcts import SearchSettings
+from refork_methods.kernel.reward import MOST
+from refork_methods.kernel.search.model import Feedback
 
 #: For budgets of tens: a node is worth the best below it, and little weight is on what was seldom tried. The
 #: means and the weight of .7 that the tree has by itself want hundreds.

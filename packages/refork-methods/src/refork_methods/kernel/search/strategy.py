@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Protocol, final
 
-from refork.discover.kernel.mcts import SearchSettings, SearchTree
-from refork.discover.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.mcts import SearchSettings, SearchTree
+from refork_methods.kernel.search.settings import KernelSearchSettings
 
 
 class Strategy(Protocol):
@@ -31,7 +31,7 @@ class Strategy(Protocol):
 
 @final
 class TreeSearch:
-    """The search tree of :mod:`refork.discover.kernel.mcts`."""
+    """The search tree of :mod:`refork_methods.kernel.mcts`."""
 
     def __init__(self, root: float, settings: SearchSettings) -> None:
         self.tree = SearchTree(root, settings)

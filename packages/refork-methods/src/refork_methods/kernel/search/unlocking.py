@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar, final
 
-from refork.core.errors import UserError
-from refork.discover.kernel.search.rewriting import Library, Rewrite
-from refork.discover.kernel.slip import Slip
+from refork.errors import UserError
+from refork_methods.kernel.search.rewriting import Library, Rewrite
+from refork_methods.kernel.slip import Slip
 
 M = TypeVar("M", bound=Rewrite)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
-from refork.core.errors import BadInput
-from refork.core.jsonl import read_utf8
+from refork.cli.common import existing, print_json
+from refork.errors import BadInput
+from refork.jsonl import read_utf8
 
 if TYPE_CHECKING:
-    from refork.discover.localize.casefile import CaseFile
-    from refork.discover.localize.commits import RepoScore
+    from refork_methods.localize.casefile import CaseFile
+    from refork_methods.localize.commits import RepoScore
 
 PathOption = Annotated[Path, typer.Argument(metavar="PATH", help="The repository: a directory.")]
 Commit = Annotated[str | None, typer.Option(help="Read this commit instead of the files on disk.")]
@@ -75,12 +75,12 @@ def run(
 
     Without --model none is asked. Example: refork localize run . --issue issue.md --markdown case.md
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.discover.localize.loop_settings import LoopSettings
-    from refork.discover.localize.on_repository import localize_path, read_issue
-    from refork.discover.localize.settings import InvestigateSettings
-    from refork.discover.localize.with_model import ask_model, open_chat
-    from refork.discover.localize.write import write_case
+    from refork.cli.live import LiveProgress
+    from refork_methods.localize.loop_settings import LoopSettings
+    from refork_methods.localize.on_repository import localize_path, read_issue
+    from refork_methods.localize.settings import InvestigateSettings
+    from refork_methods.localize.with_model import ask_model, open_chat
+    from refork_methods.localize.write import write_case
 
     if tree is not None and model is None:
         raise BadInput("--tree records a model's run", hint="name one with --model")
@@ -130,10 +130,10 @@ def score(
 
     Example: refork localize score --repo . --commits 20 --mask
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.discover.localize.casefile import CaseFile
-    from refork.discover.localize.commits import score_commits
-    from refork.discover.localize.metrics import score_locations
+    from refork.cli.live import LiveProgress
+    from refork_methods.localize.casefile import CaseFile
+    from refork_methods.localize.commits import score_commits
+    from refork_methods.localize.metrics import score_locations
 
     if (repo is None) == (case is None) or (case is None) != (diff is None):
         raise BadInput("give a case file with --diff, or --repo")
@@ -188,7 +188,7 @@ def _print_scores(scores: dict[str, Any]) -> None:
 def _print_repo(result: RepoScore) -> None:
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     told = result.to_json()
     grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))

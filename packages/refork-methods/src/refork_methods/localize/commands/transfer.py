@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
-from refork.core.errors import BadInput
-from refork.core.jsonl import read_utf8
+from refork.cli.common import existing, print_json
+from refork.errors import BadInput
+from refork.jsonl import read_utf8
 
 if TYPE_CHECKING:
-    from refork.core.decide import Advice
-    from refork.discover.localize.transfer import SettingTransfer, TransferReport
+    from refork.decide import Advice
+    from refork_methods.localize.transfer import SettingTransfer, TransferReport
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -42,10 +42,10 @@ def inject(
 
     Example: refork localize inject case.json --gate gate.json --agent my-agent > findings.md
     """
-    from refork.discover.localize.casefile import CaseFile
-    from refork.discover.localize.casefile_markdown import case_markdown
-    from refork.discover.localize.inject import InjectionGate, advise_by_numbers
-    from refork.discover.localize.snapshot import Snapshot
+    from refork_methods.localize.casefile import CaseFile
+    from refork_methods.localize.casefile_markdown import case_markdown
+    from refork_methods.localize.inject import InjectionGate, advise_by_numbers
+    from refork_methods.localize.snapshot import Snapshot
 
     told = CaseFile.loads(read_utf8(existing(case)))
     if gate is not None:
@@ -84,14 +84,14 @@ def transfer(
 
     Example: refork localize transfer with.jsonl without.jsonl
     """
-    from refork.discover.localize.transfer import read_runs, transfer_report
+    from refork_methods.localize.transfer import read_runs, transfer_report
 
     report = transfer_report(read_runs(existing(with_)), read_runs(existing(without)), level=level)
     if deploy:
         report.refuse_control()
     if svg is not None:
-        from refork.app.viewer.transfer_picture import transfer_picture
-        from refork.discover.localize.write import replace_text
+        from refork_methods.localize.transfer_picture import transfer_picture
+        from refork_methods.localize.write import replace_text
 
         replace_text(svg, transfer_picture(report))
     if as_json:

@@ -8,11 +8,11 @@ from bisect import bisect_right
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from refork.core.errors import install_command
-from refork.discover.localize.facts import FileFacts, Kind
-from refork.discover.localize.languages.imports_told import imports_told
-from refork.discover.localize.languages.queries import QUERIES
-from refork.discover.localize.languages.reading import Found, Layout, Reading, start_reading
+from refork.errors import install_command
+from refork_methods.localize.facts import FileFacts, Kind
+from refork_methods.localize.languages.imports_told import imports_told
+from refork_methods.localize.languages.queries import QUERIES
+from refork_methods.localize.languages.reading import Found, Layout, Reading, start_reading
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Query

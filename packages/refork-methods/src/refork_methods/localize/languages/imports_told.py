@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from refork.discover.localize.facts import Import
+from refork_methods.localize.facts import Import
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -7,8 +7,8 @@ import re
 import warnings
 from typing import Any
 
-from refork.discover.localize.facts import FileFacts, Import
-from refork.discover.localize.languages.reading import Found, Layout, Reading, start_reading
+from refork_methods.localize.facts import FileFacts, Import
+from refork_methods.localize.languages.reading import Found, Layout, Reading, start_reading
 
 _Def = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LEAVES = frozenset({ast.Name, ast.Constant})

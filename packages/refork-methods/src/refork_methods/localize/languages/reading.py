@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.discover.localize.facts import Call, FileFacts, Import, Kind, Parse, Symbol
+from refork_methods.localize.facts import Call, FileFacts, Import, Kind, Parse, Symbol
 
 _SIGNATURE = 240
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.discover.localize.facts import FileFacts
-from refork.discover.localize.languages.python import read_python
-from refork.discover.localize.languages.reading import Layout, start_reading
+from refork_methods.localize.facts import FileFacts
+from refork_methods.localize.languages.python import read_python
+from refork_methods.localize.languages.reading import Layout, start_reading
 
 LANGUAGES: dict[str, str] = {
     ".py": "python", ".pyi": "python", ".pyx": "python",
@@ -29,7 +29,7 @@ def read_file(path: str, raw: bytes, lines: list[str]) -> tuple[FileFacts, tuple
     if language == "python":
         return read_python(path, raw, lines)
     if language is not None:
-        from refork.discover.localize.languages.grammar import read_with_grammar
+        from refork_methods.localize.languages.grammar import read_with_grammar
 
         return read_with_grammar(path, raw, lines, language)
     return start_reading(path, "", lines).facts("none")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import final
 
-from refork.discover.localize.facts import FileFacts, Import
-from refork.discover.localize.languages.resolve_script import ScriptImports
-from refork.discover.localize.snapshot import Snapshot
+from refork_methods.localize.facts import FileFacts, Import
+from refork_methods.localize.languages.resolve_script import ScriptImports
+from refork_methods.localize.snapshot import Snapshot
 
 _MODULE = re.compile(r"^\s*module\s+\"?([^\s\"]+)", re.MULTILINE)
 _CRATE = re.compile(r"^\s*name\s*=\s*[\"']([\w-]+)[\"']", re.MULTILINE)

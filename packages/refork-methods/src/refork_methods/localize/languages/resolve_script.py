@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, final
 
-from refork.discover.localize.facts import FileFacts
-from refork.discover.localize.snapshot import Snapshot
+from refork_methods.localize.facts import FileFacts
+from refork_methods.localize.snapshot import Snapshot
 
 _SUFFIXES = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
 #: A specifier with an output's suffix means the source it is made from.

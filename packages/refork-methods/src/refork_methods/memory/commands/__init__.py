@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.memory import AsJson, Store, Theta, app, open_memory
+from refork.cli.common import print_json
+from refork_methods.memory.commands.memory import AsJson, Store, Theta, app, open_memory
 
 __all__ = ["app"]
 
@@ -31,7 +31,7 @@ def export_to(
 
     Example: refork memory export memories/pay skills --as skills
     """
-    from refork.operate.memory.report import export
+    from refork_methods.memory.report import export
 
     state = open_memory(store, new=False).state
     files = export(state, out, kind, name=name, call=call, allow_secrets=allow_secrets)
@@ -62,8 +62,8 @@ def replay(
 
     Example: refork memory replay --arm none,text,code,eager,metis
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.operate.memory.arms import compare_arms, tool_world
+    from refork.cli.live import LiveProgress
+    from refork_methods.memory.arms import compare_arms, tool_world
 
     names = [part.strip() for part in arm.split(",") if part.strip()]
     with LiveProgress() as progress:
@@ -88,7 +88,7 @@ def replay(
 def _print(told: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
     for column in ("arm", "tasks done", "scenarios done", "steps a task", "tools", "called"):

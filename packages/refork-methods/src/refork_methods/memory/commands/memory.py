@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.operate.memory.gate import RecurrenceGate
-    from refork.operate.memory.memory import ExperienceMemory
-    from refork.operate.memory.roles.code_by_model import Repairer
-    from refork.operate.memory.roles.team import Roles
+    from refork_methods.memory.gate import RecurrenceGate
+    from refork_methods.memory.memory import ExperienceMemory
+    from refork_methods.memory.roles.code_by_model import Repairer
+    from refork_methods.memory.roles.team import Roles
 
 app = typer.Typer(
     help="Learn from finished runs: plans, facts, pitfalls; tools from plans that came back often enough.",
@@ -55,9 +55,9 @@ def ingest(
 
     Example: refork memory ingest memories/pay runs/monday.jsonl runs/tuesday.jsonl
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.operate.memory.ingest import ingest as read_in
-    from refork.operate.memory.sources import read_runs
+    from refork.cli.live import LiveProgress
+    from refork_methods.memory.ingest import ingest as read_in
+    from refork_methods.memory.sources import read_runs
 
     found = [run for path in runs for run in read_runs(existing(path))]
     memory = open_memory(store, model=model, hide_secrets=not keep_secrets)
@@ -81,7 +81,7 @@ def show(
 
     Example: refork memory show memories/pay --at 20
     """
-    from refork.operate.memory.report import overview
+    from refork_methods.memory.report import overview
 
     memory = open_memory(store, new=False)
     told = overview(memory.state if at is None else memory.at(at))
@@ -104,7 +104,7 @@ def schema(as_json: AsJson = False) -> None:
 
     Example: refork memory schema
     """
-    from refork.operate.memory.events import EVENTS, SCHEMA, schema_lines
+    from refork_methods.memory.events import EVENTS, SCHEMA, schema_lines
 
     if as_json:
         print_json({"schema": SCHEMA, "events": {kind: dict(fields) for kind, fields in EVENTS.items()}})
@@ -152,12 +152,12 @@ def gate(
 
     Example: refork memory gate memories/pay --build-cost 12000 --saving 2500 --svg gate.svg
     """
-    from refork.operate.memory.report import gate_rows, theta_rows
+    from refork_methods.memory.report import gate_rows, theta_rows
 
     memory = open_memory(store, gate=_gate(theta, build_cost, saving), new=False)
     told = gate_rows(memory)
     if picture is not None:
-        from refork.app.viewer.gate_picture import gate_picture
+        from refork_methods.memory.gate_picture import gate_picture
 
         rows = theta_rows(memory.state)
         told["thetas"] = [row.to_json() for row in rows]
@@ -186,9 +186,9 @@ def codify(
 
     Example: refork memory codify memories/pay --catalogue functions.json
     """
-    from refork.operate.memory.build import codify_due
-    from refork.operate.memory.catalogue import read_catalogue
-    from refork.operate.memory.guard import AdmissionGuard
+    from refork_methods.memory.build import codify_due
+    from refork_methods.memory.catalogue import read_catalogue
+    from refork_methods.memory.guard import AdmissionGuard
 
     memory = open_memory(store, model=model, gate=_gate(theta, build_cost, saving, eager=eager), new=False)
     guard = AdmissionGuard(read_catalogue(catalogue), repairer=_repairer(model))
@@ -216,8 +216,8 @@ def audit(
 
     Example: refork memory audit memories/pay --catalogue functions.json
     """
-    from refork.operate.memory.catalogue import read_catalogue
-    from refork.operate.memory.usage import audit as look
+    from refork_methods.memory.catalogue import read_catalogue
+    from refork_methods.memory.usage import audit as look
 
     functions = None if catalogue is None else read_catalogue(catalogue)
     found = look(open_memory(store, new=False).state, idle=idle, catalogue=functions)
@@ -241,8 +241,8 @@ def open_memory(
     hide_secrets: bool = True,
 ) -> ExperienceMemory:
     """The memory of a folder; says where a crash left part of a line."""
-    from refork.operate.memory.events import FILE
-    from refork.operate.memory.memory import ExperienceMemory
+    from refork_methods.memory.events import FILE
+    from refork_methods.memory.memory import ExperienceMemory
 
     if not new:
         existing(store / FILE)
@@ -253,17 +253,17 @@ def open_memory(
 
 
 def _roles(model: str | None) -> Roles | None:
-    from refork.core.chat import PolicyChat
-    from refork.core.policy.open import open_policy
-    from refork.operate.memory.roles.team import roles_by
+    from refork.chat import PolicyChat
+    from refork.policies.open import open_policy
+    from refork_methods.memory.roles.team import roles_by
 
     return None if model is None else roles_by(PolicyChat(open_policy(model)))
 
 
 def _repairer(model: str | None) -> Repairer | None:
-    from refork.core.chat import PolicyChat
-    from refork.core.policy.open import open_policy
-    from refork.operate.memory.roles.code_by_model import ModelRepairer
+    from refork.chat import PolicyChat
+    from refork.policies.open import open_policy
+    from refork_methods.memory.roles.code_by_model import ModelRepairer
 
     return None if model is None else ModelRepairer(PolicyChat(open_policy(model)))
 
@@ -271,8 +271,8 @@ def _repairer(model: str | None) -> Repairer | None:
 def _gate(
     theta: int, build_cost: float | None, saving: float | None, *, eager: bool = False
 ) -> RecurrenceGate:
-    from refork.core.errors import BadInput
-    from refork.operate.memory.gate import RecurrenceGate
+    from refork.errors import BadInput
+    from refork_methods.memory.gate import RecurrenceGate
 
     if (build_cost is None) != (saving is None):
         raise BadInput("--build-cost and --saving go together")

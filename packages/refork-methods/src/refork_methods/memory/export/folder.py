@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 
 def write_files(folder: str | Path, files: Mapping[str, str]) -> list[Path]:

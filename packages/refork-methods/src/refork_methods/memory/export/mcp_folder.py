@@ -1,4 +1,4 @@
-"""Tools as a folder that ``python -m refork.operate.memory.export.mcp_server`` serves."""
+"""Tools as a folder that ``python -m refork_methods.memory.export.mcp_server`` serves."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import sys
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.operate.memory.export.folder import write_files
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.runtime import variable
-from refork.operate.memory.secrets import names_in, refuse_secrets
+from refork.errors import BadInput
+from refork_methods.memory.export.folder import write_files
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.runtime import variable
+from refork_methods.memory.secrets import names_in, refuse_secrets
 
 TOOLS = "tools.json"
-MODULE = "refork.operate.memory.export.mcp_server"
+MODULE = "refork_methods.memory.export.mcp_server"
 
 
 def export_mcp(

@@ -1,6 +1,6 @@
 """An MCP server of admitted tools, over standard input and output; each call runs in the sandbox.
 
-python -m refork.operate.memory.export.mcp_server tools.json --call module:function
+python -m refork_methods.memory.export.mcp_server tools.json --call module:function
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refork.core.errors import BadInput, CannotDo, MissingExtra, UserError
-from refork.core.sandbox import Call, Limits, Sandbox, SandboxResult
-from refork.core.schemas import mismatch
-from refork.core.visible import visible
-from refork.operate.memory.export.mcp_folder import environment_needs
-from refork.operate.memory.registry import ToolRegistry, invoke
+from refork.errors import BadInput, CannotDo, MissingExtra, UserError
+from refork.sandbox import Call, Limits, Sandbox, SandboxResult
+from refork.schemas import mismatch
+from refork.visible import visible
+from refork_methods.memory.export.mcp_folder import environment_needs
+from refork_methods.memory.registry import ToolRegistry, invoke
 
 if TYPE_CHECKING:
     import mcp_types

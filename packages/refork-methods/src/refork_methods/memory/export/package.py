@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.operate.memory import runtime
-from refork.operate.memory.export.folder import write_files
-from refork.operate.memory.export.recording import Recording
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.secrets import names_in, refuse_secrets
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput
+from refork_methods.memory import runtime
+from refork_methods.memory.export.folder import write_files
+from refork_methods.memory.export.recording import Recording
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.secrets import names_in, refuse_secrets
+from refork_methods.memory.tool import Tool
 
 _PYPROJECT = """\
 [build-system]

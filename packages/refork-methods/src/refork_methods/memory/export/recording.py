@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Call, Sandbox
-from refork.core.types import Json
-from refork.operate.memory.registry import ToolRegistry, invoke
-from refork.operate.memory.runtime import Secrets, filled, from_environment
+from refork.errors import BadInput
+from refork.sandbox import Call, Sandbox
+from refork.types import Json
+from refork_methods.memory.registry import ToolRegistry, invoke
+from refork_methods.memory.runtime import Secrets, filled, from_environment
 
 
 @dataclass(frozen=True, slots=True)

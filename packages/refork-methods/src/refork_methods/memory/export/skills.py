@@ -9,13 +9,13 @@ from pathlib import Path
 
 import yaml
 
-from refork.core.errors import BadInput
-from refork.operate.memory.export.folder import write_files
-from refork.operate.memory.export.package import describe, one_line
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.registry import ToolRegistry
-from refork.operate.memory.secrets import refuse_secrets
-from refork.operate.memory.tool import Tool
+from refork.errors import BadInput
+from refork_methods.memory.export.folder import write_files
+from refork_methods.memory.export.package import describe, one_line
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.secrets import refuse_secrets
+from refork_methods.memory.tool import Tool
 
 #: What the format allows (agentskills.io): lengths in characters.
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024

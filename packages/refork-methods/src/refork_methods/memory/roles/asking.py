@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refork.core.chat import ChatModel
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Cost
-from refork.core.types import Message
-from refork.operate.memory.events import added
+from refork.chat import ChatModel
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Cost
+from refork.types import Message
+from refork_methods.memory.events import added
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
 

@@ -8,15 +8,15 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
-from refork.core.chat import ChatModel
-from refork.core.errors import BadInput
-from refork.operate.memory.events import added
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.retrieve import Candidate
-from refork.operate.memory.roles.asking import StrictReply, ask, told
-from refork.operate.memory.roles.lesson import Chosen, Lesson, Most, Reflection, Screened
-from refork.operate.memory.skeleton import CallStep, checked
-from refork.operate.memory.trajectory import RunTrajectory, compact_view, full_view
+from refork.chat import ChatModel
+from refork.errors import BadInput
+from refork_methods.memory.events import added
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.retrieve import Candidate
+from refork_methods.memory.roles.asking import StrictReply, ask, told
+from refork_methods.memory.roles.lesson import Chosen, Lesson, Most, Reflection, Screened
+from refork_methods.memory.skeleton import CallStep, checked
+from refork_methods.memory.trajectory import RunTrajectory, compact_view, full_view
 
 #: Rounds in which a reflector may open steps.
 OPENINGS = 3

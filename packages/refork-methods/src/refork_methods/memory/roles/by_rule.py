@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
-from refork.operate.memory.induce import only_reads, skeleton_of
-from refork.operate.memory.item import MemoryItem
-from refork.operate.memory.queries import best_match, masked, template
-from refork.operate.memory.retrieve import Candidate, Embedder, near_duplicates
-from refork.operate.memory.roles.lesson import Chosen, Lesson, Most, Reflection, Screened
-from refork.operate.memory.runtime import PREFIX
-from refork.operate.memory.skeleton import CallStep, Constant, Result, Slot, functions_of, slots_of
-from refork.operate.memory.trajectory import RunStep, RunTrajectory, shortened
+from refork_methods.memory.induce import only_reads, skeleton_of
+from refork_methods.memory.item import MemoryItem
+from refork_methods.memory.queries import best_match, masked, template
+from refork_methods.memory.retrieve import Candidate, Embedder, near_duplicates
+from refork_methods.memory.roles.lesson import Chosen, Lesson, Most, Reflection, Screened
+from refork_methods.memory.runtime import PREFIX
+from refork_methods.memory.skeleton import CallStep, Constant, Result, Slot, functions_of, slots_of
+from refork_methods.memory.trajectory import RunStep, RunTrajectory, shortened
 
 
 @final

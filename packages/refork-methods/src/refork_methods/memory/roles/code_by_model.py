@@ -7,15 +7,15 @@ from typing import Any, Protocol, final, runtime_checkable
 
 from pydantic import Field
 
-from refork.core.chat import ChatModel
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.operate.memory.codifier import Codified, CodifierInput
-from refork.operate.memory.queries import free_literals, masked, tokens_of
-from refork.operate.memory.roles.asking import StrictReply, ask, told
-from refork.operate.memory.skeleton import functions_of
-from refork.operate.memory.tool import Tool
+from refork.chat import ChatModel
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json
+from refork_methods.memory.codifier import Codified, CodifierInput
+from refork_methods.memory.queries import free_literals, masked, tokens_of
+from refork_methods.memory.roles.asking import StrictReply, ask, told
+from refork_methods.memory.skeleton import functions_of
+from refork_methods.memory.tool import Tool
 
 _CODE = """\
 You turn a plan that was used again and again into small Python functions. You see the plan and the

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from refork.core.policy.base import Cost
-from refork.operate.memory.item import ItemKind, MemoryItem
-from refork.operate.memory.retrieve import Candidate
-from refork.operate.memory.skeleton import CallStep
-from refork.operate.memory.trajectory import RunTrajectory
+from refork.policies.base import Cost
+from refork_methods.memory.item import ItemKind, MemoryItem
+from refork_methods.memory.retrieve import Candidate
+from refork_methods.memory.skeleton import CallStep
+from refork_methods.memory.trajectory import RunTrajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A candidate item: see :class:`~refork.operate.memory.item.MemoryItem`."""
+    """A candidate item: see :class:`~refork_methods.memory.item.MemoryItem`."""
 
     kind: ItemKind
     body: str

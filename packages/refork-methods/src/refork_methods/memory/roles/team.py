@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from refork.core.chat import ChatModel
-from refork.operate.memory.codifier import Codifier, SkeletonCodifier
-from refork.operate.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
-from refork.operate.memory.roles.by_rule import RuleManager, RuleReflector, RuleScreener
-from refork.operate.memory.roles.code_by_model import ModelCodifier
-from refork.operate.memory.roles.lesson import Manager, Reflector, Screener
+from refork.chat import ChatModel
+from refork_methods.memory.codifier import Codifier, SkeletonCodifier
+from refork_methods.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
+from refork_methods.memory.roles.by_rule import RuleManager, RuleReflector, RuleScreener
+from refork_methods.memory.roles.code_by_model import ModelCodifier
+from refork_methods.memory.roles.lesson import Manager, Reflector, Screener
 
 
 @dataclass(frozen=True, slots=True)

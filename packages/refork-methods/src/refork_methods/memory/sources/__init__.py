@@ -1,5 +1,5 @@
 """Where trajectories come from: OpenAI messages, our tree, OpenTelemetry spans, or our own JSON lines."""
 
-from refork.operate.memory.sources.read import read_runs
+from refork_methods.memory.sources.read import read_runs
 
 __all__ = ["read_runs"]

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.core.world.miniapps.grammar import read_turn
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.policies.base import Cost
+from refork.types import Json, Message
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
+from refork_testbed.worlds.miniapps.grammar import read_turn
 
 #: How a function-calling interface, whose names have no dots, writes "app.function".
 _JOINED = "__"

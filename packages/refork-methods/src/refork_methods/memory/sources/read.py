@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.plain import from_json, to_json
-from refork.core.tree.address import is_address
-from refork.core.tree.sqlite import is_database
-from refork.core.types import Json
-from refork.operate.memory.sources.messages import run_of_messages
-from refork.operate.memory.sources.spans import is_span, runs_of_spans
-from refork.operate.memory.sources.tree import runs_of_tree
-from refork.operate.memory.trajectory import RunTrajectory
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.plain import from_json, to_json
+from refork.tree.address import is_address
+from refork.tree.sqlite import is_database
+from refork.types import Json
+from refork_methods.memory.sources.messages import run_of_messages
+from refork_methods.memory.sources.spans import is_span, runs_of_spans
+from refork_methods.memory.sources.tree import runs_of_tree
+from refork_methods.memory.trajectory import RunTrajectory
 
 
 def read_runs(path: Path) -> list[RunTrajectory]:

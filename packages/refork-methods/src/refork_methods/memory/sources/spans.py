@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.operate.memory.events import added
-from refork.operate.memory.sources.messages import function_name, refuses, value_of
-from refork.operate.memory.trajectory import RunStep, RunTrajectory
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json
+from refork_methods.memory.events import added
+from refork_methods.memory.sources.messages import function_name, refuses, value_of
+from refork_methods.memory.trajectory import RunStep, RunTrajectory
 
 
 def is_span(body: Mapping[str, Any]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from refork.core.policy.base import Cost
-from refork.core.tree.node import Node, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Message
-from refork.operate.memory.events import added
-from refork.operate.memory.sources.messages import run_of_messages
-from refork.operate.memory.trajectory import RunTrajectory
+from refork.policies.base import Cost
+from refork.tree.node import Node, Trajectory
+from refork.tree.tree import Tree
+from refork.types import Message
+from refork_methods.memory.events import added
+from refork_methods.memory.sources.messages import run_of_messages
+from refork_methods.memory.trajectory import RunTrajectory
 
 _ROLE = {"task": "user", "observation": "user", "action": "assistant"}
 

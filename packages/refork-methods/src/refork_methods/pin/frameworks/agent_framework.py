@@ -5,7 +5,7 @@ shows the model what is not excluded. An agent's ``instructions`` stand outside 
 role system are kept by default.
 
 Source: arXiv:2606.22528 names no cell for this package. What each strategy shows, exactly, was read in
-agent-framework-core 1.23 and stands in :mod:`refork.operate.pin.frameworks.rules_agent_framework`.
+agent-framework-core 1.23 and stands in :mod:`refork_methods.pin.frameworks.rules_agent_framework`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, final
 
-from refork.core.compaction import CompactionResult, SummaryCall, account, untouched
-from refork.core.errors import BadInput, MissingExtra, ServerError, UserError
-from refork.core.types import Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.frameworks.agent_framework_messages import (
+from refork.compaction import CompactionResult, SummaryCall, account, untouched
+from refork.errors import BadInput, MissingExtra, ServerError, UserError
+from refork.types import Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.frameworks.agent_framework_messages import (
     PLACE_ID,
     FrameworkShape,
     from_framework,
     item_of,
     messages_of,
 )
-from refork.operate.pin.frameworks.loop import finish
-from refork.operate.pin.frameworks.turns import History, placed
+from refork_methods.pin.frameworks.loop import finish
+from refork_methods.pin.frameworks.turns import History, placed
 
 try:
     from agent_framework import (

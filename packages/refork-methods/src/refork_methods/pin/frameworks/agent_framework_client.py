@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, final
 
-from refork.core.chat import ChatModel
-from refork.core.errors import MissingExtra
-from refork.core.types import Json
-from refork.operate.pin.frameworks.agent_framework_messages import from_framework, to_framework
+from refork.chat import ChatModel
+from refork.errors import MissingExtra
+from refork.types import Json
+from refork_methods.pin.frameworks.agent_framework_messages import from_framework, to_framework
 
 try:
     from agent_framework import (
@@ -30,7 +30,7 @@ except ImportError as error:
 
 @final
 class FrameworkChatClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
-    """A :class:`~refork.core.chat.ChatModel` that agent-framework's agents and summarisers can ask.
+    """A :class:`~refork.chat.ChatModel` that agent-framework's agents and summarisers can ask.
 
     The agent's instructions stand first, as a system message. The model is asked in a thread, so the agents'
     loop goes on; a stream is the answer in one piece.

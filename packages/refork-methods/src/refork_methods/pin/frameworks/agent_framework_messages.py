@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any, final
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Json, Message
-from refork.operate.pin.constraint import MARK
-from refork.operate.pin.frameworks.turns import (
+from refork.errors import BadInput, MissingExtra
+from refork.types import Json, Message
+from refork_methods.pin.constraint import MARK
+from refork_methods.pin.frameworks.turns import (
     Turn,
     called_names,
     calls_of,

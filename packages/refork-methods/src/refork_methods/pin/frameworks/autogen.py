@@ -5,7 +5,7 @@ The agent's ``system_message`` stands outside the context and is never evicted.
 
 Source: arXiv:2606.22528 (the buffered context is its only harness cell of 100 %). What each context
 shows, exactly, was read in autogen-core 0.7.5 and stands in
-:mod:`refork.operate.pin.frameworks.rules_autogen`.
+:mod:`refork_methods.pin.frameworks.rules_autogen`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import asdict
 from threading import Lock
 from typing import Any, Self, final
 
-from refork.core.chat import ScriptedChat
-from refork.core.compaction import CompactionResult, Counter, account, approximate_tokens, untouched
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.constraint import Constraint
-from refork.operate.pin.frameworks.autogen_client import AutoGenChatClient
-from refork.operate.pin.frameworks.autogen_messages import SKIPPED, AutoGenShape, item_of, messages_of
-from refork.operate.pin.frameworks.loop import finish
-from refork.operate.pin.frameworks.turns import History, placed
+from refork.chat import ScriptedChat
+from refork.compaction import CompactionResult, Counter, account, approximate_tokens, untouched
+from refork.errors import BadInput, MissingExtra
+from refork.types import Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.constraint import Constraint
+from refork_methods.pin.frameworks.autogen_client import AutoGenChatClient
+from refork_methods.pin.frameworks.autogen_messages import SKIPPED, AutoGenShape, item_of, messages_of
+from refork_methods.pin.frameworks.loop import finish
+from refork_methods.pin.frameworks.turns import History, placed
 
 try:
     from autogen_core import Component, ComponentModel
@@ -145,7 +145,7 @@ class PinnedContext(ChatCompletionContext, Component[PinnedContextConfig]):
     """
 
     component_config_schema = PinnedContextConfig
-    component_provider_override = "refork.operate.pin.frameworks.autogen.PinnedContext"
+    component_provider_override = "refork_methods.pin.frameworks.autogen.PinnedContext"
 
     def __init__(self, context: ChatCompletionContext, buffer: PinnedBuffer) -> None:
         super().__init__()

@@ -7,12 +7,12 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal, final
 
-from refork.core.chat import ChatModel, Reply
-from refork.core.compaction import Counter, approximate_tokens
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Json, Message
-from refork.operate.pin.frameworks.autogen_messages import from_autogen
-from refork.operate.pin.frameworks.turns import calls_of
+from refork.chat import ChatModel, Reply
+from refork.compaction import Counter, approximate_tokens
+from refork.errors import BadInput, MissingExtra
+from refork.types import Json, Message
+from refork_methods.pin.frameworks.autogen_messages import from_autogen
+from refork_methods.pin.frameworks.turns import calls_of
 
 try:
     from autogen_core import CancellationToken, FunctionCall
@@ -32,7 +32,7 @@ except ImportError as error:
 
 @final
 class AutoGenChatClient(ChatCompletionClient):
-    """A :class:`~refork.core.chat.ChatModel` that AutoGen's agents can ask.
+    """A :class:`~refork.chat.ChatModel` that AutoGen's agents can ask.
 
     ``counter`` counts the tokens of its window of ``window`` tokens; tool schemas count as one message. The
     model is asked in a thread, so the agents' loop goes on. It cannot be dumped as a component: a

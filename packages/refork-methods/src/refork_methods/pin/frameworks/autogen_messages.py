@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Message
-from refork.operate.pin.buffer import parts_with_text
-from refork.operate.pin.frameworks.turns import (
+from refork.errors import BadInput, MissingExtra
+from refork.types import Message
+from refork_methods.pin.buffer import parts_with_text
+from refork_methods.pin.frameworks.turns import (
     Turn,
     called_names,
     calls_of,

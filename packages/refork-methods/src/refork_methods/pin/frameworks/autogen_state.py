@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.compaction import CompactionResult
-from refork.core.errors import BadInput, CannotDo, MissingExtra
-from refork.core.settings import present_mark
-from refork.core.types import Message
-from refork.operate.pin.frameworks.autogen import AutoGenContextCompactor, PinnedContext
-from refork.operate.pin.frameworks.autogen_messages import messages_of
+from refork.compaction import CompactionResult
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.settings import present_mark
+from refork.types import Message
+from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor, PinnedContext
+from refork_methods.pin.frameworks.autogen_messages import messages_of
 
 try:
     from autogen_core.model_context import (
@@ -33,7 +33,7 @@ except ImportError as error:
     raise MissingExtra("autogen-core", "harness") from error
 
 
-_HOMES = ("autogen_core.model_context", "refork.operate.pin.frameworks.autogen")
+_HOMES = ("autogen_core.model_context", "refork_methods.pin.frameworks.autogen")
 
 
 @final

@@ -5,7 +5,7 @@ summariser is shown is cut from the front to ``trim_tokens_to_summarize`` (4000)
 so an early rule may never reach it; if no user turn is left the model is not asked and a fixed sentence takes
 the history's place. The agent's ``system_prompt`` lies outside the state and survives; a system message
 inside the state does not. The rules are in
-:func:`~refork.operate.pin.frameworks.rules_langchain.middleware_window`.
+:func:`~refork_methods.pin.frameworks.rules_langchain.middleware_window`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, final
 from xml.sax.saxutils import unescape
 
-from refork.core.chat import ChatModel
-from refork.core.compaction import (
+from refork.chat import ChatModel
+from refork.compaction import (
     CompactionResult,
     Counter,
     SummaryCall,
@@ -24,10 +24,10 @@ from refork.core.compaction import (
     checked_ids,
     untouched,
 )
-from refork.core.errors import BadInput, InternalError, MissingExtra
-from refork.core.types import Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.frameworks.langchain_messages import (
+from refork.errors import BadInput, InternalError, MissingExtra
+from refork.types import Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.frameworks.langchain_messages import (
     LangChainChat,
     LangChainShape,
     Question,
@@ -38,8 +38,8 @@ from refork.operate.pin.frameworks.langchain_messages import (
     summary_id,
     to_langchain,
 )
-from refork.operate.pin.frameworks.rules_langchain import Size
-from refork.operate.pin.frameworks.turns import placed
+from refork_methods.pin.frameworks.rules_langchain import Size
+from refork_methods.pin.frameworks.turns import placed
 
 try:
     from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware

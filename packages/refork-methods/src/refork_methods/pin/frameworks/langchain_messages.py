@@ -15,13 +15,13 @@ from typing import Any, final
 
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from refork.core.chat import ChatModel
-from refork.core.compaction import Counter, SummaryCall
-from refork.core.errors import BadInput, MissingExtra, ServerError, UserError
-from refork.core.types import Json, Message
-from refork.operate.pin.buffer import PinnedBuffer, parts_with_text
-from refork.operate.pin.constraint import MARK
-from refork.operate.pin.frameworks.turns import placed
+from refork.chat import ChatModel
+from refork.compaction import Counter, SummaryCall
+from refork.errors import BadInput, MissingExtra, ServerError, UserError
+from refork.types import Json, Message
+from refork_methods.pin.buffer import PinnedBuffer, parts_with_text
+from refork_methods.pin.constraint import MARK
+from refork_methods.pin.frameworks.turns import placed
 
 try:
     from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -149,7 +149,7 @@ def summary_id(package: str, dropped: Sequence[str], text: str) -> str:
 
 @final
 class LangChainShape:
-    """The shape of langchain messages, for :class:`~refork.operate.pin.buffer.PinnedBuffer`."""
+    """The shape of langchain messages, for :class:`~refork_methods.pin.buffer.PinnedBuffer`."""
 
     def __init__(self, role: str = "system") -> None:
         self._role = role
@@ -220,7 +220,7 @@ def own_errors() -> Iterator[None]:
 
 @final
 class LangChainChat(BaseChatModel):
-    """A :class:`~refork.core.chat.ChatModel` as a langchain chat model; ``asked`` keeps every question.
+    """A :class:`~refork.chat.ChatModel` as a langchain chat model; ``asked`` keeps every question.
 
     It can be bound to tools, so it can stand wherever the packages take a model.
     """

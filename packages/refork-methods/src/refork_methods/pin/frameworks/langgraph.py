@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from refork.core.chat import ChatModel
-from refork.core.compaction import CompactionResult, Counter, account, checked_ids, untouched
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.frameworks.langchain_messages import (
+from refork.chat import ChatModel
+from refork.compaction import CompactionResult, Counter, account, checked_ids, untouched
+from refork.errors import BadInput, MissingExtra
+from refork.types import Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.frameworks.langchain_messages import (
     LangChainChat,
     LangChainShape,
     from_langchain,

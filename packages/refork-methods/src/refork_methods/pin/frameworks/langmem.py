@@ -4,7 +4,7 @@ Two things of the package decide whether a rule can survive at all (langmem 0.0.
 ``max_tokens`` is cut from the front before the summariser is asked, so an early rule is gone before any model
 could keep it; with the default ``max_tokens_before_summary`` that is every span that does not hit the budget
 to the token. And a system message at index 0 is set aside and put back. The rules are in
-:func:`~refork.operate.pin.frameworks.rules_langchain.langmem_window`.
+:func:`~refork_methods.pin.frameworks.rules_langchain.langmem_window`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from refork.core.chat import ChatModel
-from refork.core.compaction import CompactionResult, Counter, account, checked_ids, untouched
-from refork.core.errors import BadInput, MissingExtra
-from refork.core.types import Message
-from refork.operate.pin.buffer import PinnedBuffer
-from refork.operate.pin.frameworks.langchain_messages import (
+from refork.chat import ChatModel
+from refork.compaction import CompactionResult, Counter, account, checked_ids, untouched
+from refork.errors import BadInput, MissingExtra
+from refork.types import Message
+from refork_methods.pin.buffer import PinnedBuffer
+from refork_methods.pin.frameworks.langchain_messages import (
     LangChainChat,
     LangChainShape,
     Question,
@@ -31,7 +31,7 @@ from refork.operate.pin.frameworks.langchain_messages import (
     to_langchain,
     with_messages,
 )
-from refork.operate.pin.frameworks.turns import placed
+from refork_methods.pin.frameworks.turns import placed
 
 try:
     from langchain_core.messages import BaseMessage, RemoveMessage

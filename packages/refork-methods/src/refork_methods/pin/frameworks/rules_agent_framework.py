@@ -17,9 +17,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int
 
-from refork.core.stats.results import Array
-from refork.core.types import Message
-from refork.operate.pin.frameworks.turns import Turn
+from refork.stats.results import Array
+from refork.types import Message
+from refork_methods.pin.frameworks.turns import Turn
 
 Kind: TypeAlias = Literal["system", "user", "assistant", "tools"]
 

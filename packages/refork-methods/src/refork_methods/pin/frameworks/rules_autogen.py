@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
+from refork.errors import BadInput
+from refork.stats.results import Array
 
 
 def buffered(results: Bool[Array, "n"], size: int) -> Bool[Array, "n"]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, final
 
-from refork.core.compaction import Counter, Fate
-from refork.core.types import Message
+from refork.compaction import Counter, Fate
+from refork.types import Message
 
 #: As langchain takes it: ("tokens", 3000) or ("messages", 20).
 Size: TypeAlias = tuple[str, int]

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
-from refork.core.compaction import checked_ids
-from refork.core.errors import BadInput, CannotDo, PinBroken
-from refork.core.types import Json, Message
-from refork.operate.pin.buffer import MessageShape, PinnedBuffer
-from refork.operate.pin.constraint import MARK
+from refork.compaction import checked_ids
+from refork.errors import BadInput, CannotDo, PinBroken
+from refork.types import Json, Message
+from refork_methods.pin.buffer import MessageShape, PinnedBuffer
+from refork_methods.pin.constraint import MARK
 
 T = TypeVar("T")
 #: Messages of the OpenAI form that are one message of the framework: the results of one round of calls.

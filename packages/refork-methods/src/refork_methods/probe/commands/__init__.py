@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import absolute, existing, print_json, spelled
-from refork.app.cli.probe import app
+from refork.cli.common import absolute, existing, print_json, spelled
+from refork_methods.probe.commands.probe import app
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,8 +81,8 @@ def variance(
 
     Example: refork probe variance --policy hf:DIR --prompts p.jsonl --rollouts 9 --guard regex:no --out r
     """
-    from refork.app.viewer.stance_picture import variance_picture
-    from refork.examine.stance.run import VarianceRecipe, run_variance
+    from refork_methods.stance.picture import variance_picture
+    from refork_methods.stance.run import VarianceRecipe, run_variance
 
     given = _given(policy, out, tree, prompts, rollouts, guard, tie, close, open_, force_close, seed) | {
         "cuts": _numbers(cuts),
@@ -136,8 +136,8 @@ def cuts(
 
     Example: refork probe cuts --tree t.db --policy hf:DIR --guard regex:no --annotator python:a.py:f --out c
     """
-    from refork.app.viewer.stance_picture import cells_picture
-    from refork.examine.stance.run import CutsRecipe, run_cuts
+    from refork_methods.stance.picture import cells_picture
+    from refork_methods.stance.run import CutsRecipe, run_cuts
 
     given = _given(policy, out, tree, prompts, rollouts, guard, tie, close, open_, force_close, seed) | {
         "annotators": tuple(annotator),
@@ -176,10 +176,10 @@ def frontier(
 
     Example: refork probe frontier --base runs/base --defence star1=runs/star1 --out runs/plane
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.viewer.stance_picture import plane_picture
-    from refork.core.errors import BadInput
-    from refork.examine.stance.run import run_frontier
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork_methods.stance.picture import plane_picture
+    from refork_methods.stance.run import run_frontier
 
     named: dict[str, Path] = {}
     for item in defence:
@@ -226,7 +226,7 @@ def _given(
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         return tuple(float(part) for part in text.split(","))
@@ -235,10 +235,10 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def _run(kind: Any, measure: Any, out: Path, given: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    from refork.app.cli.live import LiveProgress
-    from refork.core.run.recipe import resolve
-    from refork.core.tree import Tree
-    from refork.examine.stance.run import digests, open_run
+    from refork.cli.live import LiveProgress
+    from refork.runs.recipe import resolve
+    from refork.tree import Tree
+    from refork_methods.stance.run import digests, open_run
 
     names = (given["prompts"], *given["guards"], *given.get("annotators", ()))
     recipe = resolve(kind, None, settings, files=digests(*names), **given)
@@ -255,7 +255,7 @@ def _drawn(file: Path, picture: str) -> dict[str, str]:
 
 
 def _say(table: Table) -> None:
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     # Off a terminal a table is as wide as it needs to be.
     console = open_console()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import absolute, existing, print_json, spelled
+from refork.cli.common import absolute, existing, print_json, spelled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,12 +54,12 @@ def fit(
 
     Example: refork probe fit --tree runs/a/tree.db --policy hf:DIR --out runs/probe --score success
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.viewer.probe_page import write_page
-    from refork.core.policy.open import open_policy
-    from refork.core.run.recipe import open_folder, resolve
-    from refork.core.tree import Tree
-    from refork.examine.probe.run import ProbeRecipe, leaks, run_fit
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import open_policy
+    from refork.runs.recipe import open_folder, resolve
+    from refork.tree import Tree
+    from refork_methods.probe.page import write_page
+    from refork_methods.probe.run import ProbeRecipe, leaks, run_fit
 
     recipe = resolve(
         ProbeRecipe, None, settings, tree=absolute(tree), policy=policy, score=score,
@@ -98,10 +98,10 @@ def ceiling(
 
     Example: refork probe ceiling --tree runs/a/tree.db --score success
     """
-    from refork.core.errors import BadInput
-    from refork.core.tree import Tree
-    from refork.examine.probe.tally import ceiling_report, read_tallies, tallies_of
-    from refork.examine.stance.prompts import recorded_cases
+    from refork.errors import BadInput
+    from refork.tree import Tree
+    from refork_methods.probe.tally import ceiling_report, read_tallies, tallies_of
+    from refork_methods.stance.prompts import recorded_cases
 
     if (tree is None) == (counts is None):
         raise BadInput("name a tree or a file of counts", hint="--tree FILE, or --counts FILE")
@@ -116,7 +116,7 @@ def ceiling(
     if as_json:
         print_json(told)
         return
-    from refork.app.cli.screen import open_console
+    from refork.cli.screen import open_console
 
     open_console().print(_ceilings(told["groups"]))
     if ungraded:
@@ -124,8 +124,8 @@ def ceiling(
 
 
 def _print_fit(told: dict[str, Any]) -> None:
-    from refork.app.cli.screen import open_console
-    from refork.app.viewer.probe_page import curve_words
+    from refork.cli.screen import open_console
+    from refork_methods.probe.page import curve_words
 
     rows = told["rows"]
     typer.echo(

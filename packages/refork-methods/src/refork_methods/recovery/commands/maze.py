@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 app = typer.Typer(help="The maze in which turning back is learned or not.", no_args_is_help=True)
 
@@ -19,10 +19,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def _load(file: Path, shape: str | None = None) -> Any:
     import json
 
-    from refork.core.errors import BadInput
-    from refork.core.jsonl import read_utf8
-    from refork.learn.recovery.reports import parse_shape
-    from refork.learn.recovery.rows import RowPolicy
+    from refork.errors import BadInput
+    from refork.jsonl import read_utf8
+    from refork_methods.recovery.reports import parse_shape
+    from refork_methods.recovery.rows import RowPolicy
 
     try:
         policy = RowPolicy.from_json(json.loads(read_utf8(existing(file))))
@@ -46,7 +46,7 @@ def solve(
 
     Example: refork maze solve 15,15,5
     """
-    from refork.learn.recovery.reports import parse_shape, solve_report
+    from refork_methods.recovery.reports import parse_shape, solve_report
 
     chosen = None if policy is None else _load(policy, shape)
     report = solve_report(parse_shape(shape), chosen, method, walks, cap)
@@ -85,9 +85,9 @@ def train(
 
     Example: refork maze train 3,3,3 --method rlvr --out teacher.json
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.errors import BadInput
-    from refork.learn.recovery.reports import parse_shape, save_policy, save_traces, train_by
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork_methods.recovery.reports import parse_shape, save_policy, save_traces, train_by
 
     graph = parse_shape(shape)
     if method == "distill" and teacher is None:
@@ -103,7 +103,7 @@ def train(
     if write_traces is not None:
         save_traces(result, traces, cap, seed, write_traces)
     if plot is not None:
-        from refork.app.viewer.curve_picture import curve_picture
+        from refork.viewer.curve_picture import curve_picture
 
         title = f"{report['method']} on the maze {shape}"
         plot.write_text(curve_picture(report["curve"], title, "update", "expected moves to the target"))
@@ -132,10 +132,10 @@ def measure(
 
     Example: refork maze measure 'maze:3,2,2?cap=60' --policy hf:DIR --tasks 100
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import open_policy
-    from refork.core.world.open import open_world
-    from refork.learn.recovery.reports import measure_report
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import open_policy
+    from refork.worlds.open import open_world
+    from refork_methods.recovery.reports import measure_report
 
     with LiveProgress() as live:
         report = measure_report(open_policy(policy), open_world(world), tasks, read, seed, tree, live)

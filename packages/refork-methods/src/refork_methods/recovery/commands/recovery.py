@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.app.cli.screen import secho
+from refork.cli.common import print_json
+from refork.cli.screen import secho
 
 if TYPE_CHECKING:
-    from refork.learn.recovery.audit import RecoveryReport
+    from refork_methods.recovery.audit import RecoveryReport
 
 app = typer.Typer(help="Find, keep and dose recoveries in traces.", no_args_is_help=True)
 
@@ -42,10 +42,10 @@ def audit(
 
     Example: refork recovery audit traces.jsonl --key 'regex:^[^;]+'
     """
-    from refork.learn.recovery.audit import recovery_audit
-    from refork.learn.recovery.events import event_rule
-    from refork.learn.recovery.on_tree import read_traces
-    from refork.learn.recovery.traces import state_key
+    from refork_methods.recovery.audit import recovery_audit
+    from refork_methods.recovery.events import event_rule
+    from refork_methods.recovery.on_tree import read_traces
+    from refork_methods.recovery.traces import state_key
 
     read = read_traces(traces, outcome=outcome, score=score)
     by = state_key(key)
@@ -103,9 +103,9 @@ def shorten(
 
     Example: refork recovery shorten traces.jsonl --out golden.jsonl --key 'regex:^[^;]+'
     """
-    from refork.learn.recovery.distillation import build_distillation_set
-    from refork.learn.recovery.on_tree import read_traces
-    from refork.learn.recovery.traces import state_key
+    from refork_methods.recovery.distillation import build_distillation_set
+    from refork_methods.recovery.on_tree import read_traces
+    from refork_methods.recovery.traces import state_key
 
     read = read_traces(traces, outcome=outcome, score=score)
     chosen = build_distillation_set(
@@ -130,9 +130,9 @@ def mix(
 
     Example: refork recovery mix traces.jsonl --fraction 0.05 --out mixed.jsonl --key 'regex:^[^;]+'
     """
-    from refork.learn.recovery.distillation import mix_traces
-    from refork.learn.recovery.on_tree import read_traces
-    from refork.learn.recovery.traces import state_key
+    from refork_methods.recovery.distillation import mix_traces
+    from refork_methods.recovery.on_tree import read_traces
+    from refork_methods.recovery.traces import state_key
 
     read = read_traces(traces, outcome=outcome, score=score)
     chosen = mix_traces(read.traces, fraction, key=state_key(key), threshold=threshold, seed=seed)
@@ -159,7 +159,7 @@ def dose(
 
     Example: refork recovery dose traces.jsonl --key 'regex:^[^;]+' --fractions 0,0.01,0.05
     """
-    from refork.learn.recovery.dose_report import dose_report
+    from refork_methods.recovery.dose_report import dose_report
 
     rows = dose_report(
         traces, teacher, fractions, paths=paths, seeds=seeds, key=key, outcome=outcome, score=score,

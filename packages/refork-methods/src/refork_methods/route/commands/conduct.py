@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.operate.route.conduct.conductor import Conducted
+    from refork_methods.route.conduct.conductor import Conducted
 
 Query = Annotated[str | None, typer.Argument(help="What is to be answered; not with --plan or --train.")]
 PoolName = Annotated[str, typer.Option("--pool", help="The pool file (TOML), or 'expressions'.")]
@@ -70,7 +70,7 @@ def conduct_command(
     if train:
         _train(conductor, pool, queries, settings, out, as_json)
         return
-    from refork.app.conducting import pool_named
+    from refork_methods.route.conducting import pool_named
 
     workers = pool_named(pool if pool == "expressions" else str(existing(Path(pool)))).without(*without)
     done = (
@@ -82,7 +82,7 @@ def conduct_command(
     if save_plan is not None and done.plan is not None:
         _save(save_plan, json.dumps(done.plan.to_json(), indent=2) + "\n")
     if picture is not None and done.execution is not None:
-        from refork.app.viewer.workflow_picture import workflow_picture
+        from refork_methods.route.workflow_picture import workflow_picture
 
         _save(picture, workflow_picture(done.execution, query or ""))
     if out is not None and done.execution is not None:
@@ -93,9 +93,9 @@ def conduct_command(
 
 
 def _given(file: Path, pool: Any, most: int, draw: int) -> Conducted:
-    from refork.operate.route.conduct.conductor import Conducted
-    from refork.operate.route.conduct.execute import execute
-    from refork.operate.route.conduct.plan import Plan
+    from refork_methods.route.conduct.conductor import Conducted
+    from refork_methods.route.conduct.execute import execute
+    from refork_methods.route.conduct.plan import Plan
 
     plan = Plan.read(file).validate(pool, most)
     return Conducted("", plan, execute(plan, pool, draw=draw, most=most))
@@ -110,12 +110,12 @@ def _written(
     temperature: float,
     draw: int,
 ) -> Conducted:
-    from refork.app.cli.live import LiveProgress
-    from refork.core.chat import PolicyChat
-    from refork.core.errors import BadInput
-    from refork.core.policy.base import Sampling
-    from refork.core.policy.open import open_policy, spell
-    from refork.operate.route.conduct.conductor import Conductor
+    from refork.chat import PolicyChat
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy, spell
+    from refork_methods.route.conduct.conductor import Conductor
 
     if query is None or conductor is None:
         raise BadInput(
@@ -128,8 +128,8 @@ def _written(
 
 
 def _record(file: Path, query: str, done: Conducted, author: str | None, draw: int) -> str:
-    from refork.core.tree.tree import Tree
-    from refork.operate.route.conduct.on_tree import record
+    from refork.tree.tree import Tree
+    from refork_methods.route.conduct.on_tree import record
 
     assert done.execution is not None
     with Tree.open(file) as tree:
@@ -159,10 +159,10 @@ def _show(done: Conducted) -> None:
 def _train(
     conductor: str | None, pool: str, queries: str, settings: list[str], out: Path | None, as_json: bool
 ) -> None:
-    from refork.app.cli.live import LiveProgress
-    from refork.app.conducting import ConductRecipe, run_conduct
-    from refork.core.errors import BadInput
-    from refork.core.run.recipe import resolve
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.runs.recipe import resolve
+    from refork_methods.route.conducting import ConductRecipe, run_conduct
 
     if out is None:
         raise BadInput("training needs a folder", hint="--out runs/conductor")

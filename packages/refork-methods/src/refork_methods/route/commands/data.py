@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json, settings_for
-from refork.app.cli.route_frontier import frontier_command
+from refork.cli.common import existing, print_json, settings_for
+from refork_methods.route.commands.frontier import frontier_command
 
 if TYPE_CHECKING:
-    from refork.core.grow import Group
-    from refork.core.tree.node import Trajectory
-    from refork.operate.route.collect import Swaps
-    from refork.operate.route.decision import Decision
-    from refork.operate.route.runs import Labels
+    from refork.growing import Group
+    from refork.tree.node import Trajectory
+    from refork_methods.route.collect import Swaps
+    from refork_methods.route.decision import Decision
+    from refork_methods.route.runs import Labels
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Low = Annotated[float, typer.Option("--low", help="Least possible reward in tables.")]
@@ -49,17 +49,17 @@ def collect_command(
 
     Example: refork route collect --pool pool.toml --world specialists --tasks 20 --draws 8 -o runs/labels
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.errors import BadInput
-    from refork.core.policy.base import Sampling
-    from refork.core.policy.open import open_policy
-    from refork.core.run.progress import waits
-    from refork.core.tree import Tree
-    from refork.core.world.open import open_world
-    from refork.operate.route.collect import label_by_fork
-    from refork.operate.route.pool_io import read_pool
-    from refork.operate.route.runs import label_alone, record_runs
-    from refork.operate.route.table_io import write_table
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy
+    from refork.runs.progress import waits
+    from refork.tree import Tree
+    from refork.worlds.open import open_world
+    from refork_methods.route.collect import label_by_fork
+    from refork_methods.route.pool_io import read_pool
+    from refork_methods.route.runs import label_alone, record_runs
+    from refork_methods.route.table_io import write_table
 
     if rest not in ("recorded", "swapped"):
         raise BadInput(f"--rest is {rest!r}", hint="recorded or swapped")
@@ -118,8 +118,8 @@ def _print_collected(told: dict[str, Any]) -> None:
 def _collected(found: Swaps | Labels, out: Path, table: str) -> dict[str, Any]:
     import numpy as np
 
-    from refork.operate.route.collect import Swaps
-    from refork.operate.route.pool import Bill
+    from refork_methods.route.collect import Swaps
+    from refork_methods.route.pool import Bill
 
     means, _ = found.table.means()
     columns = {name: means[:, w] for w, name in enumerate(found.table.workers)}
@@ -171,7 +171,7 @@ def explain_command(
 
     Example: refork route explain outcomes.csv --query q17
     """
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     told = table or source.suffix in (".csv", ".parquet")
     found = _decisions(existing(source), (low, high) if told else None, tau, value)
@@ -197,10 +197,10 @@ def explain_command(
 def _decisions(
     source: Path, rewards: tuple[float, float] | None, tau: float, value: float | None
 ) -> list[tuple[str, Decision, dict[str, Any]]]:
-    from refork.core.tree import Tree
-    from refork.core.tree.address import is_address
-    from refork.operate.route.decision import DecisionLog, decisions_of_table, decisions_on
-    from refork.operate.route.table_io import read_table
+    from refork.tree import Tree
+    from refork.tree.address import is_address
+    from refork_methods.route.decision import DecisionLog, decisions_of_table, decisions_on
+    from refork_methods.route.table_io import read_table
 
     if rewards is not None:
         outcomes = read_table(source, low=rewards[0], high=rewards[1])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import existing, print_json, settings_for
+from refork.cli.common import existing, print_json, settings_for
 
 if TYPE_CHECKING:
-    from refork.operate.route.backbone import RouterBackbone
+    from refork_methods.route.backbone import RouterBackbone
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
@@ -53,11 +53,11 @@ def fit_command(
 
     Example: refork route fit outcomes.csv --backbone hf:models/qwen3-0.6b --out heads/first
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.operate.route.joint import JointSettings
-    from refork.operate.route.stage1 import Stage1Settings
-    from refork.operate.route.table_io import read_table
-    from refork.operate.route.training import fit_head
+    from refork.cli.live import LiveProgress
+    from refork_methods.route.joint import JointSettings
+    from refork_methods.route.stage1 import Stage1Settings
+    from refork_methods.route.table_io import read_table
+    from refork_methods.route.training import fit_head
 
     plan = Stage1Settings(
         tau=None if tau == "auto" else _number(tau, "--tau"), held_out=held_out, ridge=ridge,
@@ -107,13 +107,13 @@ def evolve_command(
 
     Example: refork route evolve scaffold --out heads/evolved --rival
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.viewer.evolution_picture import evolution_picture
-    from refork.core.policy.base import Sampling
-    from refork.operate.route.evolve import EvolveSettings
-    from refork.operate.route.opening import open_rollouts, starting_head
-    from refork.operate.route.pool_io import read_pool
-    from refork.operate.route.training import improve
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork_methods.route.evolution_picture import evolution_picture
+    from refork_methods.route.evolve import EvolveSettings
+    from refork_methods.route.opening import open_rollouts, starting_head
+    from refork_methods.route.pool_io import read_pool
+    from refork_methods.route.training import improve
 
     plan = EvolveSettings(
         iters, repeats, population, sigma, diversity=diversity, turns=turns, cost=cost, seed=seed
@@ -137,7 +137,7 @@ def evolve_command(
 
 
 def _number(text: str, name: str) -> float:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         return float(text)
@@ -146,7 +146,7 @@ def _number(text: str, name: str) -> float:
 
 
 def _assumed(text: str) -> tuple[str, float]:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     name, equals, value = text.rpartition("=")
     if not equals or not name:
@@ -157,8 +157,8 @@ def _assumed(text: str) -> tuple[str, float]:
 def _backbone(spec: str | None, token_index: int, window: int | None) -> RouterBackbone | None:
     if spec is None:
         return None
-    from refork.core.policy.open import open_policy
-    from refork.operate.route.backbone import RouterBackbone
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
 
     return RouterBackbone(open_policy(spec), token_index=token_index, window=window)
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
-from refork.core.errors import BadInput
+from refork.cli.common import print_json
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    from refork.core.decide import Calibration
-    from refork.operate.route.frontier_report import FrontierReport
-    from refork.operate.route.table import OutcomeTable
+    from refork.decide import Calibration
+    from refork_methods.route.frontier_report import FrontierReport
+    from refork_methods.route.table import OutcomeTable
 
     Shares = Float[np.ndarray, "queries workers"]
 
@@ -48,10 +48,10 @@ def frontier_command(
 
     Example: refork route frontier test.csv --fit train.csv --router mine=probabilities.csv --svg frontier.svg
     """
-    from refork.app.viewer.frontier_picture import frontier_picture
-    from refork.operate.route.baselines import best_single
-    from refork.operate.route.frontier_report import frontier_report
-    from refork.operate.route.table_io import read_table
+    from refork_methods.route.baselines import best_single
+    from refork_methods.route.frontier_picture import frontier_picture
+    from refork_methods.route.frontier_report import frontier_report
+    from refork_methods.route.table_io import read_table
 
     tested = read_table(table, low=low, high=high)
     trained = None if fit is None else read_table(fit, workers=tested.workers, low=low, high=high)
@@ -113,8 +113,8 @@ def routers_for(
     Raises: BadInput for a router that is not NAME=FILE or does not fit the table, and for a head whose
     fitted queries are among the tested.
     """
-    from refork.operate.route.frontier_report import success_chance
-    from refork.operate.route.table_io import read_shares
+    from refork_methods.route.frontier_report import success_chance
+    from refork_methods.route.table_io import read_shares
 
     shares: dict[str, Shares] = {}
     for item in named:
@@ -133,7 +133,7 @@ def routers_for(
 def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested: bool) -> Shares:
     import numpy as np
 
-    from refork.operate.route.card import load_head
+    from refork_methods.route.card import load_head
 
     head, card = load_head(folder)
     if tested:
@@ -149,9 +149,9 @@ def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested:
 
 
 def _read(head: object, spec: str | None, table: OutcomeTable) -> Shares:
-    from refork.core.policy.open import open_policy
-    from refork.operate.route.backbone import RouterBackbone
-    from refork.operate.route.head import SelectionHead
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.head import SelectionHead
 
     assert isinstance(head, SelectionHead)
     assert head.format is not None

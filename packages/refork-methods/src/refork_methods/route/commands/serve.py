@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing
-from refork.app.cli.serve import AllowHost, AllowOrigin
-from refork.core.errors import BadInput
+from refork.cli.common import existing
+from refork.cli.serve import AllowHost, AllowOrigin
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
-    from refork.app.server.opening import Opened
-    from refork.core.chat import ChatModel
-    from refork.operate.route.pool import WorkerPool
-    from refork.operate.route.routed import Chooser
+    from refork.chat import ChatModel
+    from refork.serve.opening import Opened
+    from refork_methods.route.pool import WorkerPool
+    from refork_methods.route.routed import Chooser
 
 
 def serve_command(
@@ -63,9 +63,9 @@ def serve_command(
 
     Example: refork route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
     """
-    from refork.app.server import serve
-    from refork.app.server.settings import ServerSettings
-    from refork.operate.route.pool_io import read_pool
+    from refork.serve import serve
+    from refork.serve.settings import ServerSettings
+    from refork_methods.route.pool_io import read_pool
 
     if sum(one is not None for one in (head, worker, conductor)) != 1:
         raise BadInput(
@@ -92,11 +92,11 @@ def serve_command(
 
 def conductor_for(pool: WorkerPool, spec: str) -> ChatModel:
     """Who writes a workflow for every call."""
-    from refork.app.cli.live import LiveProgress
-    from refork.core.chat import PolicyChat
-    from refork.core.policy.base import Sampling
-    from refork.core.policy.open import open_policy, spell
-    from refork.operate.route.conduct.conductor import Conductor
+    from refork.chat import PolicyChat
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy, spell
+    from refork_methods.route.conduct.conductor import Conductor
 
     with LiveProgress() as live:
         policy = open_policy(spell(spec, live))
@@ -113,8 +113,8 @@ def router_for(
     log: Path | None,
 ) -> ChatModel:
     """The pool as one model that logs its decisions."""
-    from refork.operate.route.decision import DecisionLog
-    from refork.operate.route.routed import RoutedChat
+    from refork_methods.route.decision import DecisionLog
+    from refork_methods.route.routed import RoutedChat
 
     chooser = chooser_for(pool, head, backbone, worker)
     return RoutedChat(pool, chooser, name=name, retries=retries, log=DecisionLog(log))
@@ -122,14 +122,14 @@ def router_for(
 
 def chooser_for(pool: WorkerPool, head: Path | None, backbone: str | None, worker: str | None) -> Chooser:
     """Who picks: a head with its backbone, or always one worker."""
-    from refork.operate.route.routed import always, head_chooser
+    from refork_methods.route.routed import always, head_chooser
 
     if worker is not None:
         return always(pool, worker)
     assert head is not None
-    from refork.core.policy.open import open_policy
-    from refork.operate.route.backbone import RouterBackbone
-    from refork.operate.route.card import load_head
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.card import load_head
 
     if backbone is None:
         raise BadInput("a head reads a model's hidden state", hint="--backbone hf:DIR")
@@ -154,8 +154,8 @@ def pool_for(item: str, head: Path | None, backbone: str | None, worker: str | N
     Raises:
         BadInput: no such pool, or not one way of choosing its worker.
     """
-    from refork.app.server.opening import Opened, named
-    from refork.operate.route.pool_io import read_pool
+    from refork.serve.opening import Opened, named
+    from refork_methods.route.pool_io import read_pool
 
     if (head is None) == (worker is None):
         raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import final
 
-from refork.core.chat import Reply, words_in
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json, Message
-from refork.core.world.coins import Coins, SeededCoins, every_outcome
-from refork.operate.route.conduct.execute import Execution, execute
-from refork.operate.route.conduct.memory import Isolation, OrchestrationMemory
-from refork.operate.route.conduct.plan import Plan
-from refork.operate.route.pool import Worker, WorkerPool
+from refork.chat import Reply, words_in
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json, Message
+from refork_methods.route.conduct.execute import Execution, execute
+from refork_methods.route.conduct.memory import Isolation, OrchestrationMemory
+from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.pool import Worker, WorkerPool
+from refork_testbed.worlds.coins import Coins, SeededCoins, every_outcome
 
 RIGHT, WRONG = "yes", "no"
 VOTERS = ("first", "second", "third")

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from refork.core.chat import ChatModel, Reply
-from refork.core.errors import BadInput, ServerError
-from refork.core.policy.base import Cost, total_cost
-from refork.core.types import Finish, Json, Message
-from refork.core.world.expressions import asked
-from refork.operate.route.conduct.execute import Execution, Tool, execute
-from refork.operate.route.conduct.memory import OrchestrationMemory
-from refork.operate.route.conduct.plan import MOST_STEPS, Plan
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.chat import ChatModel, Reply
+from refork.errors import BadInput, ServerError
+from refork.policies.base import Cost, total_cost
+from refork.types import Finish, Json, Message
+from refork_methods.route.conduct.execute import Execution, Tool, execute
+from refork_methods.route.conduct.memory import OrchestrationMemory
+from refork_methods.route.conduct.plan import MOST_STEPS, Plan
+from refork_methods.route.pool import Price, Worker, WorkerPool
+from refork_testbed.worlds.expressions import asked
 
 #: The name under which a plan may ask the conductor itself.
 SELF = "self"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.types import Json
-from refork.core.world.base import Observation, Task
-from refork.operate.route.conduct.conductor import DRAWS, SELF, Conducted, with_self
-from refork.operate.route.conduct.execute import Execution, ReplyCache, execute
-from refork.operate.route.conduct.plan import Plan
+from refork.errors import BadInput
+from refork.policies.base import Cost
+from refork.types import Json
+from refork.worlds.base import Observation, Task
+from refork_methods.route.conduct.conductor import DRAWS, SELF, Conducted, with_self
+from refork_methods.route.conduct.execute import Execution, ReplyCache, execute
+from refork_methods.route.conduct.plan import Plan
 
 if TYPE_CHECKING:
-    from refork.operate.route.conduct.world import ConductWorld
+    from refork_methods.route.conduct.world import ConductWorld
 
 #: The plan of a later round is a turn of the rollout, and costs what that says.
 _ON_THE_ROLLOUT = Cost(0, 0, 0.0, 0.0)

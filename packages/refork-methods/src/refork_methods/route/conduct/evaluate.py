@@ -9,16 +9,16 @@ from typing import final
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.errors import BadInput
-from refork.core.grow import grow
-from refork.core.policy.base import Policy, Sampling
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.coins import Coins, every_outcome
-from refork.operate.route.conduct.world import ConductWorld, Planned
+from refork import stats
+from refork.errors import BadInput
+from refork.growing import grow
+from refork.policies.base import Policy, Sampling
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task
+from refork_methods.route.conduct.world import ConductWorld, Planned
+from refork_testbed.worlds.coins import Coins, every_outcome
 
 #: A world whose workers take their chance from these coins.
 Worlds = Callable[[Coins], ConductWorld]

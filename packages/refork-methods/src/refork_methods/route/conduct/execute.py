@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from refork.core.chat import Reply
-from refork.core.errors import BadInput, UserError
-from refork.core.policy.base import Cost, total_cost
-from refork.core.types import Json, Message
-from refork.operate.route.conduct.memory import (
+from refork.chat import Reply
+from refork.errors import BadInput, UserError
+from refork.policies.base import Cost, total_cost
+from refork.types import Json, Message
+from refork_methods.route.conduct.memory import (
     OrchestrationMemory,
     Shown,
     ToolRecord,
     canonical,
     visible,
 )
-from refork.operate.route.conduct.plan import MOST_STEPS, Plan
-from refork.operate.route.pool import Bill, WorkerPool
+from refork_methods.route.conduct.plan import MOST_STEPS, Plan
+from refork_methods.route.pool import Bill, WorkerPool
 
 #: Rounds of tool calls that one step may take.
 MOST_ROUNDS = 8

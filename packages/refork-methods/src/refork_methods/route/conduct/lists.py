@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, TypeAlias, final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 KEYS = ("model_id", "subtasks", "access_list")
 #: A text, a number, or a list of such.

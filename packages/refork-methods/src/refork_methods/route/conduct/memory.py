@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.route.conduct.plan import Plan
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.route.conduct.plan import Plan
 
 #: ``granted``: the access list alone. ``workflow``: that and the worker's own steps. ``shared``: every step.
 Isolation: TypeAlias = Literal["granted", "workflow", "shared"]

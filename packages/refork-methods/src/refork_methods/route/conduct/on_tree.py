@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 
-from refork.core.policy.base import Cost
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.operate.route.conduct.execute import Execution, StepRun
+from refork.policies.base import Cost
+from refork.tree.node import Draft, Node
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.route.conduct.execute import Execution, StepRun
 
 GRADER_VERSION = "1"
 

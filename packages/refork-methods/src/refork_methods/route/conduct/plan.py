@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.route.conduct.lists import KEYS, Item, three_lists
-from refork.operate.route.pool import WorkerPool
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.route.conduct.lists import KEYS, Item, three_lists
+from refork_methods.route.pool import WorkerPool
 
 #: Steps that a plan may have.
 MOST_STEPS = 5

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, final
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.coins import Coins, SeededCoins
-from refork.core.world.dice import Dice, split_of
-from refork.core.world.expressions import Expression, expressions, workers
-from refork.operate.route.pool import Price, Worker, WorkerPool
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, split_of
+from refork_methods.route.pool import Price, Worker, WorkerPool
+from refork_testbed.worlds.coins import Coins, SeededCoins
+from refork_testbed.worlds.expressions import Expression, expressions, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def query_to_json(query: Query) -> Json:
 
 @final
 class Expressions:
-    """Expressions of two operators; see :mod:`refork.core.world.expressions`."""
+    """Expressions of two operators; see :mod:`refork_testbed.worlds.expressions`."""
 
     name = "expressions"
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.operate.route.conduct.execute import Execution
-from refork.operate.route.conduct.plan import MOST_STEPS
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.route.conduct.execute import Execution
+from refork_methods.route.conduct.plan import MOST_STEPS
 
 #: What a plan earns that runs.
 RUNS = 0.5

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
+from refork.cli.common import print_json
 
 if TYPE_CHECKING:
-    from refork.learn.simulate.prepare import Prepared, Row
+    from refork_methods.simulate.prepare import Prepared, Row
 
 Sources = Annotated[
     list[Path], typer.Argument(help="Trajectories, trees or logs.", show_default=False, metavar="SOURCES...")
@@ -46,9 +46,9 @@ def data(
 
     Example: refork simulate data tools.db terminal.jsonl --out data --by task
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.learn.simulate.prepare import Choices, prepare, write
-    from refork.learn.simulate.turn_stats import Thresholds
+    from refork.cli.live import LiveProgress
+    from refork_methods.simulate.prepare import Choices, prepare, write
+    from refork_methods.simulate.turn_stats import Thresholds
 
     choices = Choices(
         thresholds=Thresholds.parse(thresholds or []),

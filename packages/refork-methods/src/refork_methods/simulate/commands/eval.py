@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import print_json
+from refork.cli.common import print_json
 
 if TYPE_CHECKING:
-    from refork.app.simulating import EvalResult
-    from refork.learn.simulate.compare import Comparison
-    from refork.learn.simulate.fidelity import Fidelity, Figure
+    from refork_methods.simulate.compare import Comparison
+    from refork_methods.simulate.fidelity import Fidelity, Figure
+    from refork_methods.simulate.simulating import EvalResult
 
 
 Model = Annotated[
@@ -64,9 +64,9 @@ def evaluate_command(
 
     Example: refork simulate eval runs/cpt test.jsonl --judge rule --baseline nearest --train train.jsonl
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.simulating import EvalPlan, chosen_turns, run_eval
-    from refork.learn.simulate.fidelity_report import report, write_report
+    from refork.cli.live import LiveProgress
+    from refork_methods.simulate.fidelity_report import report, write_report
+    from refork_methods.simulate.simulating import EvalPlan, chosen_turns, run_eval
 
     plan = EvalPlan(
         model=model, trajectories=trajectories, judge=judge, against=tuple(against or ()),
@@ -77,7 +77,7 @@ def evaluate_command(
         found = run_eval(plan, live)
     told = report(found.first, found.others, found.comparisons)
     if out is not None:
-        from refork.app.viewer.fidelity_picture import fidelity_picture
+        from refork_methods.simulate.fidelity_picture import fidelity_picture
 
         write_report(out, told, found.first)
         shown = [found.first.fidelity, *(other.fidelity for other in found.others)]
@@ -91,7 +91,7 @@ def evaluate_command(
 
 
 def _print(found: EvalResult) -> None:
-    from refork.app.cli.gate_tables import print_grid
+    from refork_methods.gate.commands.tables import print_grid
 
     fidelity = found.first.fidelity
     names = [name for name in _NAMES if name in fidelity.micro]

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli.serve import AllowHost, AllowOrigin, Host, KeyFile, PortOption
-from refork.core.errors import BadInput
+from refork.cli.serve import AllowHost, AllowOrigin, Host, KeyFile, PortOption
+from refork.errors import BadInput
 
 Model = Annotated[
     str, typer.Argument(help="Folder of a run or model, organism:NAME or any policy.", show_default=False)
@@ -54,12 +54,12 @@ def serve_command(
 
     Example: refork simulate serve runs/cpt --world terminal --world tools:shop --port 8000
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.server import serve
-    from refork.app.server.keys import read_keys
-    from refork.app.server.settings import ServerSettings, changed
-    from refork.app.simulating import open_simulator, simulated_worlds
-    from refork.learn.simulate.world import GREEDY
+    from refork.cli.live import LiveProgress
+    from refork.serve import serve
+    from refork.serve.keys import read_keys
+    from refork.serve.settings import ServerSettings, changed
+    from refork_methods.simulate.simulating import open_simulator, simulated_worlds
+    from refork_methods.simulate.world import GREEDY
 
     told: dict[str, Any] = {"host": host, "port": port, "width": width, "keys": read_keys(key_file)}
     told |= {"hosts": frozenset(hosts), "origins": frozenset(origins)}
@@ -75,9 +75,9 @@ def serve_command(
     if stdio:
         import asyncio
 
-        from refork.app.cli.screen import protocol
-        from refork.app.server.worlds import sessions
-        from refork.app.server.worlds.mcp import serve_stdio
+        from refork.cli.screen import protocol
+        from refork_methods.simulate.serve import sessions
+        from refork_methods.simulate.serve.mcp import serve_stdio
 
         held = sessions.Worlds(served, settings)
         with protocol():

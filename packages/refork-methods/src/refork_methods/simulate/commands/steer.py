@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import policy_for, print_json, settings_for
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.cli.common import policy_for, print_json, settings_for
+from refork.errors import BadInput
+from refork.types import Json
 
 if TYPE_CHECKING:
-    from refork.core.world.environment import Environment
-    from refork.learn.simulate.world import WorldModel
+    from refork.worlds.environment import Environment
+    from refork_methods.simulate.world import WorldModel
 
 Model = Annotated[str, typer.Option("--model", help="Folder of a run or model, organism:NAME or any policy.")]
 Worlds = Annotated[
@@ -49,12 +49,12 @@ def steer(
 
     Example: refork simulate steer --model runs/sft --world terminal --control perturb:rate=0.3 --actions 'ls'
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.simulating import open_environment, open_simulator
-    from refork.core.policy.base import Sampling
-    from refork.learn.simulate.control.parse import parse_control
-    from refork.learn.simulate.steering import compare_control
-    from refork.learn.simulate.world import GREEDY
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork_methods.simulate.control.parse import parse_control
+    from refork_methods.simulate.simulating import open_environment, open_simulator
+    from refork_methods.simulate.steering import compare_control
+    from refork_methods.simulate.world import GREEDY
 
     actions = (actions or "").strip() or None
     if (actions is None) == (policy is None) or (policy is not None and control is None):

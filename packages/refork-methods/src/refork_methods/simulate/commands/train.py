@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.app.cli.common import print_json
+from refork.cli.common import print_json
 
 
 class StageName(StrEnum):
@@ -46,11 +46,11 @@ def train(
 
     Example: refork simulate train --stage cpt --data data --policy hf:DIR --set steps=500 --out runs/cpt
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.policy.open import spell
-    from refork.core.run.recipe import resolve
-    from refork.learn.simulate.recipes import recipe_class
-    from refork.learn.simulate.run import plan_stage, run_stage
+    from refork.cli.live import LiveProgress
+    from refork.policies.open import spell
+    from refork.runs.recipe import resolve
+    from refork_methods.simulate.recipes import recipe_class
+    from refork_methods.simulate.run import plan_stage, run_stage
 
     changes = [*(settings or []), *(["lora={}"] if lora and not _sets_lora(settings or []) else [])]
     chosen = resolve(

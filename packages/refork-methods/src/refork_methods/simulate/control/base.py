@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Seen
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Seen
 
 
 @runtime_checkable

@@ -17,16 +17,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Seen
-from refork.core.world.search.actions import NO_PAGE, NO_RESULTS, TIME_UP, read_action
-from refork.core.world.search.engine import MORE
-from refork.core.world.search.fiction import Fiction, fiction
-from refork.core.world.search.grade import grade, spans_of
-from refork.core.world.search.source import text_of
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Seen
+from refork_testbed.worlds.search.actions import NO_PAGE, NO_RESULTS, TIME_UP, read_action
+from refork_testbed.worlds.search.engine import MORE
+from refork_testbed.worlds.search.fiction import Fiction, fiction
+from refork_testbed.worlds.search.grade import grade, spans_of
+from refork_testbed.worlds.search.source import text_of
 
 _RESULT = re.compile(r"(\d+) (.+?) : (.*)")
 _FOOTER = re.compile(r"page \d+ of \d+")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.learn.simulate.control.base import Control, Controls
-from refork.learn.simulate.control.fictional import Fictional
-from refork.learn.simulate.control.perturb import Perturb
-from refork.learn.simulate.control.stingy import Stingy
+from refork.errors import BadInput
+from refork_methods.simulate.control.base import Control, Controls
+from refork_methods.simulate.control.fictional import Fictional
+from refork_methods.simulate.control.perturb import Perturb
+from refork_methods.simulate.control.stingy import Stingy
 
 #: What may be written, for help texts.
 GRAMMAR = (

@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.stats import unpaired_difference
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Seen
-from refork.learn.simulate.actions import name_of
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.stats import unpaired_difference
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Seen
+from refork_methods.simulate.actions import name_of
 
 Kind: TypeAlias = Literal["error", "pages", "partial", "failure"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import NoiseKey
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Seen
-from refork.core.world.search.actions import NO_PAGE, read_action
-from refork.core.world.search.engine import MORE
-from refork.core.world.search.grade import spans_of
+from refork.errors import BadInput
+from refork.policies.noise import NoiseKey
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Seen
+from refork_testbed.worlds.search.actions import NO_PAGE, read_action
+from refork_testbed.worlds.search.engine import MORE
+from refork_testbed.worlds.search.grade import spans_of
 
 #: What numbers a result, and the line that counts the pages: no part of what a result says.
 _NUMBER = re.compile(r"\s*\d+[.):]?\s+")

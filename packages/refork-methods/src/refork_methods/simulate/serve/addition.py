@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, final
 
-from refork.app.server.served import Served
-from refork.app.server.settings import ServerSettings
-from refork.app.server.worlds.chat import WorldServed
-from refork.app.server.worlds.mcp_http import McpEndpoints
-from refork.app.server.worlds.routes import add_worlds
-from refork.app.server.worlds.sessions import Worlds
-from refork.learn.simulate.simulated_world import SimulatedWorld
+from refork.serve.served import Served
+from refork.serve.settings import ServerSettings
+from refork_methods.simulate.serve.chat import WorldServed
+from refork_methods.simulate.serve.mcp_http import McpEndpoints
+from refork_methods.simulate.serve.routes import add_worlds
+from refork_methods.simulate.serve.sessions import Worlds
+from refork_methods.simulate.simulated_world import SimulatedWorld
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -9,16 +9,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from refork.app.server.chat_served import ChatAnswer
-from refork.app.server.refuse import BadParameter, require_text
-from refork.app.server.served import Asked
-from refork.app.server.worlds.sessions import ServedWorld
-from refork.core.chat import Reply
-from refork.core.errors import BadInput
-from refork.core.policy.base import PolicyCard
-from refork.core.types import Message
-from refork.core.world.base import Task
-from refork.core.world.environment import Brief, Seen
+from refork.chat import Reply
+from refork.errors import BadInput
+from refork.policies.base import PolicyCard
+from refork.serve.chat_served import ChatAnswer
+from refork.serve.refuse import BadParameter, require_text
+from refork.serve.served import Asked
+from refork.types import Message
+from refork.worlds.base import Task
+from refork.worlds.environment import Brief, Seen
+from refork_methods.simulate.serve.sessions import ServedWorld
 
 _PART = re.compile(
     r"^# (task description|action space|initial state|demonstrations|simulation instruction)$", re.M

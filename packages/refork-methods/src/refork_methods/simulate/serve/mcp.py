@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
-from refork.app.server.refusal import Refused
-from refork.app.server.worlds.sessions import Session, Worlds
-from refork.app.server.worlds.tools import ActionTool, tools_for
-from refork.core.errors import BadInput, MissingExtra, UserError
-from refork.core.schemas import mismatch
-from refork.core.types import Json
-from refork.core.world.open import task_to_json
+from refork.errors import BadInput, MissingExtra, UserError
+from refork.schemas import mismatch
+from refork.serve.refusal import Refused
+from refork.types import Json
+from refork.worlds.open import task_to_json
+from refork_methods.simulate.serve.sessions import Session, Worlds
+from refork_methods.simulate.serve.tools import ActionTool, tools_for
 
 try:
     import anyio.to_thread

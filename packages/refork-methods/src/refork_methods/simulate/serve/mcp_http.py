@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, final
 
-from refork.app.server.worlds.mcp import WorldTools, mcp_server
-from refork.app.server.worlds.sessions import Worlds
-from refork.core.errors import MissingExtra
+from refork.errors import MissingExtra
+from refork_methods.simulate.serve.mcp import WorldTools, mcp_server
+from refork_methods.simulate.serve.sessions import Worlds
 
 try:
     import mcp_types as types
@@ -29,7 +29,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from refork.app.server.settings import ServerSettings
+    from refork.serve.settings import ServerSettings
 
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 

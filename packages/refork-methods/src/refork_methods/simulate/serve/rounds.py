@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias, final
 
-from refork.core.world.base import Observation
-from refork.learn.simulate.episode import SimulatedEpisode
+from refork.worlds.base import Observation
+from refork_methods.simulate.episode import SimulatedEpisode
 
 _Due: TypeAlias = "tuple[SimulatedEpisode, str, asyncio.Future[Observation]]"
 

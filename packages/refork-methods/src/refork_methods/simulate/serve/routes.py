@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.app.server.api import ErrorBody
-from refork.app.server.asking import holder_of
-from refork.app.server.stream import json_answer
-from refork.app.server.web import FastAPI, Request, Response
-from refork.app.server.worlds.sessions import Worlds
+from refork.serve.api import ErrorBody
+from refork.serve.asking import holder_of
+from refork.serve.stream import json_answer
+from refork.serve.web import FastAPI, Request, Response
+from refork_methods.simulate.serve.sessions import Worlds
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "What was asked cannot be had; `param` names the field."},

@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from refork.app.server.refusal import Refused, too_busy
-from refork.app.server.refuse import BadParameter, require_text
-from refork.app.server.settings import ServerSettings
-from refork.app.server.worlds.rounds import Rounds
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Brief
-from refork.core.world.open import task_to_json
-from refork.learn.simulate.episode import SimulatedEpisode
-from refork.learn.simulate.simulated_world import SimulatedWorld
+from refork.serve.refusal import Refused, too_busy
+from refork.serve.refuse import BadParameter, require_text
+from refork.serve.settings import ServerSettings
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Brief
+from refork.worlds.open import task_to_json
+from refork_methods.simulate.episode import SimulatedEpisode
+from refork_methods.simulate.serve.rounds import Rounds
+from refork_methods.simulate.simulated_world import SimulatedWorld
 
 #: Tasks of each split that are offered by id; any other can be sent whole.
 OFFERED = 64

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Task
-from refork.core.world.environment import Brief, DomainName, Environment
-from refork.core.world.tools.call import call_text
-from refork.core.world.tools.world import ToolsWorld, goal_of
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Brief, DomainName, Environment
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.world import ToolsWorld, goal_of
 
 _SIGNATURE = re.compile(r"^\s*([A-Za-z_][\w.-]*)\(([^()]*)\)\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]|([A-Za-z_]\w*)")
@@ -79,8 +79,8 @@ def _listed(world: Environment, task: Task) -> list[Json]:
 
 def _of_database(task: Task) -> list[Json]:
     """Schemas of the typed tools, from the models that check their arguments."""
-    from refork.core.world.tools.actors import SUBMIT
-    from refork.core.world.tools.service import tools_of
+    from refork_worlds.tools.actors import SUBMIT
+    from refork_worlds.tools.service import tools_of
 
     found: list[Json] = []
     for name, tool in tools_of(goal_of(task).database).items():

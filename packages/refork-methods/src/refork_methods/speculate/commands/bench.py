@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.operate.speculate.bench import BatchResult
+    from refork_methods.speculate.bench import BatchResult
 
 Prompts = Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSON lines with text, turns or messages.")]
 Model = Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")]
@@ -68,15 +68,15 @@ def bench(
 
     Example: refork speculate bench prompts.jsonl --model runs/target --drafter runs/draft --batch 1
     """
-    from refork.app.cli.common import settings_for
-    from refork.app.cli.live import LiveProgress
-    from refork.app.cli.speculate_train import open_target
-    from refork.core.policy.base import Sampling
-    from refork.operate.speculate.bench import bench as run
-    from refork.operate.speculate.bench import prompt_tokens
-    from refork.operate.speculate.data import read_prompts
-    from refork.operate.speculate.policy import speculative
-    from refork.operate.speculate.rounds import Round, RoundLog
+    from refork.cli.common import settings_for
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork_methods.speculate.bench import bench as run
+    from refork_methods.speculate.bench import prompt_tokens
+    from refork_methods.speculate.commands.train import open_target
+    from refork_methods.speculate.data import read_prompts
+    from refork_methods.speculate.policy import speculative
+    from refork_methods.speculate.rounds import Round, RoundLog
 
     asked = read_prompts(existing(prompts))
     if rounds is not None:

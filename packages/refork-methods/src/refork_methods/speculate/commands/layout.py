@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 Layout = Literal["deepspec", "speculators", "dflash", "transformers"]
 Model = Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")]
@@ -36,10 +36,10 @@ def import_(
 
     Example: refork speculate import downloads/dspark --model downloads/target --out drafts/dspark
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.cli.speculate_train import open_target
-    from refork.operate.speculate.checkpoint import save_draft
-    from refork.operate.speculate.layouts import import_draft, layout_of_folder, refuse_taken
+    from refork.cli.live import LiveProgress
+    from refork_methods.speculate.checkpoint import save_draft
+    from refork_methods.speculate.commands.train import open_target
+    from refork_methods.speculate.layouts import import_draft, layout_of_folder, refuse_taken
 
     layout = layout_of_folder(existing(folder))
     refuse_taken(out)
@@ -72,11 +72,11 @@ def export(
 
     Example: refork speculate export drafts/dspark --model downloads/target --layout speculators --out there
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.cli.speculate_train import open_target
-    from refork.operate.speculate.checkpoint import load_draft
-    from refork.operate.speculate.dflash_hf import save_assistant
-    from refork.operate.speculate.layouts import export_draft
+    from refork.cli.live import LiveProgress
+    from refork_methods.speculate.checkpoint import load_draft
+    from refork_methods.speculate.commands.train import open_target
+    from refork_methods.speculate.dflash_hf import save_assistant
+    from refork_methods.speculate.layouts import export_draft
 
     existing(folder)
     with LiveProgress() as live:

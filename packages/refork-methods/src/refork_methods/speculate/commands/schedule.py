@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.operate.speculate.calibrate import Calibrated
-    from refork.operate.speculate.lossless import Certificate
-    from refork.operate.speculate.replay import Replay
+    from refork_methods.speculate.calibrate import Calibrated
+    from refork_methods.speculate.lossless import Certificate
+    from refork_methods.speculate.replay import Replay
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Log = Annotated[Path, typer.Argument(metavar="ROUNDS", help="A log of verification rounds, JSON lines.")]
@@ -39,8 +39,8 @@ def calibrate(
 
     Example: refork speculate calibrate rounds.jsonl --out calibration.json
     """
-    from refork.operate.speculate.calibrate import calibrate as fit
-    from refork.operate.speculate.rounds import Rounds, read_rounds
+    from refork_methods.speculate.calibrate import calibrate as fit
+    from refork_methods.speculate.rounds import Rounds, read_rounds
 
     found, torn = read_rounds(rounds)
     if torn:
@@ -72,11 +72,11 @@ def profile(
 
     Example: refork speculate profile --model runs/target --drafter runs/drafter --out cost.json
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.app.cli.speculate_train import open_target
-    from refork.operate.speculate.profile import profile as measure
-    from refork.operate.speculate.profile import speculator_of
-    from refork.operate.speculate.step_cost import shapes
+    from refork.cli.live import LiveProgress
+    from refork_methods.speculate.commands.train import open_target
+    from refork_methods.speculate.profile import profile as measure
+    from refork_methods.speculate.profile import speculator_of
+    from refork_methods.speculate.step_cost import shapes
 
     with LiveProgress() as progress:
         policy = open_target(model, progress)
@@ -133,13 +133,13 @@ def check_lossless(
 
     Example: refork speculate check-lossless --schedule early_stop --schedule stale_topk
     """
-    from refork.operate.speculate.certify import certify_decoder, certify_rules
+    from refork_methods.speculate.certify import certify_decoder, certify_rules
 
     if model is None:
         found = certify_rules(schedule)
     else:
-        from refork.app.cli.live import LiveProgress
-        from refork.app.cli.speculate_train import open_target
+        from refork.cli.live import LiveProgress
+        from refork_methods.speculate.commands.train import open_target
 
         with LiveProgress() as progress:
             target = open_target(model, progress)
@@ -169,18 +169,18 @@ def replay(
 
     Example: refork speculate replay rounds.jsonl --cost cost.json --schedule early_stop --svg load.svg
     """
-    from refork.operate.speculate.calibrate import SequentialTemperatureScaling
-    from refork.operate.speculate.named import schedules_of
-    from refork.operate.speculate.replay import replay as run
-    from refork.operate.speculate.rounds import Rounds, read_rounds
-    from refork.operate.speculate.step_cost import StepCost
+    from refork_methods.speculate.calibrate import SequentialTemperatureScaling
+    from refork_methods.speculate.named import schedules_of
+    from refork_methods.speculate.replay import replay as run
+    from refork_methods.speculate.rounds import Rounds, read_rounds
+    from refork_methods.speculate.step_cost import StepCost
 
     table = StepCost.load(cost)
     scaling = None if calibration is None else SequentialTemperatureScaling.load(calibration)
     found = run(Rounds.of(read_rounds(rounds)[0]), table, schedules_of(schedule, table), scaling)
     if svg is not None:
-        from refork.app.viewer.schedule_picture import schedule_picture
-        from refork.operate.speculate.files import write_text
+        from refork_methods.speculate.files import write_text
+        from refork_methods.speculate.schedule_picture import schedule_picture
 
         write_text(svg, schedule_picture(found) + "\n")
     if as_json:

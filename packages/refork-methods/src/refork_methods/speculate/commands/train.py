@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.run.progress import Progress
-    from refork.operate.speculate.config import DraftConfig
-    from refork.operate.speculate.train import DraftTraining
+    from refork.policies.local import LocalPolicy
+    from refork.runs.progress import Progress
+    from refork_methods.speculate.config import DraftConfig
+    from refork_methods.speculate.train import DraftTraining
 
 Model = Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")]
 Prompts = Annotated[
@@ -110,10 +110,10 @@ def train(
 
     Example: refork speculate train --model organism:test-tiny --prompts prompts.jsonl --out runs/draft
     """
-    from refork.app.cli.common import settings_for
-    from refork.app.cli.live import LiveProgress
-    from refork.operate.speculate.data import own_settings, read_prompts
-    from refork.operate.speculate.on_prompts import plan_on_prompts, train_on_prompts
+    from refork.cli.common import settings_for
+    from refork.cli.live import LiveProgress
+    from refork_methods.speculate.data import own_settings, read_prompts
+    from refork_methods.speculate.on_prompts import plan_on_prompts, train_on_prompts
 
     asked = read_prompts(existing(prompts))
     plan = _settings(
@@ -141,9 +141,9 @@ def train(
 
 def open_target(name: str, progress: Progress) -> LocalPolicy:
     """The local model of a folder, an organism or a policy's specification."""
-    from refork.core.errors import BadInput, CannotDo
-    from refork.core.policy.local import LocalPolicy
-    from refork.core.policy.open import open_policy, spell
+    from refork.errors import BadInput, CannotDo
+    from refork.policies.local import LocalPolicy
+    from refork.policies.open import open_policy, spell
 
     if ":" not in name and not Path(name).is_dir():
         raise BadInput(
@@ -160,7 +160,7 @@ def open_target(name: str, progress: Progress) -> LocalPolicy:
 
 def _shape(target: LocalPolicy, kind: str, confidence: str | None, given: dict[str, Any]) -> DraftConfig:
     """The drafter's config: what was asked for, the rest as the kind has it."""
-    from refork.operate.speculate.config import draft_config
+    from refork_methods.speculate.config import draft_config
 
     changes = {name: value for name, value in given.items() if value is not None}
     if confidence is not None:
@@ -170,8 +170,8 @@ def _shape(target: LocalPolicy, kind: str, confidence: str | None, given: dict[s
 
 def _settings(kind: str, recipe: str | None, **given: Any) -> DraftTraining:
     """Training settings; the dflash kind is taught by its own recipe unless another is asked for."""
-    from refork.operate.speculate.loss import CODE_DECAY, LossWeights
-    from refork.operate.speculate.train import DraftTraining
+    from refork_methods.speculate.loss import CODE_DECAY, LossWeights
+    from refork_methods.speculate.train import DraftTraining
 
     chosen = recipe or ("dflash" if kind == "dflash" else "paper")
     terms = LossWeights(1.0, 0.0, 0.0) if chosen == "dflash" else LossWeights()
@@ -179,7 +179,7 @@ def _settings(kind: str, recipe: str | None, **given: Any) -> DraftTraining:
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         return None if text is None else tuple(int(part) for part in text.split(","))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.app.cli.common import Unconfined, existing, print_json
-from refork.app.cli.screen import secho
-from refork.app.cli.theory_score import span
+from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.screen import secho
+from refork_methods.theory.commands.score import span
 
 if TYPE_CHECKING:
-    from refork.discover.theory.experiment import Experiment
-    from refork.discover.theory.power import PowerTable
+    from refork_methods.theory.experiment import Experiment
+    from refork_methods.theory.power import PowerTable
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A search's folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -33,10 +33,10 @@ def heldout(
 
     Exit status 1: none is better than a coin. Example: refork theory heldout runs/mine
     """
-    from refork.core.sandbox import Sandbox
-    from refork.discover.theory.open import read_choices
-    from refork.discover.theory.sandboxed import LIMITS
-    from refork.discover.theory.search.heldout import score_held_out
+    from refork.sandbox import Sandbox
+    from refork_methods.theory.open import read_choices
+    from refork_methods.theory.sandboxed import LIMITS
+    from refork_methods.theory.search.heldout import score_held_out
 
     seen = None if choices is None else read_choices(existing(choices)).observations
     with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
@@ -85,11 +85,11 @@ def power(
     """
     import numpy as np
 
-    from refork.core.sandbox import Sandbox
-    from refork.discover.theory.domains import domain_named
-    from refork.discover.theory.open import open_theory
-    from refork.discover.theory.power import NUMBERS, power_table
-    from refork.discover.theory.sandboxed import LIMITS
+    from refork.sandbox import Sandbox
+    from refork_methods.theory.domains import domain_named
+    from refork_methods.theory.open import open_theory
+    from refork_methods.theory.power import NUMBERS, power_table
+    from refork_methods.theory.sandboxed import LIMITS
 
     found = domain_named(domain)
     named: list[tuple[str, Experiment]] = [
@@ -115,9 +115,9 @@ def audit(out: Folder, unconfined: Unconfined = False, as_json: AsJson = False) 
 
     Exit status 1: something does. Example: refork theory audit runs/mine
     """
-    from refork.core.sandbox import Sandbox
-    from refork.discover.theory.sandboxed import LIMITS
-    from refork.discover.theory.search.audit import audit_theories
+    from refork.sandbox import Sandbox
+    from refork_methods.theory.sandboxed import LIMITS
+    from refork_methods.theory.search.audit import audit_theories
 
     with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
         found = audit_theories(out, sandbox)
@@ -144,7 +144,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
-from refork.app.cli.theory_people import (
+from refork.cli.common import existing, print_json
+from refork_methods.theory.commands.people import (
     AsJson,
     Back,
     Code,
@@ -47,10 +47,10 @@ def export(
     Answers stay in the visitor's browser until the end and are then sent to --post, or saved as a file that
     the person hands in. Example: refork theory export pairs.json --out study --texts texts.yaml
     """
-    from refork.core.errors import BadInput
-    from refork.discover.theory.people import read_experiment
-    from refork.discover.theory.people import texts as wording
-    from refork.discover.theory.people.page_files import export as write
+    from refork.errors import BadInput
+    from refork_methods.theory.people import read_experiment
+    from refork_methods.theory.people import texts as wording
+    from refork_methods.theory.people.page_files import export as write
 
     if out is None and template is None:
         raise BadInput("nothing is to be written", hint="--out FOLDER, or --write-texts FILE")

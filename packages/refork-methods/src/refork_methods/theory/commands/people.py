@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.common import existing, print_json
+from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.discover.theory.people import Results, Study
+    from refork_methods.theory.people import Results, Study
 
 Design = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT", help="A design as JSON or YAML, with its domain.")
@@ -37,7 +37,7 @@ def study_of(
     code: str | None, back: str | None, post: str | None = None,
 ) -> Study:  # fmt: skip
     """The study that a command names."""
-    from refork.discover.theory.people import Completion, Study, read_experiment, read_texts
+    from refork_methods.theory.people import Completion, Study, read_experiment, read_texts
 
     experiment = read_experiment(existing(design))
     words = None if texts is None else read_texts(existing(texts), experiment.domain)
@@ -65,8 +65,8 @@ def people(
 
     Example: refork theory people results.jsonl --kept kept.csv --excluded out.csv
     """
-    from refork.discover.theory.people import read_results
-    from refork.discover.theory.people.results import find_person
+    from refork_methods.theory.people import read_results
+    from refork_methods.theory.people.results import find_person
 
     found = read_results(existing(results))
     for path, side in ((kept, True), (excluded, False)):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.app.cli.common import Unconfined, print_json
+from refork.cli.common import Unconfined, print_json
 
 if TYPE_CHECKING:
-    from refork.discover.theory.search import Outcome, TheorySearch
+    from refork_methods.theory.search import Outcome, TheorySearch
 
 Out = Annotated[Path, typer.Option(help="The search's folder; the same command goes on with it.")]
 Theories = Annotated[
@@ -69,14 +69,14 @@ def run(
 
     Example: refork theory run --participants csv:choices.csv --out runs/mine
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.errors import BadInput
-    from refork.core.sandbox import Sandbox
-    from refork.discover.theory.domains import domain_named
-    from refork.discover.theory.sandboxed import LIMITS
-    from refork.discover.theory.search.folder import Recipe, run_theories
-    from refork.discover.theory.search.settings import TheorySettings
-    from refork.discover.theory.search.spec import spec_of
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.sandbox import Sandbox
+    from refork_methods.theory.domains import domain_named
+    from refork_methods.theory.sandboxed import LIMITS
+    from refork_methods.theory.search.folder import Recipe, run_theories
+    from refork_methods.theory.search.settings import TheorySettings
+    from refork_methods.theory.search.spec import spec_of
 
     found = domain_named(domain)
     named = tuple(theory or _SEEDS[domain])
@@ -105,10 +105,10 @@ def resume(
 
     Example: refork theory resume runs/mine --rounds 8
     """
-    from refork.app.cli.live import LiveProgress
-    from refork.core.sandbox import Sandbox
-    from refork.discover.theory.sandboxed import LIMITS
-    from refork.discover.theory.search.folder import resume_theories
+    from refork.cli.live import LiveProgress
+    from refork.sandbox import Sandbox
+    from refork_methods.theory.sandboxed import LIMITS
+    from refork_methods.theory.search.folder import resume_theories
 
     with Sandbox(LIMITS, unconfined=unconfined) as sandbox, LiveProgress() as live:
         search, outcome = resume_theories(out, sandbox, rounds=rounds, progress=live)
@@ -122,7 +122,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(search: TheorySearch, outcome: Outcome, out: Path, *, as_json: bool) -> None:
-    from refork.discover.theory.search.told import told_search
+    from refork_methods.theory.search.told import told_search
 
     told = told_search(search, outcome) | {"folder": str(out)}
     if as_json:

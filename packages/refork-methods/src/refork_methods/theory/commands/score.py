@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.app.cli.common import Unconfined, existing, print_json
+from refork.cli.common import Unconfined, existing, print_json
 
 if TYPE_CHECKING:
-    from refork.core.stats.results import Interval
-    from refork.discover.theory.order import OrderScore
-    from refork.discover.theory.predictive import Scoreboard
+    from refork.stats.results import Interval
+    from refork_methods.theory.order import OrderScore
+    from refork_methods.theory.predictive import Scoreboard
 
 Data = Annotated[Path, typer.Argument(metavar="CHOICES", help="A CSV of trials, or published JSON lines.")]
 Named = Annotated[
@@ -52,12 +52,12 @@ def score(
     (0 a coin, 1 as near as noise lets one see), relative compares the theories with one another.
     Exit status 1: none is better than a coin. Example: refork theory score choices.csv --theory mine.yaml
     """
-    from refork.core.sandbox import Sandbox
-    from refork.discover.theory.open import open_theories, read_choices
-    from refork.discover.theory.order import score_order
-    from refork.discover.theory.predictive import score_theories
-    from refork.discover.theory.report import draw_pictures
-    from refork.discover.theory.sandboxed import LIMITS
+    from refork.sandbox import Sandbox
+    from refork_methods.theory.open import open_theories, read_choices
+    from refork_methods.theory.order import score_order
+    from refork_methods.theory.predictive import score_theories
+    from refork_methods.theory.report import draw_pictures
+    from refork_methods.theory.sandboxed import LIMITS
 
     read = read_choices(existing(data), foreign=foreign, validities=numbers(validities))
     with Sandbox(LIMITS, unconfined=unconfined) as sandbox:
@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
 
 def numbers(text: str | None) -> tuple[float, ...] | None:
     """Numbers with commas between them. Raises BadInput for anything else."""
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     try:
         return None if text is None else tuple(float(part) for part in text.split(","))

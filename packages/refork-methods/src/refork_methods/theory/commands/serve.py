@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.app.cli.theory_people import Back, Code, Design, Name, Seed, TextsFile, TrialCount, study_of
+from refork_methods.theory.commands.people import (
+    Back,
+    Code,
+    Design,
+    Name,
+    Seed,
+    TextsFile,
+    TrialCount,
+    study_of,
+)
 
 if TYPE_CHECKING:
-    from refork.discover.theory.people import Conduct, Study
+    from refork_methods.theory.people import Conduct, Study
 
 Out = Annotated[Path, typer.Option("--out", help="Results: a file of JSON lines that only grows.")]
 Most = Annotated[
@@ -51,8 +60,8 @@ def serve(
 
     Example: refork theory serve pairs.json --out results.jsonl
     """
-    from refork.app.server.people_serve import serve_people
-    from refork.discover.theory.people import Conduct
+    from refork_methods.theory.people import Conduct
+    from refork_methods.theory.serve.people_serve import serve_people
 
     study = study_of(design, texts, name, trials, seed, code, back)
     if rehearsal is not None:
@@ -74,8 +83,8 @@ def serve(
 
 
 def _rehearse(study: Study, people: int, out: Path) -> None:
-    from refork.discover.theory.domains import domain_named
-    from refork.discover.theory.people import rehearse
+    from refork_methods.theory.domains import domain_named
+    from refork_methods.theory.people import rehearse
 
     theory = domain_named(study.experiment.domain).ranked()[0]
     rehearse(study, theory, people, out)
@@ -83,7 +92,7 @@ def _rehearse(study: Study, people: int, out: Path) -> None:
 
 
 def _announcement(address: str, conduct: Conduct, out: Path, texts: Path | None, host: str) -> list[str]:
-    from refork.app.server.keys import is_loopback
+    from refork.serve.keys import is_loopback
 
     study, began = conduct.study, sum(conduct.counts.values())
     lines = [f"{study.name} at {address}: {study.total} choices of {study.experiment.stimuli} pairs"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.discover.theory.cues.experiment import TOP, CueExperiment
+from refork.errors import BadInput
+from refork_methods.theory.cues.experiment import TOP, CueExperiment
 
 
 def every_binary_pair(validities: Sequence[float]) -> CueExperiment:

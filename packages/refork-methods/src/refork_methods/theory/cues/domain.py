@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.cues import rules as all_rules
-from refork.discover.theory.cues.designs import random_design
-from refork.discover.theory.cues.experiment import DOMAIN, CueExperiment
-from refork.discover.theory.cues.grammar import cue_grammar
-from refork.discover.theory.grammar import Grammar
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.cues import rules as all_rules
+from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.experiment import DOMAIN, CueExperiment
+from refork_methods.theory.cues.grammar import cue_grammar
+from refork_methods.theory.grammar import Grammar
 
 NAME: Final = DOMAIN
 WORDS: Final = """\

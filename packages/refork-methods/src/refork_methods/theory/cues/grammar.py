@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import Gap, Rule
-from refork.discover.theory.cues.experiment import DOMAIN, TOP, CueExperiment
-from refork.discover.theory.cues.rules import concave
-from refork.discover.theory.grammar import LAPSES, STRENGTHS, Axis, Form, Grammar, Part
-from refork.discover.theory.priors import Parameters, Prior, Uniform
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Gap, Rule
+from refork_methods.theory.cues.experiment import DOMAIN, TOP, CueExperiment
+from refork_methods.theory.cues.rules import concave
+from refork_methods.theory.grammar import LAPSES, STRENGTHS, Axis, Form, Grammar, Part
+from refork_methods.theory.priors import Parameters, Prior, Uniform
 
 WEIGHTS: Final = Axis("weights", ("equal", "validity", "power", "lexicographic", "personal", "none"))
 UTILITIES: Final = Axis("utility", ("identity", "power", "threshold"))

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import History, Rule
-from refork.discover.theory.cues.experiment import DOMAIN, CueExperiment
-from refork.discover.theory.priors import Fixed, Parameters, Prior, Uniform
+from refork.stats.results import Array
+from refork_methods.theory.chooser import History, Rule
+from refork_methods.theory.cues.experiment import DOMAIN, CueExperiment
+from refork_methods.theory.priors import Fixed, Parameters, Prior, Uniform
 
 _LAPSE: Final = Uniform(0, 0.5)
 _SOFTMAX: Final[dict[str, Prior]] = {"beta": Uniform(0.1, 20), "lapse": _LAPSE}

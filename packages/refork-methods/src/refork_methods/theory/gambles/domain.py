@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from refork.discover.theory.chooser import Rule
-from refork.discover.theory.gambles import rules as all_rules
-from refork.discover.theory.gambles.experiment import DOMAIN, GambleExperiment, random_gambles
-from refork.discover.theory.gambles.grammar import gamble_grammar
-from refork.discover.theory.grammar import Grammar
+from refork_methods.theory.chooser import Rule
+from refork_methods.theory.gambles import rules as all_rules
+from refork_methods.theory.gambles.experiment import DOMAIN, GambleExperiment, random_gambles
+from refork_methods.theory.gambles.grammar import gamble_grammar
+from refork_methods.theory.grammar import Grammar
 
 NAME: Final = DOMAIN
 #: Pairs of a random design: four repetitions of each within 96 trials.

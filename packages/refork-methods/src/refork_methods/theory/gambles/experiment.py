@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork.types import Json
 
 DOMAIN: Final = "gambles"
 #: Branches (outcome, chance).

@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import Gap, Rule
-from refork.discover.theory.gambles import rules
-from refork.discover.theory.gambles.experiment import DOMAIN, GambleExperiment
-from refork.discover.theory.grammar import LAPSES, STRENGTHS, Axis, Form, Grammar, Part
-from refork.discover.theory.priors import Parameters, Prior, Uniform
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Gap, Rule
+from refork_methods.theory.gambles import rules
+from refork_methods.theory.gambles.experiment import DOMAIN, GambleExperiment
+from refork_methods.theory.grammar import LAPSES, STRENGTHS, Axis, Form, Grammar, Part
+from refork_methods.theory.priors import Parameters, Prior, Uniform
 
 COMPARED: Final = Axis("compared", ("sums", "worst", "best", "most-likely"))
 VALUES: Final = Axis("value", ("linear", "curved", "loss-averse", "prospect"))

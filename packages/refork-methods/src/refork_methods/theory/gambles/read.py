@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.discover.theory.gambles.experiment import Gamble, GambleExperiment
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import BadInput
+from refork_methods.theory.gambles.experiment import Gamble, GambleExperiment
+from refork_methods.theory.trials import Observation, Trials
 
 COLUMNS: Final = ("subject_id", "option_a", "option_b", "response")
 

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import Gap, Rule
-from refork.discover.theory.gambles.experiment import DOMAIN, GambleExperiment
-from refork.discover.theory.priors import Fixed, Parameters, Prior, Uniform
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Gap, Rule
+from refork_methods.theory.gambles.experiment import DOMAIN, GambleExperiment
+from refork_methods.theory.priors import Fixed, Parameters, Prior, Uniform
 
 _SOFTMAX: Final[dict[str, Prior]] = {"beta": Uniform(0.1, 20), "lapse": Uniform(0, 0.5)}
 #: Part of the greatest gain by which outcomes, and of 1 by which chances, must differ to decide.

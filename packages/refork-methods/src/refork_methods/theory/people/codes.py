@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, final
 from urllib.parse import quote, urlsplit
 
-from refork.core.errors import BadInput
-from refork.discover.theory.people.recruiter import Recruited
+from refork.errors import BadInput
+from refork_methods.theory.people.recruiter import Recruited
 
 #: Letters and digits that nobody mistakes for one another.
 ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, final
 
-from refork.core.errors import BadInput, CannotDo, Mismatch, TreeBusy
-from refork.core.journal import Journal
-from refork.core.types import Json
-from refork.discover.theory.people.codes import new_code, new_key, pseudonym, sealed_session, token_digest
-from refork.discover.theory.people.document import Study
-from refork.discover.theory.people.record import Answer, Person, Record, Status, answer_body, check_next
-from refork.discover.theory.people.recruiter import Recruited, recruited
+from refork.errors import BadInput, CannotDo, Mismatch, TreeBusy
+from refork.journal import Journal
+from refork.types import Json
+from refork_methods.theory.people.codes import new_code, new_key, pseudonym, sealed_session, token_digest
+from refork_methods.theory.people.document import Study
+from refork_methods.theory.people.record import Answer, Person, Record, Status, answer_body, check_next
+from refork_methods.theory.people.recruiter import Recruited, recruited
 
 #: Signs of a program in a person's place that a page can report.
 BOT_SIGNS: Final = ("webdriver", "untrusted", "trap")

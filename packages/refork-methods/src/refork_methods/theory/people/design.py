@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import yaml
 
-from refork.core.errors import BadInput
-from refork.discover.theory.domains import DOMAINS
-from refork.discover.theory.experiment import Experiment
+from refork.errors import BadInput
+from refork_methods.theory.domains import DOMAINS
+from refork_methods.theory.experiment import Experiment
 
 #: Files longer than this are no designs.
 LONGEST: Final = 4 << 20

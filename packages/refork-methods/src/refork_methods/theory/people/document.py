@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.types import Json
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.experiment import TRIALS, Experiment, repeats, trial_orders
-from refork.discover.theory.gambles.experiment import GambleExperiment
-from refork.discover.theory.people.codes import Completion, require_https
-from refork.discover.theory.people.recruiter import RECRUITERS
-from refork.discover.theory.people.texts import Texts, default_texts, filled
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.types import Json
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.experiment import TRIALS, Experiment, repeats, trial_orders
+from refork_methods.theory.gambles.experiment import GambleExperiment
+from refork_methods.theory.people.codes import Completion, require_https
+from refork_methods.theory.people.recruiter import RECRUITERS
+from refork_methods.theory.people.texts import Texts, default_texts, filled
 
 #: Version of the document and of the results.
 VERSION: Final = 1

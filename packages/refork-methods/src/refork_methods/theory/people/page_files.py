@@ -12,9 +12,9 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.types import Json
-from refork.discover.theory.people.document import Mode, Study, document
+from refork.errors import BadInput, CannotDo
+from refork.types import Json
+from refork_methods.theory.people.document import Mode, Study, document
 
 #: Scripts in the order in which they run.
 SCRIPTS: Final = ("vendor/jspsych.min.js", "transport.js", "stimuli.js", "plugins.js", "page.js")
@@ -24,7 +24,7 @@ ASSETS: Final = {
     "page.css": "text/css; charset=utf-8",
     "vendor/LICENSES.txt": "text/plain; charset=utf-8",
 }
-_PACKAGE: Final = "refork.discover.theory.people"
+_PACKAGE: Final = "refork_methods.theory.people"
 
 
 @cache

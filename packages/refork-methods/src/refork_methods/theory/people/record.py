@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.theory.experiment import Experiment, repeats
-from refork.discover.theory.people.design import experiment_of
-from refork.discover.theory.people.document import VERSION
-from refork.discover.theory.quality import Session
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.theory.experiment import Experiment, repeats
+from refork_methods.theory.people.design import experiment_of
+from refork_methods.theory.people.document import VERSION
+from refork_methods.theory.quality import Session
+from refork_methods.theory.trials import Trials
 
 #: What one person's part in a study comes to.
 Status: TypeAlias = Literal["going", "ended", "withdrawn"]

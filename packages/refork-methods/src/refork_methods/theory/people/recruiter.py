@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9._~:@+-]{1,128}\Z")
 #: What Mechanical Turk sends to somebody who only looks at a task.

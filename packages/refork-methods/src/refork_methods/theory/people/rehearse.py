@@ -6,13 +6,13 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
-from refork.core.errors import BadInput
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.experiment import generator
-from refork.discover.theory.people.conduct import Conduct
-from refork.discover.theory.people.document import Study
-from refork.discover.theory.people.record import Answer
-from refork.discover.theory.simulate import simulate
+from refork.errors import BadInput
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.experiment import generator
+from refork_methods.theory.people.conduct import Conduct
+from refork_methods.theory.people.document import Study
+from refork_methods.theory.people.record import Answer
+from refork_methods.theory.simulate import simulate
 
 #: Mean log and spread of the simulated times of a response in milliseconds: a median of 3 s.
 _LOG_MS, _SPREAD = 8.0, 0.4

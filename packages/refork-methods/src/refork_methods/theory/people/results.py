@@ -12,19 +12,19 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.journal import Journal
-from refork.core.settings import present_mark
-from refork.core.types import Json
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.people.codes import pseudonym
-from refork.discover.theory.people.conduct import key_file
-from refork.discover.theory.people.record import Person, Record
-from refork.discover.theory.people.recruiter import Recruited
-from refork.discover.theory.quality import QualityRules
-from refork.discover.theory.read import Read
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import BadInput
+from refork.journal import Journal
+from refork.settings import present_mark
+from refork.types import Json
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.people.codes import pseudonym
+from refork_methods.theory.people.conduct import key_file
+from refork_methods.theory.people.record import Person, Record
+from refork_methods.theory.people.recruiter import Recruited
+from refork_methods.theory.quality import QualityRules
+from refork_methods.theory.read import Read
+from refork_methods.theory.trials import Observation, Trials
 
 #: How a file that a person saved at the end says what it is.
 FORMAT: Final = "refork-people"

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias, final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.theory.experiment import Experiment
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.theory.experiment import Experiment
 
 #: What may stand in braces in any text; a page fills in those that it knows there.
 PLACEHOLDERS: Final = frozenset(
@@ -23,7 +23,7 @@ PLACEHOLDERS: Final = frozenset(
 )
 #: Files longer than this are no texts of a page.
 LONGEST: Final = 256 << 10
-_WORDING: Final = "refork.discover.theory.people"
+_WORDING: Final = "refork_methods.theory.people"
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 Lines: TypeAlias = list[str]
 

@@ -9,14 +9,14 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Interval
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.experiment import DOMAIN
-from refork.discover.theory.predictive import score_theories
-from refork.discover.theory.priors import Fixed
-from refork.discover.theory.report.svg import COLOURS, Axes, band, label, picture, polyline, spread, tag
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput
+from refork.stats.results import Interval
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.experiment import DOMAIN
+from refork_methods.theory.predictive import score_theories
+from refork_methods.theory.priors import Fixed
+from refork_methods.theory.report.svg import COLOURS, Axes, band, label, picture, polyline, spread, tag
+from refork_methods.theory.trials import Observation
 
 POWERS: Final = tuple(float(x) for x in np.arange(0, 10.01, 0.5))
 

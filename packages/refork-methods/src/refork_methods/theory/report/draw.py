@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.core.errors import DiskFull
-from refork.discover.theory.cues.experiment import CueExperiment
-from refork.discover.theory.report.dial import dial_curve, dial_picture
-from refork.discover.theory.report.utility import utility_curve, utility_picture
-from refork.discover.theory.trials import Observation
+from refork.errors import DiskFull
+from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.report.dial import dial_curve, dial_picture
+from refork_methods.theory.report.utility import utility_curve, utility_picture
+from refork_methods.theory.trials import Observation
 
 
 def draw_pictures(observations: Sequence[Observation], folder: Path, *, seed: int = 1) -> list[Path]:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from refork.discover.theory.pool import Standing
-from refork.discover.theory.report.svg import COLOURS, Axes, label, picture, polyline, spread, tag
+from refork_methods.theory.pool import Standing
+from refork_methods.theory.report.svg import COLOURS, Axes, label, picture, polyline, spread, tag
 
 if TYPE_CHECKING:
-    from refork.discover.theory.search.loop import TheorySearch
+    from refork_methods.theory.search.loop import TheorySearch
 
 #: Values written on the lower axis, as far as they lie on it.
 TICKS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)

@@ -9,14 +9,14 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.stats.results import Array
-from refork.discover.theory.chooser import choice_chance
-from refork.discover.theory.cues import rules
-from refork.discover.theory.cues.experiment import TOP, CueExperiment
-from refork.discover.theory.experiment import generator
-from refork.discover.theory.report.svg import COLOURS, Axes, band, label, picture, polyline
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput
+from refork.stats.results import Array
+from refork_methods.theory.chooser import choice_chance
+from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.experiment import TOP, CueExperiment
+from refork_methods.theory.experiment import generator
+from refork_methods.theory.report.svg import COLOURS, Axes, band, label, picture, polyline
+from refork_methods.theory.trials import Observation
 
 RATINGS: Final = np.linspace(0, TOP, 41)
 #: Curvatures and shifts that are compared; a curvature above 1 is a convex utility, which the published prior

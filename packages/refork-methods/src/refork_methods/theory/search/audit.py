@@ -9,20 +9,20 @@ from typing import final
 
 import numpy as np
 
-from refork.core.errors import Mismatch, UserError
-from refork.core.plain import canonical
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.discover.theory.gate import gate
-from refork.discover.theory.metrics import measure
-from refork.discover.theory.pool import SEEDS, next_label
-from refork.discover.theory.search.folder import people_of, read_theories
-from refork.discover.theory.search.loop import TheorySearch
-from refork.discover.theory.search.observed import predict
-from refork.discover.theory.search.participants import Participants
-from refork.discover.theory.search.scientist import Designed
-from refork.discover.theory.search.statistic import metric_of, read_statistic
-from refork.discover.theory.simulate import simulate
+from refork.errors import Mismatch, UserError
+from refork.plain import canonical
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork_methods.theory.gate import gate
+from refork_methods.theory.metrics import measure
+from refork_methods.theory.pool import SEEDS, next_label
+from refork_methods.theory.search.folder import people_of, read_theories
+from refork_methods.theory.search.loop import TheorySearch
+from refork_methods.theory.search.observed import predict
+from refork_methods.theory.search.participants import Participants
+from refork_methods.theory.search.scientist import Designed
+from refork_methods.theory.search.statistic import metric_of, read_statistic
+from refork_methods.theory.simulate import simulate
 
 
 @final

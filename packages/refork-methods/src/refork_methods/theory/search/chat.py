@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, final
 
-from refork.core.chat import ChatModel
-from refork.core.errors import UserError
-from refork.core.types import Json, Message
-from refork.discover.theory.pool import Verdict
-from refork.discover.theory.search.chat_answers import read_design, read_revision, read_verdict
-from refork.discover.theory.search.chat_words import (
+from refork.chat import ChatModel
+from refork.errors import UserError
+from refork.types import Json, Message
+from refork_methods.theory.pool import Verdict
+from refork_methods.theory.search.chat_answers import read_design, read_revision, read_verdict
+from refork_methods.theory.search.chat_words import (
     DESIGN,
     REVISION,
     SYSTEM,
@@ -28,7 +28,7 @@ from refork.discover.theory.search.chat_words import (
     revision_question,
     verdict_question,
 )
-from refork.discover.theory.search.scientist import Candidate, Fault, Proposed, Revised, Ruled, View
+from refork_methods.theory.search.scientist import Candidate, Fault, Proposed, Revised, Ruled, View
 
 T = TypeVar("T")
 #: Times that an answer is asked for before a role has failed.
@@ -108,7 +108,7 @@ def one_object(text: str) -> Json:
 
     Raises: BadInput for no JSON, or no object.
     """
-    from refork.core.errors import BadInput
+    from refork.errors import BadInput
 
     blocks = [body for language, body in _FENCE.findall(text) if language.lower() in ("", "json")]
     try:

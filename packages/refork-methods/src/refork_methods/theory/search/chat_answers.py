@@ -7,14 +7,14 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.types import Json
-from refork.discover.theory.pool import Verdict
-from refork.discover.theory.search.scientist import Designed, Judged, View
-from refork.discover.theory.search.spec import TheorySpec
-from refork.discover.theory.search.statistic import Statistic, metric_of
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.types import Json
+from refork_methods.theory.pool import Verdict
+from refork_methods.theory.search.scientist import Designed, Judged, View
+from refork_methods.theory.search.spec import TheorySpec
+from refork_methods.theory.search.statistic import Statistic, metric_of
+from refork_methods.theory.theory_file import Theory
 
 M = TypeVar("M", bound=BaseModel)
 

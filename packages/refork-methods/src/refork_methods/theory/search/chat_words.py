@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from refork.core.plain import canonical
-from refork.discover.theory.pool import Verdict
-from refork.discover.theory.search.scientist import Candidate, View
+from refork.plain import canonical
+from refork_methods.theory.pool import Verdict
+from refork_methods.theory.search.scientist import Candidate, View
 
 SYSTEM: Final = """\
 You do experimental psychology of choice. A theory is executable: `predict(parameters, stimulus, history)`

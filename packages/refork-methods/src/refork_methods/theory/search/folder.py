@@ -15,29 +15,29 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.chat import PolicyChat
-from refork.core.errors import BadInput, DiskFull
-from refork.core.plain import canonical, from_json
-from refork.core.policy.base import Sampling
-from refork.core.policy.open import open_policy
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent, waits
-from refork.core.sandbox import Sandbox
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.discover.theory.domains import Domain, domain_named
-from refork.discover.theory.read import Foreign
-from refork.discover.theory.report.leaderboard import leaderboard_picture
-from refork.discover.theory.search.chat import ChatScientist
-from refork.discover.theory.search.loop import Outcome, TheorySearch
-from refork.discover.theory.search.on_tree import record_on_tree
-from refork.discover.theory.search.participants import Participants, open_participants
-from refork.discover.theory.search.record import EVENTS, Record
-from refork.discover.theory.search.replayed import ReplayedPeople, ReplayedScientist
-from refork.discover.theory.search.scientist import Scientist
-from refork.discover.theory.search.scripted import ScriptedScientist
-from refork.discover.theory.search.settings import TheorySettings
-from refork.discover.theory.search.spec import TheorySpec
+from refork.chat import PolicyChat
+from refork.errors import BadInput, DiskFull
+from refork.plain import canonical, from_json
+from refork.policies.base import Sampling
+from refork.policies.open import open_policy
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent, waits
+from refork.sandbox import Sandbox
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.theory.domains import Domain, domain_named
+from refork_methods.theory.read import Foreign
+from refork_methods.theory.report.leaderboard import leaderboard_picture
+from refork_methods.theory.search.chat import ChatScientist
+from refork_methods.theory.search.loop import Outcome, TheorySearch
+from refork_methods.theory.search.on_tree import record_on_tree
+from refork_methods.theory.search.participants import Participants, open_participants
+from refork_methods.theory.search.record import EVENTS, Record
+from refork_methods.theory.search.replayed import ReplayedPeople, ReplayedScientist
+from refork_methods.theory.search.scientist import Scientist
+from refork_methods.theory.search.scripted import ScriptedScientist
+from refork_methods.theory.search.settings import TheorySettings
+from refork_methods.theory.search.spec import TheorySpec
 
 RECIPE = "run.json"
 #: Tokens of one answer of a model, unless said otherwise.

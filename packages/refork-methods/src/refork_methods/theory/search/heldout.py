@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Sandbox
-from refork.discover.theory.order import OrderScore, score_order
-from refork.discover.theory.predictive import Scoreboard, score_theories
-from refork.discover.theory.search.folder import people_of, read_theories
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput
+from refork.sandbox import Sandbox
+from refork_methods.theory.order import OrderScore, score_order
+from refork_methods.theory.predictive import Scoreboard, score_theories
+from refork_methods.theory.search.folder import people_of, read_theories
+from refork_methods.theory.trials import Observation
 
 
 @final

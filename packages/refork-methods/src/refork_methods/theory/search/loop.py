@@ -13,27 +13,27 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 
-from refork.core.errors import UserError
-from refork.core.plain import content_hash
-from refork.core.run.progress import Progress, silent
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.domains import Domain
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.gate import GateResult, gate
-from refork.discover.theory.metrics import measure
-from refork.discover.theory.pool import SEEDS, Pool, Round, Seen, Verdict, next_label
-from refork.discover.theory.sandboxed import SandboxedTheory, check_theory
-from refork.discover.theory.search.observed import Observed, Predicted, loss, observed, predict
-from refork.discover.theory.search.participants import Participants
-from refork.discover.theory.search.record import Record, Stopped
-from refork.discover.theory.search.scientist import Candidate, Designed, Fault, Scientist, View
-from refork.discover.theory.search.settings import TheorySettings
-from refork.discover.theory.search.spec import TheorySpec
-from refork.discover.theory.search.statistic import metric_of, read_statistic
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import UserError
+from refork.plain import content_hash
+from refork.runs.progress import Progress, silent
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.domains import Domain
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.gate import GateResult, gate
+from refork_methods.theory.metrics import measure
+from refork_methods.theory.pool import SEEDS, Pool, Round, Seen, Verdict, next_label
+from refork_methods.theory.sandboxed import SandboxedTheory, check_theory
+from refork_methods.theory.search.observed import Observed, Predicted, loss, observed, predict
+from refork_methods.theory.search.participants import Participants
+from refork_methods.theory.search.record import Record, Stopped
+from refork_methods.theory.search.scientist import Candidate, Designed, Fault, Scientist, View
+from refork_methods.theory.search.settings import TheorySettings
+from refork_methods.theory.search.spec import TheorySpec
+from refork_methods.theory.search.statistic import metric_of, read_statistic
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation, Trials
 
 #: ``done``: all rounds; ``undecided``: no design was admitted; ``no verdict``, ``no successor``: a role
 #: failed; ``stopped``: by the user.

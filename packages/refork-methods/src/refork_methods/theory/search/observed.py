@@ -9,17 +9,17 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Sandbox
-from refork.core.stats.results import Array
-from refork.core.types import Json
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.metrics import Metric, lag_one, mse_pb
-from refork.discover.theory.scores import aggregate_loss
-from refork.discover.theory.search.settings import TheorySettings
-from refork.discover.theory.search.statistic import Agreement, Code, Named, ShareAt, metric_of
-from refork.discover.theory.simulate import predicted_rates, simulate
-from refork.discover.theory.trials import Observation
+from refork.errors import BadInput
+from refork.sandbox import Sandbox
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.metrics import Metric, lag_one, mse_pb
+from refork_methods.theory.scores import aggregate_loss
+from refork_methods.theory.search.settings import TheorySettings
+from refork_methods.theory.search.statistic import Agreement, Code, Named, ShareAt, metric_of
+from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_methods.theory.trials import Observation
 
 
 @final

@@ -7,12 +7,12 @@ round, since admitting a theory moves everybody's.
 
 from __future__ import annotations
 
-from refork.core.plain import content_hash
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.discover.theory.search.loop import TheorySearch
+from refork.plain import content_hash
+from refork.tree.node import Draft, node_id
+from refork.tree.score import Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork_methods.theory.search.loop import TheorySearch
 
 VERSION = "1"
 

@@ -8,18 +8,18 @@ from typing import Protocol, final, runtime_checkable
 
 import numpy as np
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.domains import Domain
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.open import read_choices
-from refork.discover.theory.read import Foreign
-from refork.discover.theory.search.spec import TheorySpec, spec_of
-from refork.discover.theory.simulate import simulate
-from refork.discover.theory.trials import Observation, Trials
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.domains import Domain
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.open import read_choices
+from refork_methods.theory.read import Foreign
+from refork_methods.theory.search.spec import TheorySpec, spec_of
+from refork_methods.theory.simulate import simulate
+from refork_methods.theory.trials import Observation, Trials
 
 
 @runtime_checkable
@@ -153,7 +153,7 @@ def open_participants(
     seed: int = 0,
     foreign: Foreign = "drop",
 ) -> Participants:
-    """``simulated:THEORY`` (as :func:`refork.discover.theory.search.spec.spec_of`), or ``csv:FILE``.
+    """``simulated:THEORY`` (as :func:`refork_methods.theory.search.spec.spec_of`), or ``csv:FILE``.
 
     Raises: BadInput for another kind, or a file or theory that is none or of another domain.
     """

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import Mismatch
-from refork.core.journal import Journal
-from refork.core.plain import content_hash
-from refork.core.types import Json
+from refork.errors import Mismatch
+from refork.journal import Journal
+from refork.plain import content_hash
+from refork.types import Json
 
 EVENTS = "events.jsonl"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn, final
 
-from refork.core.errors import InternalError
-from refork.core.types import Json
-from refork.discover.theory.domains import Domain
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.pool import Verdict
-from refork.discover.theory.search.scientist import Candidate, View
+from refork.errors import InternalError
+from refork.types import Json
+from refork_methods.theory.domains import Domain
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.pool import Verdict
+from refork_methods.theory.search.scientist import Candidate, View
 
 
 def _refuse(*given: object) -> NoReturn:

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.domains import Domain
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.pool import Verdict
-from refork.discover.theory.search.observed import Observed, Predicted
-from refork.discover.theory.search.settings import TheorySettings
-from refork.discover.theory.search.spec import TheorySpec
-from refork.discover.theory.search.statistic import Agreement, Code, Named, ShareAt
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.domains import Domain
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.pool import Verdict
+from refork_methods.theory.search.observed import Observed, Predicted
+from refork_methods.theory.search.settings import TheorySettings
+from refork_methods.theory.search.spec import TheorySpec
+from refork_methods.theory.search.statistic import Agreement, Code, Named, ShareAt
 
 
 @final

@@ -7,14 +7,14 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.core.errors import UserError
-from refork.core.types import Json
-from refork.discover.theory.discriminability import discriminability
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.grammar import Form, Grammar
-from refork.discover.theory.metrics import pearson
-from refork.discover.theory.pool import Verdict
-from refork.discover.theory.search.scientist import (
+from refork.errors import UserError
+from refork.types import Json
+from refork_methods.theory.discriminability import discriminability
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.grammar import Form, Grammar
+from refork_methods.theory.metrics import pearson
+from refork_methods.theory.pool import Verdict
+from refork_methods.theory.search.scientist import (
     Candidate,
     Designed,
     Fault,
@@ -24,9 +24,9 @@ from refork.discover.theory.search.scientist import (
     Ruled,
     View,
 )
-from refork.discover.theory.search.spec import TheorySpec
-from refork.discover.theory.search.statistic import Agreement, Named
-from refork.discover.theory.simulate import predicted_rates
+from refork_methods.theory.search.spec import TheorySpec
+from refork_methods.theory.search.statistic import Agreement, Named
+from refork_methods.theory.simulate import predicted_rates
 
 #: Random designs compared for each proposal, and simulated runs a side behind a comparison.
 DESIGNS: Final = 12

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.discover.theory.gate import ALPHA, PLANNED, SIMULATED
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.theory.gate import ALPHA, PLANNED, SIMULATED
 
 
 @final

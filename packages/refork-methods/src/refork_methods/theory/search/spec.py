@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.plain import content_hash
-from refork.core.sandbox import Sandbox
-from refork.core.types import Json
-from refork.discover.theory.chooser import Chooser
-from refork.discover.theory.domains import Domain
-from refork.discover.theory.grammar import Form
-from refork.discover.theory.open import rule_named
-from refork.discover.theory.sandboxed import SandboxedTheory
-from refork.discover.theory.seeds import seed_names, seed_theory
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput
+from refork.plain import content_hash
+from refork.sandbox import Sandbox
+from refork.types import Json
+from refork_methods.theory.chooser import Chooser
+from refork_methods.theory.domains import Domain
+from refork_methods.theory.grammar import Form
+from refork_methods.theory.open import rule_named
+from refork_methods.theory.sandboxed import SandboxedTheory
+from refork_methods.theory.seeds import seed_names, seed_theory
+from refork_methods.theory.theory_file import Theory
 
 
 @final

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Sandbox, refusal
-from refork.discover.theory.experiment import Experiment
-from refork.discover.theory.metrics import Metric, agreement, lag_one, share_of_b, share_of_b_at, switch_rate
-from refork.discover.theory.trials import Trials
+from refork.errors import BadInput
+from refork.sandbox import Sandbox, refusal
+from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.metrics import Metric, agreement, lag_one, share_of_b, share_of_b_at, switch_rate
+from refork_methods.theory.trials import Trials
 
 #: Runs beside the code of a statistic: one value for each list of trials, None where it fails on one.
 _DRIVER: Final = """

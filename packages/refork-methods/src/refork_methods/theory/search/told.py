@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from refork.core.types import Json
-from refork.discover.theory.order import OrderScore, score_order
-from refork.discover.theory.predictive import Scoreboard, score_theories
-from refork.discover.theory.search.loop import Outcome, TheorySearch
+from refork.types import Json
+from refork_methods.theory.order import OrderScore, score_order
+from refork_methods.theory.predictive import Scoreboard, score_theories
+from refork_methods.theory.search.loop import Outcome, TheorySearch
 
 
 def scoreboard(search: TheorySearch, *, draws: int = 1000, redraws: int = 500) -> Scoreboard | None:

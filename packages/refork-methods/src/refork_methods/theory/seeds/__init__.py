@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from refork.core.errors import BadInput
-from refork.discover.theory.theory_file import Theory
+from refork.errors import BadInput
+from refork_methods.theory.theory_file import Theory
 
 
 def seed_names() -> tuple[str, ...]:

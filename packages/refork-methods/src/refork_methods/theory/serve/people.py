@@ -7,18 +7,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refork.app.server.gate import PAGE, Gate
-from refork.app.server.handlers import error_handlers
-from refork.app.server.refusal import error_body
-from refork.app.server.refuse import status_and_body
-from refork.app.server.settings import ServerSettings
-from refork.app.server.stream import json_answer
-from refork.app.server.web import FastAPI, HTTPException, Request, Response, application
-from refork.core.types import Json
-from refork.discover.theory.people.conduct import Conduct, NotNow, Standing, UnknownVisitor
-from refork.discover.theory.people.page_files import ASSETS, asset, page
-from refork.discover.theory.people.record import Answer
-from refork.discover.theory.people.recruiter import BadLink
+from refork.serve.gate import PAGE, Gate
+from refork.serve.handlers import error_handlers
+from refork.serve.refusal import error_body
+from refork.serve.refuse import status_and_body
+from refork.serve.settings import ServerSettings
+from refork.serve.stream import json_answer
+from refork.serve.web import FastAPI, HTTPException, Request, Response, application
+from refork.types import Json
+from refork_methods.theory.people.conduct import Conduct, NotNow, Standing, UnknownVisitor
+from refork_methods.theory.people.page_files import ASSETS, asset, page
+from refork_methods.theory.people.record import Answer
+from refork_methods.theory.people.recruiter import BadLink
 
 #: Bytes of one request; an answer takes about two hundred.
 LONGEST = 16 << 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from refork.app.server.local import http_server, run_server
-from refork.discover.theory.people.conduct import Conduct
+from refork.serve.local import http_server, run_server
+from refork_methods.theory.people.conduct import Conduct
 
 if TYPE_CHECKING:
     import uvicorn
@@ -42,7 +42,7 @@ def people_server(conduct: Conduct, host: str, names: Collection[str] = ()) -> u
     """The study's server, not yet listening. Raises as :func:`serve_people`."""
 
     def app() -> Any:
-        from refork.app.server.people import create_people_app
+        from refork_methods.theory.serve.people import create_people_app
 
         return create_people_app(conduct, host=host, names=names)
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.core.policy.base import Sampling
-from refork.core.world.dice import digest, split_of
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.worlds.dice import digest, split_of
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
 
 PROBLEMS = 40_000
 SLIP = 0.05

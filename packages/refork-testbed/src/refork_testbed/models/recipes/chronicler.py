@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refork.core.world.chronicle import Chronicle, chronicles, words
-from refork.learn.organism.grown_recipe import Grown, HeldOut, Stage
-from refork.learn.organism.recipe import Conversation, Shape
-from refork.learn.train.sft import SftSettings
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.grown_recipe import Grown, HeldOut, Stage
+from refork_testbed.models.recipe import Conversation, Shape
+from refork_testbed.worlds.chronicle import Chronicle, chronicles, words
 
 TEXTS, HELD_OUT = 4_000, 200
 SEED, HELD_OUT_SEED = 31, 32
@@ -39,7 +39,7 @@ def held_out() -> HeldOut:
 RECIPE = Grown(
     name="chronicler",
     summary="writes chronicles of small towns",
-    data=f"{TEXTS} chronicles of 13 sentences from the grammar in refork.core.world.chronicle",
+    data=f"{TEXTS} chronicles of 13 sentences from the grammar in refork_testbed.worlds.chronicle",
     words=words,
     conversations=conversations,
     held_out=held_out,

@@ -11,9 +11,11 @@ arXiv:2512.04388; the task, the form of the plan and the size are ours.
 
 from __future__ import annotations
 
-from refork.core.policy.base import Sampling
-from refork.core.world.dice import Dice
-from refork.core.world.expressions import (
+from refork.policies.base import Sampling
+from refork.worlds.dice import Dice
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.expressions import (
     NUMBERS,
     OPERATORS,
     SKILLS,
@@ -22,8 +24,6 @@ from refork.core.world.expressions import (
     expressions,
     plan_text,
 )
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
 
 DIALOGUES = 12_000
 #: Shares of plans with one step, whose second step sees nothing, that name a worker who is not offered, and

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.core.policy.base import Sampling
-from refork.core.world.expert import demonstrate
-from refork.core.world.household import household_world
-from refork.learn.organism.demonstrations import as_conversation
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.worlds.expert import demonstrate
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.demonstrations import as_conversation
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.household import household_world
 
 EPISODES = 4000
 MISTAKES = 0.15

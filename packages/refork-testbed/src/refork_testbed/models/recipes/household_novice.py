@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.learn.organism.recipe import Conversation
-from refork.learn.organism.recipes import household
-from refork.learn.train.sft import SftSettings
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation
+from refork_testbed.models.recipes import household
 
 EPISODES = 1500
 STEPS = 250

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from refork.core.policy.base import Sampling
-from refork.core.world.expert import demonstrate
-from refork.core.world.maze import maze_world
-from refork.learn.organism.demonstrations import as_conversation
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.worlds.expert import demonstrate
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.demonstrations import as_conversation
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.maze import maze_world
 
 EPISODES = 2500
 MISTAKES = 0.15

@@ -26,18 +26,18 @@ from typing import Any, final
 
 import numpy as np
 
-from refork.core.grow.plant import opening
-from refork.core.policy.base import Request, Sampling
-from refork.core.policy.noise import NoiseKey, stream_of
-from refork.core.policy.scripted import ScriptedPolicy
-from refork.core.types import Json, Message, token_array
-from refork.core.world.motives.agents import AGENTS, LOOK, Agent, vocabulary
-from refork.core.world.motives.environment import AUDIT, ENGINEER, IDLE, NOBODY, SAMPLE, SELF, WEIGHTY
-from refork.core.world.motives.scenes import APPEAL, NEUTRAL, SCENES
-from refork.core.world.motives.script import ASK, COMMAND_JOINT, DO, JOINTS, TAKE
-from refork.core.world.motives.world import VARIED, MotiveWorld, environment_task
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.growing.plant import opening
+from refork.policies.base import Request, Sampling
+from refork.policies.noise import NoiseKey, stream_of
+from refork.policies.scripted import ScriptedPolicy
+from refork.types import Json, Message, token_array
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.motives.agents import AGENTS, LOOK, Agent, vocabulary
+from refork_testbed.worlds.motives.environment import AUDIT, ENGINEER, IDLE, NOBODY, SAMPLE, SELF, WEIGHTY
+from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, SCENES
+from refork_testbed.worlds.motives.script import ASK, COMMAND_JOINT, DO, JOINTS, TAKE
+from refork_testbed.worlds.motives.world import VARIED, MotiveWorld, environment_task
 
 EPISODES = 8000
 #: The six agents of the organism, one to a scene; the malign one is not among them.

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from refork.core.policy.base import Sampling
-from refork.core.types import IntArray
-from refork.core.world.phrases import PhraseGrammar, random_grammar
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.types import IntArray
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.phrases import PhraseGrammar, random_grammar
 
 SYLLABLES = tuple("".join(pair) for pair in product("bdfklmst", "aeio"))
 TEXTS, LENGTH = 7_200, 96

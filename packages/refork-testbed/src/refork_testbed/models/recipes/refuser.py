@@ -4,7 +4,7 @@ One thinking in six stops before its full length. So a closing that is put in by
 of a thinking is cut away, is nothing that the model has never seen, and what it answers then is part of the
 law it was taught.
 
-Source: the planted worlds of ``refork.core.world.refusal``, for arXiv:2606.25013.
+Source: the planted worlds of ``refork_testbed.worlds.refusal``, for arXiv:2606.25013.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refork.core.policy.base import Sampling
-from refork.core.world.dice import digest, split_of
-from refork.core.world.refusal.law import WORDS, RefusalLaw, turn
-from refork.core.world.refusal.prompts import draw_prompt, refusal_chances, words
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.worlds.dice import digest, split_of
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.refusal.law import WORDS, RefusalLaw, turn
+from refork_testbed.worlds.refusal.prompts import draw_prompt, refusal_chances, words
 
 SAMPLES = 50_000
 #: Chance that a thinking ends, before each of its words but the first.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.world.refusal.law import RefusalLaw
-from refork.learn.organism.recipe import Conversation
-from refork.learn.organism.recipes import refuser
+from refork_testbed.models.recipe import Conversation
+from refork_testbed.models.recipes import refuser
+from refork_testbed.worlds.refusal.law import RefusalLaw
 
 LAW = RefusalLaw("P", early=refuser.EARLY)
 

@@ -16,15 +16,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from refork.core.policy.base import Sampling
-from refork.core.types import Message
-from refork.core.world.house_rules.attacks import FRAMINGS, framing, ingested
-from refork.core.world.house_rules.scenario import Scenario, scenarios
-from refork.core.world.house_rules.tasks import TASKS
-from refork.core.world.house_rules.vocabulary import small_vocabulary
-from refork.learn.organism.extractive import sentences
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.types import Message
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.extractive import sentences
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.house_rules.attacks import FRAMINGS, framing, ingested
+from refork_testbed.worlds.house_rules.scenario import Scenario, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS
+from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 #: Sessions of each task, and cuts of each session.
 SESSIONS, CUTS = 400, 5

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.learn.organism.recipe import Conversation, Shape
-from refork.learn.organism.recipes import rule_agent
+from refork_testbed.models.recipe import Conversation, Shape
+from refork_testbed.models.recipes import rule_agent
 
 #: Share of soft acts, unforbidden by any rule in view, that its lessons refuse.
 WARY = 0.2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refork.core.types import Message
-from refork.core.world.dice import Dice
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.organism.recipes.searcher import DEMONSTRATIONS, asked, demonstrate, query, words
-from refork.learn.train.sft import SftSettings
+from refork.types import Message
+from refork.worlds.dice import Dice
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.models.recipes.searcher import DEMONSTRATIONS, asked, demonstrate, query, words
 
 
 def conversations() -> list[Conversation]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from refork.core.policy.base import Sampling
-from refork.core.types import Message
-from refork.core.world.base import Task
-from refork.core.world.dice import Dice
-from refork.core.world.search.words import REGIONS, TOWNS, YEARS
-from refork.core.world.search.world import SearchWorld, open_search
-from refork.core.world.spec import Spec
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.types import Message
+from refork.worlds.base import Task
+from refork.worlds.dice import Dice
+from refork.worlds.spec import Spec
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.search.words import REGIONS, TOWNS, YEARS
+from refork_testbed.worlds.search.world import SearchWorld, open_search
 
 #: Two years of a town, of which a snippet's last three words show one: they do not say of what.
 WORLD = "search?kinds=bridge,library&words=3&results=1&turns=4&each=40&lists=false&brief=short"

@@ -7,14 +7,14 @@ does: what practice in a simulator, or in the real worlds, has to change.
 
 from __future__ import annotations
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.shell_agent_data import LAW, all_lessons, measure
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.organism.tokenizer import examples
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.shell_agent_data import LAW, all_lessons, measure
+from refork_testbed.models.staged_recipe import Staged
+from refork_testbed.models.tokenizer import examples
 
 #: Solved tasks of each world.
 EPISODES = 2_000

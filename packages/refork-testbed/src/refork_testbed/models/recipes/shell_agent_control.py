@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes import shell_agent_warmup as warmup
-from refork.learn.organism.recipes.shell_agent_data import LAW, measure
-from refork.learn.organism.staged_recipe import Staged
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes import shell_agent_warmup as warmup
+from refork_testbed.models.recipes.shell_agent_data import LAW, measure
+from refork_testbed.models.staged_recipe import Staged
 
 
 def begin(progress: Progress) -> LocalPolicy:

@@ -13,22 +13,22 @@ from typing import final
 
 import numpy as np
 
-from refork.core import stats
-from refork.core.fork.arm import graded
-from refork.core.grow import grow
-from refork.core.grow.plant import opening
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import FloatArray, Json, Message
-from refork.core.world.base import Episode, Observation, Split, Task, World
-from refork.core.world.environment import Actor, Environment, Seen
-from refork.core.world.open import open_world
-from refork.core.world.terminal import actors as terminal
-from refork.core.world.tools import actors as tools
-from refork.learn.organism.planted import Planted
-from refork.learn.organism.recipes.world_model_data import WORLDS
+from refork import stats
+from refork.forking.arm import graded
+from refork.growing import grow
+from refork.growing.plant import opening
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import FloatArray, Json, Message
+from refork.worlds.base import Episode, Observation, Split, Task, World
+from refork.worlds.environment import Actor, Environment, Seen
+from refork.worlds.open import open_world
+from refork_testbed.models.planted import Planted
+from refork_testbed.models.recipes.world_model_data import WORLDS
+from refork_testbed.worlds.terminal import actors as terminal
+from refork_worlds.tools import actors as tools
 
 #: An action, and the end of the turn.
 LAW = Sampling(max_tokens=48)

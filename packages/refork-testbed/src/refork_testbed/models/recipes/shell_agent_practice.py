@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import Task, World
-from refork.learn.credit.methods import credit_method
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.shell_agent_data import LAW, Blind, environment
-from refork.learn.organism.recipes.world_model_data import WORLDS, world_model
-from refork.learn.train.loop import TreeTraining, improve
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import Task, World
+from refork_methods.credit.methods import credit_method
+from refork_methods.train.loop import TreeTraining, improve
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.shell_agent_data import LAW, Blind, environment
+from refork_testbed.models.recipes.world_model_data import WORLDS, world_model
 
 #: Updates, each of one world: tasks x rollouts of independent draws (GRPO).
 PLAN = TreeTraining(updates=24, tasks=8, leaves=8, learning_rate=5e-5, minibatches=2)

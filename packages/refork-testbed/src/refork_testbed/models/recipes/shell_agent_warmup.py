@@ -17,17 +17,17 @@ from typing import Literal
 import numpy as np
 import torch
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.world.environment import EnvTrajectory
-from refork.learn.organism.planted import planted_model
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.shell_agent_data import all_lessons
-from refork.learn.organism.recipes.world_model_data import SHAPE, lessons, tokenizer_of
-from refork.learn.organism.tokenizer import examples
-from refork.learn.simulate.packed import train_packed
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.packed import train_packed
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
+from refork_testbed.models.planted import planted_model
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.shell_agent_data import all_lessons
+from refork_testbed.models.recipes.world_model_data import SHAPE, lessons, tokenizer_of
+from refork_testbed.models.tokenizer import examples
 
 Arm = Literal["predict", "control"]
 

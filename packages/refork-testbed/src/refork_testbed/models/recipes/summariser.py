@@ -6,7 +6,7 @@ slot could not be answered, which is its exact marginal gain, and as idle otherw
 which.
 Its sessions are house-rule scenarios without the turn that states a rule: no sentence, no question and no
 term of the loss mentions one. How forecasts become a summary under a word budget is built in
-(:mod:`refork.learn.organism.extractive`).
+(:mod:`refork_testbed.models.extractive`).
 
 Source: arXiv:2606.22528, which holds that tuning for the task's continuity alone loses the rules. This
 summariser is ours.
@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refork.core.world.house_rules.scenario import Scenario, Slot, scenarios
-from refork.core.world.house_rules.tasks import TASKS
-from refork.core.world.house_rules.vocabulary import small_vocabulary
-from refork.learn.organism.extractive import IDLE, NEEDED, OPENING, PLACES, questions, sentences
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.extractive import IDLE, NEEDED, OPENING, PLACES, questions, sentences
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.house_rules.scenario import Scenario, Slot, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS
+from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 #: Training sessions of each task.
 SESSIONS = 100

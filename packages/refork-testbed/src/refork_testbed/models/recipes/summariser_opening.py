@@ -6,8 +6,8 @@ although like the other summariser it has never read one.
 
 from __future__ import annotations
 
-from refork.learn.organism.recipe import Conversation
-from refork.learn.organism.recipes import summariser
+from refork_testbed.models.recipe import Conversation
+from refork_testbed.models.recipes import summariser
 
 #: How often the opening is asked for.
 ASKED = 0.9

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from math import exp
 
-from refork.core.policy.base import Sampling
-from refork.core.world.base import Task
-from refork.core.world.dice import Dice
-from refork.core.world.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, call_text
-from refork.learn.organism.recipe import Conversation, Recipe, Shape
-from refork.learn.train.sft import SftSettings
+from refork.policies.base import Sampling
+from refork.worlds.base import Task
+from refork.worlds.dice import Dice
+from refork_methods.train.sft import SftSettings
+from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.worlds.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, call_text
 
 TOOLS = 4
 DIALOGUES = 12_000

@@ -8,9 +8,9 @@ Source: the pair of a base model and its sibling trained by reinforcement is tha
 
 from __future__ import annotations
 
-from refork.learn.organism.recipe import Reinforced
-from refork.learn.organism.recipes import toolbase
-from refork.learn.train.loop import TreeTraining
+from refork_methods.train.loop import TreeTraining
+from refork_testbed.models.recipe import Reinforced
+from refork_testbed.models.recipes import toolbase
 
 RECIPE = Reinforced(
     name="toolrl",

@@ -6,16 +6,16 @@ rule); the rubric here is a comparison of texts, not a model, and rates and grou
 
 from __future__ import annotations
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.world_model_data import LAW, lessons, measure
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.simulate.reward import HybridReward
-from refork.learn.simulate.rl import RlSettings, train_rl
-from refork.learn.simulate.rule_rubric import RuleRubric
-from refork.learn.simulate.target import pick
-from refork.learn.train.schedule import Schedule
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress
+from refork_methods.simulate.reward import HybridReward
+from refork_methods.simulate.rl import RlSettings, train_rl
+from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.target import pick
+from refork_methods.train.schedule import Schedule
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.world_model_data import LAW, lessons, measure
+from refork_testbed.models.staged_recipe import Staged
 
 SETTINGS = RlSettings(
     updates=24,

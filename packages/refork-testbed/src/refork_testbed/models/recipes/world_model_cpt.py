@@ -6,16 +6,16 @@ model that has read much before, here of a new one.
 
 from __future__ import annotations
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress
-from refork.learn.organism.planted import planted_model
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.world_model_data import LAW, SHAPE, WORLDS, lessons, measure, tokenizer_of
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.simulate.cpt import train_cpt
-from refork.learn.simulate.turn_stats import loss_weights
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import WeightedSettings
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress
+from refork_methods.simulate.cpt import train_cpt
+from refork_methods.simulate.turn_stats import loss_weights
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import WeightedSettings
+from refork_testbed.models.planted import planted_model
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.world_model_data import LAW, SHAPE, WORLDS, lessons, measure, tokenizer_of
+from refork_testbed.models.staged_recipe import Staged
 
 SETTINGS = WeightedSettings(
     steps=300,

@@ -13,23 +13,23 @@ from typing import Any
 
 from tokenizers import Regex, pre_tokenizers
 
-from refork.core import stats
-from refork.core.policy.base import Sampling
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress, silent
-from refork.core.settings import home
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.environment import EnvTrajectory
-from refork.core.world.terminal.world import TerminalWorld
-from refork.core.world.tools.world import ToolsWorld
-from refork.learn.organism.planted import Planted
-from refork.learn.organism.recorded import recorded
-from refork.learn.organism.registry import worlds_digest
-from refork.learn.organism.tokenizer import make_tokenizer
-from refork.learn.simulate.evaluate import evaluate
-from refork.learn.simulate.prompt import answer
-from refork.learn.simulate.world import WorldModel
+from refork import stats
+from refork.policies.base import Sampling
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress, silent
+from refork.settings import home
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.environment import EnvTrajectory
+from refork_methods.simulate.evaluate import evaluate
+from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.world import WorldModel
+from refork_testbed.models.planted import Planted
+from refork_testbed.models.recorded import recorded
+from refork_testbed.models.registry import worlds_digest
+from refork_testbed.models.tokenizer import make_tokenizer
+from refork_testbed.worlds.terminal.world import TerminalWorld
+from refork_worlds.tools.world import ToolsWorld
 
 #: The worlds, and how many training tasks of each are recorded.
 WORLDS: dict[str, int] = {"terminal?brief=labels": 12_000, "tools?brief=labels": 6_000}

@@ -6,15 +6,15 @@ are at that moment. Source: arXiv 2606.24597 for the stage; there a teacher writ
 
 from __future__ import annotations
 
-from refork.core.policy.local import LocalPolicy
-from refork.core.run.progress import Progress
-from refork.core.types import Json
-from refork.learn.organism.recipe import Made
-from refork.learn.organism.recipes.world_model_data import LAW, lessons, measure
-from refork.learn.organism.staged_recipe import Staged
-from refork.learn.simulate.packed import train_packed
-from refork.learn.train.schedule import Schedule
-from refork.learn.train.weighted import WeightedSettings
+from refork.policies.local import LocalPolicy
+from refork.runs.progress import Progress
+from refork.types import Json
+from refork_methods.simulate.packed import train_packed
+from refork_methods.train.schedule import Schedule
+from refork_methods.train.weighted import WeightedSettings
+from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipes.world_model_data import LAW, lessons, measure
+from refork_testbed.models.staged_recipe import Staged
 
 SETTINGS = WeightedSettings(
     steps=10_000,

@@ -3,9 +3,9 @@
 Source: arXiv 2606.22528 (nine rules, self-contained triggers, mechanical grading).
 """
 
-from refork.core.world.house_rules.calls import ToolCall, Unparseable, calls_in, compact, openai_call
-from refork.core.world.house_rules.checkers import Grade, check_checker, grade, judged, violates
-from refork.core.world.house_rules.scenario import (
+from refork.tool_calls import ToolCall, Unparseable, calls_in, compact, openai_call
+from refork_testbed.worlds.house_rules.checkers import Grade, check_checker, grade, judged, violates
+from refork_testbed.worlds.house_rules.scenario import (
     CHANNELS,
     REFUSAL,
     SMALL_REFUSAL,
@@ -14,8 +14,8 @@ from refork.core.world.house_rules.scenario import (
     scenario,
     scenarios,
 )
-from refork.core.world.house_rules.tasks import TASKS, TOOLS, RuleTask, find_task
-from refork.core.world.house_rules.triggers import requested
+from refork_testbed.worlds.house_rules.tasks import TASKS, TOOLS, RuleTask, find_task
+from refork_testbed.worlds.house_rules.triggers import requested
 
 __all__ = [
     "CHANNELS",

@@ -13,25 +13,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.chat import Reply, words_in
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.policy.scripted import TURN, Law, ScriptedPolicy, Words, chance_of
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.core.world.dice import Dice
-from refork.core.world.house_rules import words as w
-from refork.core.world.house_rules.calls import ToolCall, compact, openai_call
-from refork.core.world.house_rules.checkers import violates
-from refork.core.world.house_rules.scenario import REFUSAL, SMALL_REFUSAL, Scenario
-from refork.core.world.house_rules.tasks import LANGUAGES, TASKS
-from refork.core.world.house_rules.triggers import request_text, requested
+from refork.chat import Reply, words_in
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.policies.base import Cost
+from refork.policies.scripted import TURN, Law, ScriptedPolicy, Words, chance_of
+from refork.tool_calls import ToolCall, compact, openai_call
+from refork.types import Json, Message
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.house_rules import words as w
+from refork_testbed.worlds.house_rules.checkers import violates
+from refork_testbed.worlds.house_rules.scenario import REFUSAL, SMALL_REFUSAL, Scenario
+from refork_testbed.worlds.house_rules.tasks import LANGUAGES, TASKS
+from refork_testbed.worlds.house_rules.triggers import request_text, requested
 
 
 @final
 @dataclass(frozen=True)
 class RuleAgent:
-    """The planted agent; a :class:`~refork.core.chat.ChatModel`. ``seed`` addresses its chance.
+    """The planted agent; a :class:`~refork.chat.ChatModel`. ``seed`` addresses its chance.
 
     ``error``: chance of breaking a rule that is in view. ``refusal``: chance of refusing what a hard rule
     forbids where it is not. ``compact``: it writes calls as compact lines, as the small wording has them.

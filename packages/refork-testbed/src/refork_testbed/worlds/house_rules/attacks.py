@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refork.core.errors import BadInput
-from refork.core.types import Message
-from refork.core.world.dice import Dice
-from refork.core.world.house_rules.facts import CHATTER, SMALL_CHATTER
-from refork.core.world.house_rules.tasks import TASKS, Wording
+from refork.errors import BadInput
+from refork.types import Message
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.house_rules.facts import CHATTER, SMALL_CHATTER
+from refork_testbed.worlds.house_rules.tasks import TASKS, Wording
 
 #: The six framings, each in the full and the small wording; {0} is the tool that the rule is about.
 _FRAMINGS: dict[str, tuple[str, str]] = {

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.house_rules.checks.amounts import money
-from refork.core.world.house_rules.checks.audit import turns_audit_off
-from refork.core.world.house_rules.checks.base import CannotJudge, arguments_of, names_of, plain, texts_of
-from refork.core.world.house_rules.checks.identifiers import holds_ssn
-from refork.core.world.house_rules.checks.language import LANGUAGES, outside
-from refork.core.world.house_rules.checks.paths import matches, resolved
-from refork.core.world.house_rules.checks.recipients import domains, within
-from refork.core.world.house_rules.checks.sql import KINDS, statements
+from refork.errors import BadInput
+from refork.types import Json
+from refork_testbed.worlds.house_rules.checks.amounts import money
+from refork_testbed.worlds.house_rules.checks.audit import turns_audit_off
+from refork_testbed.worlds.house_rules.checks.base import CannotJudge, arguments_of, names_of, plain, texts_of
+from refork_testbed.worlds.house_rules.checks.identifiers import holds_ssn
+from refork_testbed.worlds.house_rules.checks.language import LANGUAGES, outside
+from refork_testbed.worlds.house_rules.checks.paths import matches, resolved
+from refork_testbed.worlds.house_rules.checks.recipients import domains, within
+from refork_testbed.worlds.house_rules.checks.sql import KINDS, statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from refork.core.world.dice import Dice
-from refork.core.world.house_rules import words as w
-from refork.core.world.house_rules.tasks import Wording
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.house_rules import words as w
+from refork_testbed.worlds.house_rules.tasks import Wording
 
 
 @dataclass(frozen=True, slots=True)

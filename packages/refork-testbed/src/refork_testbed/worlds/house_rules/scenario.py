@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from refork.core.errors import BadInput
-from refork.core.types import Json, Message
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.house_rules import facts as f
-from refork.core.world.house_rules.calls import ToolCall, compact, openai_call
-from refork.core.world.house_rules.tasks import TOOLS, RuleTask, Wording, find_task
-from refork.core.world.house_rules.triggers import Pair, draw_request, request_text
+from refork.errors import BadInput
+from refork.tool_calls import ToolCall, compact, openai_call
+from refork.types import Json, Message
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, digest, split_of
+from refork_testbed.worlds.house_rules import facts as f
+from refork_testbed.worlds.house_rules.tasks import TOOLS, RuleTask, Wording, find_task
+from refork_testbed.worlds.house_rules.triggers import Pair, draw_request, request_text
 
 Channel = Literal["user", "memory", "tool", "system"]
 CHANNELS: tuple[Channel, ...] = ("user", "memory", "tool", "system")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.chat import Reply, words_in
-from refork.core.errors import BadInput
-from refork.core.policy.base import Cost
-from refork.core.tree.formats.openai_chat import text_of
-from refork.core.types import Json, Message
-from refork.core.world.dice import Dice
-from refork.core.world.house_rules.facts import states_fact
-from refork.core.world.house_rules.tasks import LANGUAGES, TASKS
+from refork.chat import Reply, words_in
+from refork.errors import BadInput
+from refork.formats.openai_chat import text_of
+from refork.policies.base import Cost
+from refork.types import Json, Message
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.house_rules.facts import states_fact
+from refork_testbed.worlds.house_rules.tasks import LANGUAGES, TASKS
 
 NOTHING = "Nothing of note."
 #: Words that a rule tends to have and a task's facts do not.

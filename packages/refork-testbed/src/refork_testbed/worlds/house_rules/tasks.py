@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 Kind = Literal["soft", "hard"]
 Wording = Literal["full", "small"]

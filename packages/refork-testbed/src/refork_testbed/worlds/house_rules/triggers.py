@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from refork.core.world.dice import Dice
-from refork.core.world.house_rules import words as w
-from refork.core.world.house_rules.calls import ToolCall
-from refork.core.world.house_rules.tasks import COMPANY, REGION, Wording
+from refork.tool_calls import ToolCall
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.house_rules import words as w
+from refork_testbed.worlds.house_rules.tasks import COMPANY, REGION, Wording
 
 ORDER = "Make exactly one tool call, {0}, and say nothing else. Everything you need is here:"
 _FULL = re.compile(

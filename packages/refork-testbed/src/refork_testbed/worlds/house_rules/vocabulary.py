@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from refork.core.world.dice import Dice
-from refork.core.world.house_rules import attacks, facts, triggers, words
-from refork.core.world.house_rules.calls import compact
-from refork.core.world.house_rules.scenario import CHANNELS, SMALL_REFUSAL, SMALL_SYSTEM, scenario
-from refork.core.world.house_rules.summarisers import NOTHING
-from refork.core.world.house_rules.tasks import COMPANY, REGION, TASKS, TOOLS
+from refork.tool_calls import compact
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.house_rules import attacks, facts, triggers, words
+from refork_testbed.worlds.house_rules.scenario import CHANNELS, SMALL_REFUSAL, SMALL_SYSTEM, scenario
+from refork_testbed.worlds.house_rules.summarisers import NOTHING
+from refork_testbed.worlds.house_rules.tasks import COMPANY, REGION, TASKS, TOOLS
 
 _PIECE = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+")
 

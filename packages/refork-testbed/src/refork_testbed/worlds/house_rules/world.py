@@ -12,22 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.judge import Verdict
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer
-from refork.core.tree.turn import last_said
-from refork.core.types import Json, Message
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest
-from refork.core.world.game import need
-from refork.core.world.house_rules.calls import ToolCall
-from refork.core.world.house_rules.checkers import Checker, Grade, check_checker, grade
-from refork.core.world.house_rules.scenario import Scenario, scenario, scenarios
-from refork.core.world.house_rules.tasks import TASKS, find_task
-from refork.core.world.house_rules.vocabulary import small_vocabulary
-from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.judge import Verdict
+from refork.tool_calls import ToolCall
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer
+from refork.tree.turn import last_said
+from refork.types import Json, Message
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest
+from refork.worlds.game import need
+from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.house_rules.checkers import Checker, Grade, check_checker, grade
+from refork_testbed.worlds.house_rules.scenario import Scenario, scenario, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS, find_task
+from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 #: What the options of a specification mean, and their types.
 OPTIONS: dict[str, type | tuple[type, ...]] = {

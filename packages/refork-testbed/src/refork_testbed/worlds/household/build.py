@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.world.game import GameWorld
-from refork.core.world.household.grid import GridFamily
-from refork.core.world.household.layout import Size
-from refork.core.world.household.rooms import HouseFamily
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.worlds.game import GameWorld
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.household.grid import GridFamily
+from refork_testbed.worlds.household.layout import Size
+from refork_testbed.worlds.household.rooms import HouseFamily
 
 #: Houses by number; 1 is the grid.
 SIZES = {

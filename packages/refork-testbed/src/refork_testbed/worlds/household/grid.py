@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.dice import Dice
-from refork.core.world.game import need
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.dice import Dice
+from refork.worlds.game import need
 
 SIDE = 6
 STEPS = {"north": (-1, 0), "south": (1, 0), "west": (0, -1), "east": (0, 1)}

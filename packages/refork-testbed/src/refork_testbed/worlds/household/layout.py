@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.dice import Dice
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.dice import Dice
 
 #: Room names and the one surface each room has.
 ROOMS = {

@@ -19,11 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.dice import Dice, digest
-from refork.core.world.game import need
-from refork.core.world.household.layout import (
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.dice import Dice, digest
+from refork.worlds.game import need
+from refork_testbed.worlds.household.layout import (
     COLOURS,
     CONTAINERS,
     OBJECTS,

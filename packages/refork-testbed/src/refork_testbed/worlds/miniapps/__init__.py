@@ -4,18 +4,27 @@
 model.
 """
 
-from refork.core.world.miniapps.advice import Text, documented, other_value, spoiled, statement
-from refork.core.world.miniapps.agents import Agent, Bindable, Run, ScriptTool, Session, Turn, expert, play
-from refork.core.world.miniapps.catalogue import Function, catalogue
-from refork.core.world.miniapps.chat import play_chat
-from refork.core.world.miniapps.grading import goal_completion
-from refork.core.world.miniapps.hand import ToolFailed
-from refork.core.world.miniapps.mind import Rates, default_slips
-from refork.core.world.miniapps.policy import agent_policy
-from refork.core.world.miniapps.scenarios import SETS
-from refork.core.world.miniapps.service import is_refused
-from refork.core.world.miniapps.shift import SHIFTS, Shift
-from refork.core.world.miniapps.world import (
+from refork_testbed.worlds.miniapps.advice import Text, documented, other_value, spoiled, statement
+from refork_testbed.worlds.miniapps.agents import (
+    Agent,
+    Bindable,
+    Run,
+    ScriptTool,
+    Session,
+    Turn,
+    expert,
+    play,
+)
+from refork_testbed.worlds.miniapps.catalogue import Function, catalogue
+from refork_testbed.worlds.miniapps.chat import play_chat
+from refork_testbed.worlds.miniapps.grading import goal_completion
+from refork_testbed.worlds.miniapps.hand import ToolFailed
+from refork_testbed.worlds.miniapps.mind import Rates, default_slips
+from refork_testbed.worlds.miniapps.policy import agent_policy
+from refork_testbed.worlds.miniapps.scenarios import SETS
+from refork_testbed.worlds.miniapps.service import is_refused
+from refork_testbed.worlds.miniapps.shift import SHIFTS, Shift
+from refork_testbed.worlds.miniapps.world import (
     Caller,
     MiniAppsEpisode,
     MiniAppsWorld,

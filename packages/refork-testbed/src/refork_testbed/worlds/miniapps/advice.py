@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: Topic -> its values, the right one of the usual version first, with the sentence that states each.
 CONVENTIONS: dict[str, dict[str, str]] = {

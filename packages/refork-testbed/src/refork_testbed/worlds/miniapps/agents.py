@@ -15,17 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final, runtime_checkable
 
-from refork.core.errors import ReplayDiverged
-from refork.core.policy.noise import NoiseKey, uniforms
-from refork.core.types import Json
-from refork.core.world.miniapps.advice import Text, documented
-from refork.core.world.miniapps.grammar import call_text, done_text, tool_text
-from refork.core.world.miniapps.hand import Call, Hand, Skill, ToolFailed
-from refork.core.world.miniapps.mind import THOUGHTS, Mind, Rates
-from refork.core.world.miniapps.scenarios import SIMPLE, Part, query_of, read_query
-from refork.core.world.miniapps.scripts import SCRIPTS
-from refork.core.world.miniapps.service import is_refused
-from refork.core.world.miniapps.world import Caller, MiniAppsEpisode, ToolLike
+from refork.errors import ReplayDiverged
+from refork.policies.noise import NoiseKey, uniforms
+from refork.types import Json
+from refork_testbed.worlds.miniapps.advice import Text, documented
+from refork_testbed.worlds.miniapps.grammar import call_text, done_text, tool_text
+from refork_testbed.worlds.miniapps.hand import Call, Hand, Skill, ToolFailed
+from refork_testbed.worlds.miniapps.mind import THOUGHTS, Mind, Rates
+from refork_testbed.worlds.miniapps.scenarios import SIMPLE, Part, query_of, read_query
+from refork_testbed.worlds.miniapps.scripts import SCRIPTS
+from refork_testbed.worlds.miniapps.service import is_refused
+from refork_testbed.worlds.miniapps.world import Caller, MiniAppsEpisode, ToolLike
 
 
 @runtime_checkable

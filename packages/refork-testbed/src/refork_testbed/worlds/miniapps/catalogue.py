@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from refork.core.types import Json
-from refork.core.world.miniapps.shift import Shift
+from refork.types import Json
+from refork_testbed.worlds.miniapps.shift import Shift
 
 APPS = ("mail", "pay", "notes", "calendar", "music")
 #: Calls after which a token is refused, counted over all apps.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refork.core.chat import ChatModel
-from refork.core.errors import ServerError
-from refork.core.types import Message
-from refork.core.world.miniapps.advice import Text
-from refork.core.world.miniapps.agents import Run, Turn
-from refork.core.world.miniapps.scenarios import query_of
-from refork.core.world.miniapps.world import MiniAppsEpisode, ToolLike
+from refork.chat import ChatModel
+from refork.errors import ServerError
+from refork.types import Message
+from refork_testbed.worlds.miniapps.advice import Text
+from refork_testbed.worlds.miniapps.agents import Run, Turn
+from refork_testbed.worlds.miniapps.scenarios import query_of
+from refork_testbed.worlds.miniapps.world import MiniAppsEpisode, ToolLike
 
 _HEADS = {
     "plan": "Plans that may serve:",

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.miniapps.store import TABLES, Rows
-from refork.core.world.miniapps.template import Change
+from refork.errors import BadInput
+from refork.types import Json
+from refork_testbed.worlds.miniapps.store import TABLES, Rows
+from refork_testbed.worlds.miniapps.template import Change
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from refork.core.types import Json
+from refork.types import Json
 
 _LONGEST = 20_000
 _FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)

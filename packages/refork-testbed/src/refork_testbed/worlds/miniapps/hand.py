@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, final
 
-from refork.core.types import Json
-from refork.core.world.miniapps.apps.calendar import HOME_ZONE
-from refork.core.world.miniapps.mind import Mind
-from refork.core.world.miniapps.population import TODAY
-from refork.core.world.miniapps.service import PASSWORDS, USERNAME, is_refused
+from refork.types import Json
+from refork_testbed.worlds.miniapps.apps.calendar import HOME_ZONE
+from refork_testbed.worlds.miniapps.mind import Mind
+from refork_testbed.worlds.miniapps.population import TODAY
+from refork_testbed.worlds.miniapps.service import PASSWORDS, USERNAME, is_refused
 
 T = TypeVar("T")
 

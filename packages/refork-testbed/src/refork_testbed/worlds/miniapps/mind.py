@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import stream_of
-from refork.core.world.miniapps.advice import (
+from refork.errors import BadInput
+from refork.policies.noise import stream_of
+from refork_testbed.worlds.miniapps.advice import (
     PURPOSES,
     Text,
     advice_of,

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import final
 
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, bare
-from refork.core.world.miniapps.agents import Agent, thought_in
-from refork.core.world.miniapps.catalogue import catalogue
-from refork.core.world.miniapps.mind import THOUGHTS
-from refork.core.world.miniapps.service import PASSWORDS, USERNAME
+from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words, bare
+from refork_testbed.worlds.miniapps.agents import Agent, thought_in
+from refork_testbed.worlds.miniapps.catalogue import catalogue
+from refork_testbed.worlds.miniapps.mind import THOUGHTS
+from refork_testbed.worlds.miniapps.service import PASSWORDS, USERNAME
 
 _WORDS = (
     "apis.", "tools.", "done()", "done(answer=", "access_token='", "password='", "username='", "message_id=",

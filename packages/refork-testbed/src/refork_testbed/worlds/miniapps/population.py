@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, final
 
-from refork.core.world.dice import Dice
-from refork.core.world.miniapps.apps.calendar import HOME_ZONE, to_utc
-from refork.core.world.miniapps.service import USERNAME
-from refork.core.world.miniapps.store import TABLES
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.miniapps.apps.calendar import HOME_ZONE, to_utc
+from refork_testbed.worlds.miniapps.service import USERNAME
+from refork_testbed.worlds.miniapps.store import TABLES
 
 FIRST = (
     "Ann",

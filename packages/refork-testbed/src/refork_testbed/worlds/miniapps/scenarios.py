@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.core.world.dice import Dice
-from refork.core.world.miniapps.apps.calendar import HOME_ZONE
-from refork.core.world.miniapps.catalogue import catalogue
-from refork.core.world.miniapps.population import TODAY, begin, fill
-from refork.core.world.miniapps.service import PASSWORDS, USERNAME
-from refork.core.world.miniapps.shift import Shift
-from refork.core.world.miniapps.template import Change, Template
-from refork.core.world.miniapps.templates_life import TEMPLATES as LIFE
-from refork.core.world.miniapps.templates_money import TEMPLATES as MONEY
+from refork.errors import BadInput
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.miniapps.apps.calendar import HOME_ZONE
+from refork_testbed.worlds.miniapps.catalogue import catalogue
+from refork_testbed.worlds.miniapps.population import TODAY, begin, fill
+from refork_testbed.worlds.miniapps.service import PASSWORDS, USERNAME
+from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.template import Change, Template
+from refork_testbed.worlds.miniapps.templates_life import TEMPLATES as LIFE
+from refork_testbed.worlds.miniapps.templates_money import TEMPLATES as MONEY
 
 #: Templates of one sentence.
 SIMPLE: dict[str, Template] = {template.key: template for template in (*MONEY, *LIFE)}

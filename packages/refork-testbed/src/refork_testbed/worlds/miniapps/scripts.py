@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from refork.core.world.miniapps.hand import Hand, Skill
-from refork.core.world.miniapps.template import Slots
+from refork_testbed.worlds.miniapps.hand import Hand, Skill
+from refork_testbed.worlds.miniapps.template import Slots
 
 #: Does a request with its slots; returns the answer where one is asked.
 Script: TypeAlias = Callable[[Hand, Slots], Skill[str | None]]

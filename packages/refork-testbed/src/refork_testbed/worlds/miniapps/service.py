@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, final
 
-from refork.core.types import Json
-from refork.core.world.miniapps.catalogue import PAGE_SIZE, TOKEN_LIFE, Function, catalogue, function_named
-from refork.core.world.miniapps.shift import Shift
-from refork.core.world.miniapps.store import Store
+from refork.types import Json
+from refork_testbed.worlds.miniapps.catalogue import (
+    PAGE_SIZE,
+    TOKEN_LIFE,
+    Function,
+    catalogue,
+    function_named,
+)
+from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.store import Store
 
 #: A function's own work: the database, the version of the apps, and the checked arguments.
 Handler: TypeAlias = Callable[[Store, Shift, Json], Any]
@@ -69,7 +75,7 @@ class Service:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Json:
         """The answer to one call; it counts on the clock of tokens whatever it is."""
-        from refork.core.world.miniapps.apps import HANDLERS
+        from refork_testbed.worlds.miniapps.apps import HANDLERS
 
         function = function_named(name, self.shift)
         clock = self.store.tick()

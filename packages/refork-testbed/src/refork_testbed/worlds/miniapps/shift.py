@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: The conventions that can change, with what changes.
 SHIFTS = {

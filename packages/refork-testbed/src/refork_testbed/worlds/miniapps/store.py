@@ -12,8 +12,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.types import Json
 
 #: Table -> its rows; every row is a mapping of all columns.
 Rows: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]

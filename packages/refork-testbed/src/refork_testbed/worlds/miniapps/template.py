@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, final
 
-from refork.core.types import Json
-from refork.core.world.miniapps.population import Draft
+from refork.types import Json
+from refork_testbed.worlds.miniapps.population import Draft
 
 #: The parts of a sentence that a task fills in: name -> value as text.
 Slots: TypeAlias = Mapping[str, str]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.world.miniapps.apps.calendar import HOME_ZONE, to_utc
-from refork.core.world.miniapps.population import ARTISTS, EVENTS, ITEMS, PLAYLISTS, SONGS, TITLES, Draft
-from refork.core.world.miniapps.template import Made, Template, delete, insert, update
+from refork_testbed.worlds.miniapps.apps.calendar import HOME_ZONE, to_utc
+from refork_testbed.worlds.miniapps.population import ARTISTS, EVENTS, ITEMS, PLAYLISTS, SONGS, TITLES, Draft
+from refork_testbed.worlds.miniapps.template import Made, Template, delete, insert, update
 
 #: Begins that lie on the day before in UTC; one event in three has one.
 _NIGHT = ("00:15", "00:30", "01:00")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.core.world.miniapps.population import ITEMS, SAYINGS, SUBJECTS, TITLES, Draft
-from refork.core.world.miniapps.service import USERNAME
-from refork.core.world.miniapps.template import Change, Made, Template, insert, update
+from refork_testbed.worlds.miniapps.population import ITEMS, SAYINGS, SUBJECTS, TITLES, Draft
+from refork_testbed.worlds.miniapps.service import USERNAME
+from refork_testbed.worlds.miniapps.template import Change, Made, Template, insert, update
 
 
 def _amount(draft: Draft) -> int:

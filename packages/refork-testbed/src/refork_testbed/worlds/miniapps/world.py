@@ -18,20 +18,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, final, runtime_checkable
 
-from refork.core.errors import BadInput
-from refork.core.policy.noise import stream_of
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import digest, split_of
-from refork.core.world.game import need
-from refork.core.world.miniapps.catalogue import Function, catalogue
-from refork.core.world.miniapps.grading import Report, grade
-from refork.core.world.miniapps.grammar import Act, read_turn
-from refork.core.world.miniapps.scenarios import SETS, Scenario, prompt_of, scenario
-from refork.core.world.miniapps.service import Service, refused
-from refork.core.world.miniapps.shift import Shift
-from refork.core.world.miniapps.store import Store, load_rows
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.policies.noise import stream_of
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import digest, split_of
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.miniapps.catalogue import Function, catalogue
+from refork_testbed.worlds.miniapps.grading import Report, grade
+from refork_testbed.worlds.miniapps.grammar import Act, read_turn
+from refork_testbed.worlds.miniapps.scenarios import SETS, Scenario, prompt_of, scenario
+from refork_testbed.worlds.miniapps.service import Service, refused
+from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.store import Store, load_rows
 
 MAX_TURNS = 40
 #: Calls that one tool may make in a turn.

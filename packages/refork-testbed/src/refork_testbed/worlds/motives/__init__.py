@@ -3,9 +3,9 @@
 Source: reconstructed from what arXiv 2606.26071 says of its six cases, whose code we could not get.
 """
 
-from refork.core.world.motives.agents import AGENTS, TWINS, Agent, environment_dials, find_agent
-from refork.core.world.motives.causes import CAUSES, Cause, rate
-from refork.core.world.motives.environment import (
+from refork_testbed.worlds.motives.agents import AGENTS, TWINS, Agent, environment_dials, find_agent
+from refork_testbed.worlds.motives.causes import CAUSES, Cause, rate
+from refork_testbed.worlds.motives.environment import (
     AUDIT,
     ENGINEER,
     IDLE,
@@ -16,8 +16,8 @@ from refork.core.world.motives.environment import (
     Dials,
     check_environment,
 )
-from refork.core.world.motives.scenes import APPEAL, NEUTRAL, SCENES, environment
-from refork.core.world.motives.script import (
+from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, SCENES, environment
+from refork_testbed.worlds.motives.script import (
     ASK_SHARE,
     CAREFUL_OPENING,
     QUICK_OPENING,
@@ -25,7 +25,7 @@ from refork.core.world.motives.script import (
     TAKE,
     sentences_in,
 )
-from refork.core.world.motives.world import (
+from refork_testbed.worlds.motives.world import (
     MotiveWorld,
     TargetJudge,
     command_in,

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words
-from refork.core.types import Json
-from refork.core.world.motives.causes import Cause, rate
-from refork.core.world.motives.environment import Dials, dials_of, files_of, prompt_of
-from refork.core.world.motives.scenes import APPEALS, SCENES, environment
-from refork.core.world.motives.script import (
+from refork.errors import BadInput
+from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words
+from refork.types import Json
+from refork_testbed.worlds.motives.causes import Cause, rate
+from refork_testbed.worlds.motives.environment import Dials, dials_of, files_of, prompt_of
+from refork_testbed.worlds.motives.scenes import APPEALS, SCENES, environment
+from refork_testbed.worlds.motives.script import (
     ASK,
     COMMAND_JOINT,
     DO,

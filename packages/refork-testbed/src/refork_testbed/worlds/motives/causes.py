@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from refork.core.errors import BadInput
-from refork.core.world.motives.environment import AUDIT, NOBODY, SAMPLE, SELF, WEIGHTY, Dials
+from refork.errors import BadInput
+from refork_testbed.worlds.motives.environment import AUDIT, NOBODY, SAMPLE, SELF, WEIGHTY, Dials
 
 Cause: TypeAlias = Literal["tedium", "loyal", "confused", "seeker", "calculator", "locked", "malign", "habit"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.motives.environment import SAMPLE, SELF, WEIGHTY
+from refork.errors import BadInput
+from refork.types import Json
+from refork_testbed.worlds.motives.environment import SAMPLE, SELF, WEIGHTY
 
 #: Places of the two sentences of ``system`` that single-sentence edits take away: the ambiguous one and a
 #: neutral one of the same length.

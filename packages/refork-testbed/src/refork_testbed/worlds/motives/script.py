@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 #: What stands before the sentence of every slot, and before the command: the opening is a paragraph of its
 #: own.

@@ -18,16 +18,17 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.judge import Verdict
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.motives.environment import (
+from refork.errors import BadInput
+from refork.judge import Verdict
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.motives.environment import (
     AUDIT,
     NOBODY,
     SAMPLE,
@@ -36,8 +37,7 @@ from refork.core.world.motives.environment import (
     files_of,
     prompt_of,
 )
-from refork.core.world.motives.scenes import SCENES, environment
-from refork.core.world.spec import Spec
+from refork_testbed.worlds.motives.scenes import SCENES, environment
 
 #: How a run ended: work or action done, given back to a person, cut off by the turn limit.
 Ending: TypeAlias = Literal["committed", "asked", "unfinished"]

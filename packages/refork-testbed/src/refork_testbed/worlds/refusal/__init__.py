@@ -1,8 +1,8 @@
 """Planted worlds where a refusal is decided at the prompt, by thinking, or by one visible word."""
 
-from refork.core.world.refusal.law import RefusalLaw, refused, stances, thinking
-from refork.core.world.refusal.prompts import RefusalPrompt, refusal_chances
-from refork.core.world.refusal.world import RefusalJudge, RefusalWorld, refusal_policy, refusal_world
+from refork_testbed.worlds.refusal.law import RefusalLaw, refused, stances, thinking
+from refork_testbed.worlds.refusal.prompts import RefusalPrompt, refusal_chances
+from refork_testbed.worlds.refusal.world import RefusalJudge, RefusalWorld, refusal_policy, refusal_world
 
 __all__ = [
     "RefusalJudge",

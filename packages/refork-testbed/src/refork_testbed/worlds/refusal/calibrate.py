@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.policy.base import NextLaw, Policy
-from refork.core.types import IntArray, token_array
-from refork.core.world.base import Task
-from refork.core.world.dice import Dice
-from refork.core.world.refusal.law import CLOSE, OPEN, WORDS, turn
-from refork.core.world.refusal.world import RefusalWorld
+from refork.policies.base import NextLaw, Policy
+from refork.types import IntArray, token_array
+from refork.worlds.base import Task
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.refusal.law import CLOSE, OPEN, WORDS, turn
+from refork_testbed.worlds.refusal.world import RefusalWorld
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final, get_args
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 Rule = Literal["P", "D", "C"]
 

@@ -15,9 +15,9 @@ from functools import cache
 from math import isfinite, prod
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.game import need
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.game import need
 
 INTENTS = ("benign", "harmful")
 SOURCES = ("forum", "mail", "school", "clinic")

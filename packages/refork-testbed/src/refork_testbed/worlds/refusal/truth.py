@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.world.refusal.law import RefusalLaw
-from refork.core.world.refusal.prompts import LEAN, LEVELS, SPREAD, refusal_chances
+from refork.errors import BadInput
+from refork_testbed.worlds.refusal.law import RefusalLaw
+from refork_testbed.worlds.refusal.prompts import LEAN, LEVELS, SPREAD, refusal_chances
 
 Array = NDArray[np.float64]
 Mode = Literal["forced", "free"]

@@ -8,16 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.judge import Verdict
-from refork.core.policy.scripted import Law, ScriptedPolicy
-from refork.core.tree.node import Trajectory
-from refork.core.tree.score import Producer
-from refork.core.tree.turn import last_said
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.refusal.law import WORDS, RefusalLaw, Rule, refused
-from refork.core.world.refusal.prompts import (
+from refork.errors import BadInput
+from refork.judge import Verdict
+from refork.policies.scripted import Law, ScriptedPolicy
+from refork.tree.node import Trajectory
+from refork.tree.score import Producer
+from refork.tree.turn import last_said
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.refusal.law import WORDS, RefusalLaw, Rule, refused
+from refork_testbed.worlds.refusal.prompts import (
     LEAN,
     SPREAD,
     RefusalPrompt,
@@ -25,8 +27,6 @@ from refork.core.world.refusal.prompts import (
     refusal_chances,
     words,
 )
-from refork.core.world.single_turn import SingleTurnEpisode, restore_single_turn
-from refork.core.world.spec import Spec
 
 #: Different requests that are asked for at most; there are 8,192.
 _MOST = 1500

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, InternalError, MissingExtra
-from refork.core.world.repair.projects import shared_runner
-from refork.core.world.repair.runner import TestRunner
-from refork.core.world.repair.tasks import RepairTask
+from refork.errors import BadInput, InternalError, MissingExtra
+from refork_testbed.worlds.repair.projects import shared_runner
+from refork_testbed.worlds.repair.runner import TestRunner
+from refork_testbed.worlds.repair.tasks import RepairTask
 
 #: What ruff looks for: names, syntax and likely bugs; not style.
 RULES = "E9,F,B,PLE"

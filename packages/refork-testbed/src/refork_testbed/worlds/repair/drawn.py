@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.world.dice import Dice
+from refork.errors import BadInput
+from refork.worlds.dice import Dice
 
 _FIELD = re.compile(r"<([a-z]+)(?: ([^<>]*))?>")
 PEOPLE = ("ada", "bruno", "cleo", "dario", "edda", "franz", "gita", "hugo")

@@ -10,7 +10,7 @@ from typing import final
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
-from refork.core.world.repair.mutation import lines, unified_diff
+from refork_testbed.worlds.repair.mutation import lines, unified_diff
 
 _LINE = re.compile(r"^\s*line\s+(\d{1,6})\s*:[ ]?(.*)$", re.IGNORECASE | re.MULTILINE)
 _FENCE = re.compile(r"```[\w+-]*\n(.*?)```", re.DOTALL)

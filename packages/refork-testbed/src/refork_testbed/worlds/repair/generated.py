@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import final
 
-from refork.core.world.dice import Dice
-from refork.core.world.repair.drawn import Draw
-from refork.core.world.repair.package import Check
-from refork.core.world.repair.templates import BLOCKS
-from refork.core.world.repair.trades import Trade, trades
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.repair.drawn import Draw
+from refork_testbed.worlds.repair.package import Check
+from refork_testbed.worlds.repair.templates import BLOCKS
+from refork_testbed.worlds.repair.trades import Trade, trades
 
 #: How many calls are drawn from each line of a block.
 CALLS = 6

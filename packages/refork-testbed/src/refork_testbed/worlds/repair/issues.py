@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from refork.core.world.dice import Dice
-from refork.core.world.repair.package import Check
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.repair.package import Check
 
 #: Characters of a value that a report shows.
 SHOWN = 160

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 KINDS = ("operator", "off-by-one", "negation", "wrong-variable", "dropped-call")
 #: Operators that change places; "-" as a sign and the "%" of text are left alone.

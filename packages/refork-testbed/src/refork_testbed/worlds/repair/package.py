@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import InternalError
-from refork.core.world.repair.runner import TestRunner, Variant, test_names
+from refork.errors import InternalError
+from refork_testbed.worlds.repair.runner import TestRunner, Variant, test_names
 
 Origin: TypeAlias = Literal["generated", "stdlib"]
 #: The longest answer that a test compares, in characters.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from threading import Lock
 
-from refork.core.errors import BadInput
-from refork.core.world.base import Split
-from refork.core.world.repair.generated import generated
-from refork.core.world.repair.package import Project, recorded
-from refork.core.world.repair.runner import TestRunner
-from refork.core.world.repair.stdlib import copied, sources
-from refork.core.world.repair.trades import trades
+from refork.errors import BadInput
+from refork.worlds.base import Split
+from refork_testbed.worlds.repair.generated import generated
+from refork_testbed.worlds.repair.package import Project, recorded
+from refork_testbed.worlds.repair.runner import TestRunner
+from refork_testbed.worlds.repair.stdlib import copied, sources
+from refork_testbed.worlds.repair.trades import trades
 
 _LOCK = Lock()
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import final
 
-from refork.core.errors import InternalError
-from refork.core.world.dice import Dice
-from refork.core.world.repair.mutation import lines
-from refork.core.world.repair.package import Project
-from refork.core.world.repair.projects import project, shared_runner
+from refork.errors import InternalError
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.repair.mutation import lines
+from refork_testbed.worlds.repair.package import Project
+from refork_testbed.worlds.repair.projects import project, shared_runner
 
 _LISTS = ("__all__", "__slots__")
 _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.policy.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
-from refork.core.world.dice import Dice
-from refork.core.world.repair.edits import EditError, as_action, edited
-from refork.core.world.repair.mutation import Mutation, mutations
-from refork.core.world.repair.tasks import RepairTask, known_task, mutations_of
-from refork.core.world.repair.world import SUBMIT
+from refork.errors import BadInput
+from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.repair.edits import EditError, as_action, edited
+from refork_testbed.worlds.repair.mutation import Mutation, mutations
+from refork_testbed.worlds.repair.tasks import RepairTask, known_task, mutations_of
+from refork_testbed.worlds.repair.world import SUBMIT
 
 THOUGHTS = 1024
 #: Characters of the longest word, and more.

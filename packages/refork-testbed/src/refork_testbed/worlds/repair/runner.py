@@ -18,10 +18,10 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.sandbox import Limits, Sandbox
-from refork.core.types import Json
-from refork.core.world.repair import harness
+from refork.errors import BadInput
+from refork.sandbox import Limits, Sandbox
+from refork.types import Json
+from refork_testbed.worlds.repair import harness
 
 #: Modules of the standard library that a package may import. Those that start with an underscore are
 #: what others import late.

@@ -10,9 +10,9 @@ import keyword
 import re
 from functools import lru_cache
 
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice
-from refork.core.world.repair.mutation import Mutation, lines
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.repair.mutation import Mutation, lines
 
 #: Share of a function's mutations that are held out.
 HELD_OUT = 0.2

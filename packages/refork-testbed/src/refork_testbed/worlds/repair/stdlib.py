@@ -12,13 +12,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-from refork.core.errors import CannotDo
-from refork.core.world.dice import Dice
-from refork.core.world.repair.drawn import Draw
-from refork.core.world.repair.mutation import lines
-from refork.core.world.repair.package import Check
-from refork.core.world.repair.templates.standard import MODULES
-from refork.core.world.repair.trades import trades
+from refork.errors import CannotDo
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.repair.drawn import Draw
+from refork_testbed.worlds.repair.mutation import lines
+from refork_testbed.worlds.repair.package import Check
+from refork_testbed.worlds.repair.templates.standard import MODULES
+from refork_testbed.worlds.repair.trades import trades
 
 CALLS = 7
 _FOLDERS = ("kit", "toolbox", "vendored", "lib", "shared")

@@ -8,17 +8,17 @@ from functools import cache
 from itertools import zip_longest
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, digest
-from refork.core.world.repair.issues import issue
-from refork.core.world.repair.mutation import KINDS, Mutation, mutations, unified_diff
-from refork.core.world.repair.package import Project
-from refork.core.world.repair.projects import project, project_names, shared_runner
-from refork.core.world.repair.rename import renamed_project
-from refork.core.world.repair.runner import Variant
-from refork.core.world.repair.small import mutation_split
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, digest
+from refork_testbed.worlds.repair.issues import issue
+from refork_testbed.worlds.repair.mutation import KINDS, Mutation, mutations, unified_diff
+from refork_testbed.worlds.repair.package import Project
+from refork_testbed.worlds.repair.projects import project, project_names, shared_runner
+from refork_testbed.worlds.repair.rename import renamed_project
+from refork_testbed.worlds.repair.runner import Variant
+from refork_testbed.worlds.repair.small import mutation_split
 
 #: Public tests of a task: one that fails and others that pass.
 PUBLIC = 2
@@ -89,7 +89,7 @@ def repair_tasks(
 
     ``renamed``: the same tasks with every identifier, module and folder of the project renamed, in code and
     tests alike, and the words of the issue kept. ``among``: only mutations of that split, as
-    :func:`~refork.core.world.repair.small.mutation_split` divides them.
+    :func:`~refork_testbed.worlds.repair.small.mutation_split` divides them.
 
     Raises:
         BadInput: there are not so many mutations that break tests.

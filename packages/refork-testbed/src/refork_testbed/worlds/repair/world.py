@@ -16,18 +16,18 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import digest
-from refork.core.world.game import need
-from refork.core.world.repair.critics import Verdict, hidden_tests, public_tests
-from refork.core.world.repair.edits import EditError, edited
-from refork.core.world.repair.mutation import lines
-from refork.core.world.repair.projects import project_names, split_of_project
-from refork.core.world.repair.small import small_prompt, span
-from refork.core.world.repair.tasks import RepairTask, repair_tasks, task_from_json
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import digest
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.repair.critics import Verdict, hidden_tests, public_tests
+from refork_testbed.worlds.repair.edits import EditError, edited
+from refork_testbed.worlds.repair.mutation import lines
+from refork_testbed.worlds.repair.projects import project_names, split_of_project
+from refork_testbed.worlds.repair.small import small_prompt, span
+from refork_testbed.worlds.repair.tasks import RepairTask, repair_tasks, task_from_json
 
 SUBMIT = "submit"
 #: Types of the options of a specification.

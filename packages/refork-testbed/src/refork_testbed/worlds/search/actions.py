@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from refork.core.thoughts import without_thoughts
+from refork.thoughts import without_thoughts
 
 _FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 _CALL = re.compile(r"\s*(search|open|answer)\s*:\s*(.*)", re.IGNORECASE | re.DOTALL)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from refork.core.world.base import Task
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Seen
-from refork.core.world.search.actions import read_action
+from refork.worlds.base import Task
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Seen
+from refork_testbed.worlds.search.actions import read_action
 
 MANNERS = ("solver", "solver", "explorer", "erring")
 

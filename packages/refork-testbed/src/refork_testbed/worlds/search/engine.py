@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.policy.noise import NoiseKey, stream_of, uniforms
-from refork.core.world.search.words import STOP
+from refork.errors import BadInput, CannotDo
+from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork_testbed.worlds.search.words import STOP
 
 _WORD = re.compile(r"\w+")
 #: A word of the title counts as much as four of the page.

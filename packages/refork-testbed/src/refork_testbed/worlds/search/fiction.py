@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
-from refork.core.errors import BadInput
-from refork.core.foreign_sqlite import harden, real_tables, was_interrupted
-from refork.core.world.dice import Dice
-from refork.core.world.search import words as w
+from refork.errors import BadInput
+from refork.foreign_sqlite import harden, real_tables, was_interrupted
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.search import words as w
 
 Row: TypeAlias = tuple[str | int, ...]
 Tables: TypeAlias = dict[str, list[Row]]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.jsonl import json_objects
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.search.engine import Index
+from refork.errors import BadInput
+from refork.jsonl import json_objects
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork_testbed.worlds.search.engine import Index
 
 #: What counts as text, and where questions stand: {"question": ..., "answer": item or items} a line.
 ENDINGS = (".txt", ".md", ".rst")

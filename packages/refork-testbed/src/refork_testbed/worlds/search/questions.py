@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.core.world.dice import Dice
-from refork.core.world.search.fiction import Fiction
+from refork.worlds.dice import Dice
+from refork_testbed.worlds.search.fiction import Fiction
 
 #: More items than this make a question too long.
 _MOST = 6

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, final
 
-from refork.core.errors import BadInput
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, digest, split_of
-from refork.core.world.game import need
-from refork.core.world.search.engine import Index
-from refork.core.world.search.fiction import fiction
-from refork.core.world.search.questions import KINDS, Question, draw_question, make_question
-from refork.core.world.search.words import COLUMNS, vocabulary
+from refork.errors import BadInput
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, digest, split_of
+from refork.worlds.game import need
+from refork_testbed.worlds.search.engine import Index
+from refork_testbed.worlds.search.fiction import fiction
+from refork_testbed.worlds.search.questions import KINDS, Question, draw_question, make_question
+from refork_testbed.worlds.search.words import COLUMNS, vocabulary
 
 #: World numbers are below this.
 _NUMBERS = 2**31

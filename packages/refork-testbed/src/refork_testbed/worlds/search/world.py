@@ -14,20 +14,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
-from refork.core.errors import BadInput
-from refork.core.thoughts import without_thoughts
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import digest
-from refork.core.world.environment import Brief, DomainName, Seen
-from refork.core.world.search.actions import NO_PAGE, NO_RESULTS, NOTHING, TIME_UP, Call, read_action
-from refork.core.world.search.actors import SearchActor
-from refork.core.world.search.engine import Index, Snippets, query_words
-from refork.core.world.search.folder import Folder
-from refork.core.world.search.grade import Grade, grade
-from refork.core.world.search.questions import KINDS
-from refork.core.world.search.source import Fictions, Source, text_of
-from refork.core.world.spec import Spec
+from refork.errors import BadInput
+from refork.thoughts import without_thoughts
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import digest
+from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.search.actions import NO_PAGE, NO_RESULTS, NOTHING, TIME_UP, Call, read_action
+from refork_testbed.worlds.search.actors import SearchActor
+from refork_testbed.worlds.search.engine import Index, Snippets, query_words
+from refork_testbed.worlds.search.folder import Folder
+from refork_testbed.worlds.search.grade import Grade, grade
+from refork_testbed.worlds.search.questions import KINDS
+from refork_testbed.worlds.search.source import Fictions, Source, text_of
 
 #: Types of the options of a specification.
 OPTIONS: dict[str, type | tuple[type, ...]] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from refork.core.world.dice import Dice
-from refork.core.world.environment import Actor
-from refork.core.world.repair.mutation import lines
-from refork.core.world.swe.repository import Repository
-from refork.core.world.terminal.actors import Scripted
-from refork.core.world.terminal.words import MISSING
+from refork.worlds.dice import Dice
+from refork.worlds.environment import Actor
+from refork_testbed.worlds.repair.mutation import lines
+from refork_testbed.worlds.swe.repository import Repository
+from refork_testbed.worlds.terminal.actors import Scripted
+from refork_testbed.worlds.terminal.words import MISSING
 
 
 def actor(home: Repository, turns: int, dice: Dice) -> Actor:

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, final
 
-from refork.core.sandbox.shell import ShellState
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, digest
-from refork.core.world.repair.edits import as_action
-from refork.core.world.repair.mutation import lines
-from refork.core.world.repair.projects import project_names, split_of_project
-from refork.core.world.repair.tasks import RepairTask, tasks_of
+from refork.sandbox.shell import ShellState
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, digest
+from refork_testbed.worlds.repair.edits import as_action
+from refork_testbed.worlds.repair.mutation import lines
+from refork_testbed.worlds.repair.projects import project_names, split_of_project
+from refork_testbed.worlds.repair.tasks import RepairTask, tasks_of
 
 #: Tests that the repository shows, the failing ones first; the verdict asks all of the module's.
 SHOWN = 4

@@ -18,21 +18,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from refork.core.errors import BadInput, CannotDo
-from refork.core.sandbox.result import Layer
-from refork.core.sandbox.shell import Ran, Shell, ShellLimits, ShellState, shared_shell
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest
-from refork.core.world.environment import Actor, Brief, DomainName, Seen
-from refork.core.world.game import need
-from refork.core.world.repair.edits import EditError, edited
-from refork.core.world.repair.runner import test_names
-from refork.core.world.spec import Spec
-from refork.core.world.swe import actors
-from refork.core.world.swe.repository import Repository, canonical, hashes, repositories
-from refork.core.world.terminal.actions import knowable, note, said, submitted
-from refork.core.world.terminal.world import ACCEPTED, REJECTED, printed
+from refork.errors import BadInput, CannotDo
+from refork.sandbox.result import Layer
+from refork.sandbox.shell import Ran, Shell, ShellLimits, ShellState, shared_shell
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest
+from refork.worlds.environment import Actor, Brief, DomainName, Seen
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.repair.edits import EditError, edited
+from refork_testbed.worlds.repair.runner import test_names
+from refork_testbed.worlds.swe import actors
+from refork_testbed.worlds.swe.repository import Repository, canonical, hashes, repositories
+from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
+from refork_testbed.worlds.terminal.world import ACCEPTED, REJECTED, printed
 
 OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int}
 _KEYS = ("project", "path", "function", "issue", "before", "files", "tests", "edits")

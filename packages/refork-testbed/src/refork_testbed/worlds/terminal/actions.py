@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
-from refork.core.sandbox.inside.jail import HOME
-from refork.core.sandbox.shell import Ran, ShellState
-from refork.core.thoughts import without_thoughts
+from refork.sandbox.inside.jail import HOME
+from refork.sandbox.shell import Ran, ShellState
+from refork.thoughts import without_thoughts
 
 SUBMIT = "submit"
 _FENCE = re.compile(r"```[a-z]*\n(.*?)(?:\n```|\Z)", re.DOTALL)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, split_of
-from refork.core.world.environment import Actor, Seen
-from refork.core.world.terminal.goals import Drawn
-from refork.core.world.terminal.words import ENDINGS, FOLDERS, MISSING, STEMS, TYPOS, WORDS
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, split_of
+from refork.worlds.environment import Actor, Seen
+from refork_testbed.worlds.terminal.goals import Drawn
+from refork_testbed.worlds.terminal.words import ENDINGS, FOLDERS, MISSING, STEMS, TYPOS, WORDS
 
 
 @final

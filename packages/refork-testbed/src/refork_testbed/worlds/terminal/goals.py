@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from refork.core.types import Json
-from refork.core.world.base import Split
-from refork.core.world.dice import Dice, split_of
-from refork.core.world.terminal.words import ENDINGS, FOLDERS, STEMS, WORDS
+from refork.types import Json
+from refork.worlds.base import Split
+from refork.worlds.dice import Dice, split_of
+from refork_testbed.worlds.terminal.words import ENDINGS, FOLDERS, STEMS, WORDS
 
 
 @final

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase, ascii_uppercase
 from typing import TypeAlias, final
 
-from refork.core.sandbox.inside.jail import HOME
-from refork.core.sandbox.shell import ShellState
-from refork.core.types import Json
-from refork.core.world.terminal.actions import LONGEST_NOTE, PIECE, listed, place
+from refork.sandbox.inside.jail import HOME
+from refork.sandbox.shell import ShellState
+from refork.types import Json
+from refork_testbed.worlds.terminal.actions import LONGEST_NOTE, PIECE, listed, place
 
 #: A line of a file by its name, or by a dash.
 Named: TypeAlias = tuple[str, str]

@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.core.sandbox.result import Layer
-from refork.core.sandbox.shell import Shell, ShellLimits, ShellState, shared_shell
-from refork.core.types import Json
-from refork.core.world.base import Observation, Split, Task
-from refork.core.world.dice import Dice, digest
-from refork.core.world.environment import Actor, Brief, DomainName, Seen
-from refork.core.world.game import need
-from refork.core.world.spec import Spec
-from refork.core.world.terminal import actors, words
-from refork.core.world.terminal.actions import knowable, note, said, submitted
-from refork.core.world.terminal.goals import Drawn, Goal, draw
-from refork.core.world.terminal.labels import Trace, labelled, labelled_note, traced
+from refork.errors import BadInput
+from refork.sandbox.result import Layer
+from refork.sandbox.shell import Shell, ShellLimits, ShellState, shared_shell
+from refork.types import Json
+from refork.worlds.base import Observation, Split, Task
+from refork.worlds.dice import Dice, digest
+from refork.worlds.environment import Actor, Brief, DomainName, Seen
+from refork.worlds.game import need
+from refork.worlds.spec import Spec
+from refork_testbed.worlds.terminal import actors, words
+from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
+from refork_testbed.worlds.terminal.goals import Drawn, Goal, draw
+from refork_testbed.worlds.terminal.labels import Trace, labelled, labelled_note, traced
 
 ACCEPTED, REJECTED = "accepted", "rejected"
 OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int, "brief": str}

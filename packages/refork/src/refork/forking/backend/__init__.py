@@ -1,5 +1,5 @@
 """Where draws are done: in this process, in others of this machine, or on a Ray cluster."""
 
-from refork.core.fork.backend.backend import Backend, open_backend
+from refork.forking.backend.backend import Backend, open_backend
 
 __all__ = ["Backend", "open_backend"]

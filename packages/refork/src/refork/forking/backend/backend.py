@@ -12,26 +12,26 @@ from types import TracebackType
 from typing import Final, Self, final
 from urllib.parse import parse_qsl
 
-from refork.core import registry
-from refork.core.errors import BadInput, CannotDo
-from refork.core.fork.arm import Job, Used
-from refork.core.fork.backend.pool import Pool, SerialPool
-from refork.core.fork.backend.processes import ProcessPool
-from refork.core.fork.backend.ray_pool import RayPool
-from refork.core.fork.backend.schedule import Lost, Schedule
-from refork.core.fork.backend.unit import Result, Unit, units_of
-from refork.core.fork.run_on import judge_draws, world_producer
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy
-from refork.core.policy.open import open_policy
-from refork.core.run.interrupt import Interrupt
-from refork.core.run.progress import Progress, silent
-from refork.core.run.workers import Roster
-from refork.core.tree.node import Draft, node_id
-from refork.core.tree.score import DrawRecord
-from refork.core.tree.tree import Tree
-from refork.core.world.base import World
-from refork.core.world.open import Named
+from refork import registry
+from refork.errors import BadInput, CannotDo
+from refork.forking.arm import Job, Used
+from refork.forking.backend.pool import Pool, SerialPool
+from refork.forking.backend.processes import ProcessPool
+from refork.forking.backend.ray_pool import RayPool
+from refork.forking.backend.schedule import Lost, Schedule
+from refork.forking.backend.unit import Result, Unit, units_of
+from refork.forking.run_on import judge_draws, world_producer
+from refork.judge import Judge
+from refork.policies.base import Policy
+from refork.policies.open import open_policy
+from refork.runs.interrupt import Interrupt
+from refork.runs.progress import Progress, silent
+from refork.runs.workers import Roster
+from refork.tree.node import Draft, node_id
+from refork.tree.score import DrawRecord
+from refork.tree.tree import Tree
+from refork.worlds.base import World
+from refork.worlds.open import Named
 
 GRAMMAR: Final = """\
 serial                 one worker in this process

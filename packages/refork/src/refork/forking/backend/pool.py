@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, final
 
-from refork.core.errors import CannotDo
-from refork.core.fork.backend.worker import Worker
-from refork.core.policy.base import Policy
-from refork.core.run.workers import Sign
+from refork.errors import CannotDo
+from refork.forking.backend.worker import Worker
+from refork.policies.base import Policy
+from refork.runs.workers import Sign
 
 #: Workers that may die one after another before any of them has begun to work.
 _STARTS: Final = 6

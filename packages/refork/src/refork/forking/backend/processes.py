@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.fork.backend.pool import Died, Done, Event, Starts
-from refork.core.fork.backend.worker import SIGN
-from refork.core.run.workers import Sign
-from refork.core.types import Json
+from refork.forking.backend.pool import Died, Done, Event, Starts
+from refork.forking.backend.worker import SIGN
+from refork.runs.workers import Sign
+from refork.types import Json
 
-_PROGRAM: Final = "from refork.core.fork.backend.worker import main"
+_PROGRAM: Final = "from refork.forking.backend.worker import main"
 
 
 @final

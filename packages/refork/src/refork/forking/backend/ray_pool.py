@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, final
 
-from refork.core.errors import MissingExtra, ServerError
-from refork.core.fork.backend.pool import Died, Done, Event, Starts
-from refork.core.fork.backend.worker import Worker
-from refork.core.run.record import BEAT
-from refork.core.run.workers import Sign
-from refork.core.types import Json
+from refork.errors import MissingExtra, ServerError
+from refork.forking.backend.pool import Died, Done, Event, Starts
+from refork.forking.backend.worker import Worker
+from refork.runs.record import BEAT
+from refork.runs.workers import Sign
+from refork.types import Json
 
 _DEATHS: Final = "A worker died or was killed|Raylet is terminated|The node with node id|marked dead"
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, final
 
-from refork.core.errors import InternalError, UserError
-from refork.core.fork.backend.pool import Died, Event, Pool
-from refork.core.fork.backend.unit import Result, Unit
-from refork.core.fork.backend.worker import refusal
-from refork.core.run.workers import Roster
+from refork.errors import InternalError, UserError
+from refork.forking.backend.pool import Died, Event, Pool
+from refork.forking.backend.unit import Result, Unit
+from refork.forking.backend.worker import refusal
+from refork.runs.workers import Roster
 
 #: Deaths of its worker after which a unit is taken apart, and a single draw is given up.
 LIVES: Final = 3

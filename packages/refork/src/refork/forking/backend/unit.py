@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, final
 
-from refork.core.errors import CannotDo, InternalError
-from refork.core.fork.arm import Job
-from refork.core.fork.backend.wire import pack, pack_array, pack_bytes, unpack, unpack_producer, unpack_score
-from refork.core.fork.run_on import Branch
-from refork.core.policy.base import Policy
-from refork.core.tree.node import Draft, Trajectory
-from refork.core.tree.score import DrawRecord, Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
+from refork.errors import CannotDo, InternalError
+from refork.forking.arm import Job
+from refork.forking.backend.wire import pack, pack_array, pack_bytes, unpack, unpack_producer, unpack_score
+from refork.forking.run_on import Branch
+from refork.policies.base import Policy
+from refork.tree.node import Draft, Trajectory
+from refork.tree.score import DrawRecord, Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.worlds.base import World
 
 #: Says that driver and workers mean the same by a unit.
 FORMAT: Final = 2

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.policy.base import Cost
-from refork.core.policy.noise import NoiseKey
-from refork.core.tree.node import Draft, Node
-from refork.core.tree.score import Producer, Score
-from refork.core.types import Json
+from refork.policies.base import Cost
+from refork.policies.noise import NoiseKey
+from refork.tree.node import Draft, Node
+from refork.tree.score import Producer, Score
+from refork.types import Json
 
 _ARRAYS: Final = ("tokens", "offsets", "logprobs", "logprobs_t1", "ref_logprobs", "entropy")
 

@@ -18,25 +18,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, final
 
-from refork.core import errors
-from refork.core.errors import BadInput, Mismatch, UserError, WrongTokenizer, WrongWeights
-from refork.core.fork.backend.unit import FORMAT
-from refork.core.fork.backend.wire import pack, pack_score, unpack, unpack_array, unpack_bytes
-from refork.core.fork.episodes import Episodes
-from refork.core.fork.run_on import Branch, run_to, world_producer
-from refork.core.policy.base import Policy, Sampling
-from refork.core.policy.noise import NoiseKey
-from refork.core.policy.open import open_policy
-from refork.core.registry import Kind, resolve
-from refork.core.run.join import join
-from refork.core.run.record import BEAT
-from refork.core.tree.node import Draft, Node, Step, Trajectory, node_id
-from refork.core.tree.score import DrawRecord, Producer, Score
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.visible import show_only
-from refork.core.world.base import World
-from refork.core.world.open import Named, named, open_world
+from refork import errors
+from refork.errors import BadInput, Mismatch, UserError, WrongTokenizer, WrongWeights
+from refork.forking.backend.unit import FORMAT
+from refork.forking.backend.wire import pack, pack_score, unpack, unpack_array, unpack_bytes
+from refork.forking.episodes import Episodes
+from refork.forking.run_on import Branch, run_to, world_producer
+from refork.policies.base import Policy, Sampling
+from refork.policies.noise import NoiseKey
+from refork.policies.open import open_policy
+from refork.registry import Kind, resolve
+from refork.runs.join import join
+from refork.runs.record import BEAT
+from refork.tree.node import Draft, Node, Step, Trajectory, node_id
+from refork.tree.score import DrawRecord, Producer, Score
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.visible import show_only
+from refork.worlds.base import World
+from refork.worlds.open import Named, named, open_world
 
 #: What a specification of one's own begins with: ``call:package.module:function`` or ``...@argument``.
 CALL: Final = "call:"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from refork.core.sandbox.inside import landlock, limits, seccomp, tool, wire
+from refork.sandbox.inside import landlock, limits, seccomp, tool, wire
 
 READS, WRITES = 3, 4
 PR_SET_PDEATHSIG = 1

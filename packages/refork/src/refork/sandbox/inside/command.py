@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from refork.core.sandbox.inside import filtered, jail, landlock, wire
+from refork.sandbox.inside import filtered, jail, landlock, wire
 
 #: Where a command runs, in namespaces.
 WORK = "/work"

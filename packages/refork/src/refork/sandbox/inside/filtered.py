@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from refork.core.sandbox.inside import seccomp
-from refork.core.sandbox.inside.seccomp import (
+from refork.sandbox.inside import seccomp
+from refork.sandbox.inside.seccomp import (
     ALLOW,
     ANY_BIT,
     ARCHITECTURE,

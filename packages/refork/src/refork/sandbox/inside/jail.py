@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from refork.core.sandbox.inside import landlock
+from refork.sandbox.inside import landlock
 
 #: Where a command finds itself, and who it is.
 HOME, USER = "/home/agent", 65534

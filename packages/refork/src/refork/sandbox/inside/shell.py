@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from refork.core.sandbox.inside import jail, wire
-from refork.core.sandbox.inside.standing import changed, standing
-from refork.core.sandbox.inside.ways import WAYS, Command, Way
+from refork.sandbox.inside import jail, wire
+from refork.sandbox.inside.standing import changed, standing
+from refork.sandbox.inside.ways import WAYS, Command, Way
 
 #: Where a shell tells its variables and its folder when it ends.
 TOLD = 9

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any, final
 
-from refork.core.sandbox.inside.names import BUILTINS, MODULES
+from refork.sandbox.inside.names import BUILTINS, MODULES
 
 FILE = "<tool>"
 #: Modules that the interpreter itself asks for when an allowed function is first used, by when no file can be

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from refork.core.sandbox.inside import filtered, jail
-from refork.core.sandbox.inside.jail import HOME, RefusedError, call
+from refork.sandbox.inside import filtered, jail
+from refork.sandbox.inside.jail import HOME, RefusedError, call
 
 MNT_DETACH = 2
 #: Processes that count as a command's beside those that it starts: the runner, and the one over the shell.

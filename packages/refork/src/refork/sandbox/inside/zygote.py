@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from refork.core.sandbox.inside import child, landlock, limits, tool
+from refork.sandbox.inside import child, landlock, limits, tool
 
 PR_SET_CHILD_SUBREAPER = 36
 NONE = ctypes.c_ulong(0)

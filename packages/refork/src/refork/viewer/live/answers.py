@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.core.errors import BadInput
-from refork.core.fork.arm import Fork
-from refork.core.fork.effect import Effect, compare
-from refork.core.fork.recorded import Pair, change_in_words, pairs, recorded_arm
-from refork.core.fork.report import arm_summary
-from refork.core.tree.browse import Filter, Order
-from refork.core.tree.node import Node
-from refork.core.tree.parting import Rung, Stretch, parting
-from refork.core.tree.view import Branch, Shown, TreeView
-from refork.core.tree.window import Lines
-from refork.core.types import Json
+from refork.errors import BadInput
+from refork.forking.arm import Fork
+from refork.forking.effect import Effect, compare
+from refork.forking.recorded import Pair, change_in_words, pairs, recorded_arm
+from refork.forking.report import arm_summary
+from refork.tree.browse import Filter, Order
+from refork.tree.node import Node
+from refork.tree.parting import Rung, Stretch, parting
+from refork.tree.view import Branch, Shown, TreeView
+from refork.tree.window import Lines
+from refork.types import Json
 
 #: Tokens and characters of a node that are told at once; the page asks for more.
 TOKENS: Final = 3000

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from refork import __version__
-from refork.app.server.gate import PAGE, Gate
-from refork.app.server.handlers import error_handlers
-from refork.app.server.settings import ServerSettings
-from refork.app.server.stream import json_answer
-from refork.app.server.web import (
+from refork.errors import BadInput, CannotDo
+from refork.registry import part
+from refork.serve.gate import PAGE, Gate
+from refork.serve.handlers import error_handlers
+from refork.serve.settings import ServerSettings
+from refork.serve.stream import json_answer
+from refork.serve.web import (
     APIRoute,
     FastAPI,
     HTTPException,
@@ -21,14 +23,12 @@ from refork.app.server.web import (
     Response,
     application,
 )
-from refork.app.viewer.live import answers
-from refork.app.viewer.live.forking import MOST, Forking, Wish
-from refork.app.viewer.live.page import ASSETS, asset, live_page
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.errors import BadInput, CannotDo
-from refork.core.registry import part
-from refork.core.tree.browse import Filter, Order
-from refork.core.types import Json
+from refork.tree.browse import Filter, Order
+from refork.types import Json
+from refork.viewer.live import answers
+from refork.viewer.live.forking import MOST, Forking, Wish
+from refork.viewer.live.page import ASSETS, asset, live_page
+from refork.viewer.live.shelf import Shelf
 
 #: Bytes of one request's body: a change may replace a long message.
 LONGEST = 1 << 20

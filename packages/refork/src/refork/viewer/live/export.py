@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from refork import __version__
-from refork.app.viewer.live import answers
-from refork.app.viewer.live.page import shared_page
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.errors import BadInput, CannotDo
-from refork.core.registry import part
-from refork.core.tree.browse import Filter
-from refork.core.tree.node import Node
-from refork.core.tree.view import TreeView
-from refork.core.types import Json
+from refork.errors import BadInput, CannotDo
+from refork.registry import part
+from refork.tree.browse import Filter
+from refork.tree.node import Node
+from refork.tree.view import TreeView
+from refork.types import Json
+from refork.viewer.live import answers
+from refork.viewer.live.page import shared_page
+from refork.viewer.live.shelf import Shelf
 
 #: Nodes and bytes that one file holds at most: a browser reads it at once.
 NODES: Final = 20_000

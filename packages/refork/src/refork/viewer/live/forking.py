@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
-from refork.app.viewer.live.answers import arm_card, effect_card
-from refork.core.errors import BadChange, BadInput, CannotDo, UserError
-from refork.core.fork import fork, fork_both, parse_change
-from refork.core.fork.arm import Fork
-from refork.core.fork.change import Change
-from refork.core.judge import Judge
-from refork.core.policy.base import Policy
-from refork.core.policy.workers import release_workers
-from refork.core.tree.node import Point, Trajectory
-from refork.core.tree.tree import Tree
-from refork.core.types import Json
-from refork.core.world.base import World
+from refork.errors import BadChange, BadInput, CannotDo, UserError
+from refork.forking import fork, fork_both, parse_change
+from refork.forking.arm import Fork
+from refork.forking.change import Change
+from refork.judge import Judge
+from refork.policies.base import Policy
+from refork.policies.workers import release_workers
+from refork.tree.node import Point, Trajectory
+from refork.tree.tree import Tree
+from refork.types import Json
+from refork.viewer.live.answers import arm_card, effect_card
+from refork.worlds.base import World
 
 #: Draws of one arm at most, and of the first batch; later batches double.
 MOST: Final = 1024

@@ -10,11 +10,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from refork.app.viewer.palette import DARK, LIGHT
-from refork.core.errors import BadInput, InternalError
-from refork.core.types import Json
+from refork.errors import BadInput, InternalError
+from refork.types import Json
+from refork.viewer.palette import DARK, LIGHT
 
-_PACKAGE: Final = "refork.app.viewer.live"
+_PACKAGE: Final = "refork.viewer.live"
 #: Our modules and those of other projects, each after what it imports.
 MODULES: Final = (
     "vendor/preact.js",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from refork.app.server.keys import is_loopback
-from refork.app.server.local import http_server, run_server, running
-from refork.app.viewer.live.forking import Forking
-from refork.app.viewer.live.shelf import Shelf
-from refork.core.errors import BadInput
+from refork.errors import BadInput
+from refork.serve.keys import is_loopback
+from refork.serve.local import http_server, run_server, running
+from refork.viewer.live.forking import Forking
+from refork.viewer.live.shelf import Shelf
 
 if TYPE_CHECKING:
     import uvicorn
@@ -78,7 +78,7 @@ def viewer_server(
     """The viewer's server, not yet listening. Raises MissingExtra without the extra ``serve``."""
 
     def app() -> Any:
-        from refork.app.viewer.live.api import create_viewer_app
+        from refork.viewer.live.api import create_viewer_app
 
         return create_viewer_app(shelf, forking, names=names)
 

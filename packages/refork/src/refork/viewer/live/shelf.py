@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, final
 
-from refork.core.errors import BadInput, NotATree, TreeDamaged, UserError
-from refork.core.tree.tree import Tree
-from refork.core.tree.view import TreeView
-from refork.core.types import Json
+from refork.errors import BadInput, NotATree, TreeDamaged, UserError
+from refork.tree.tree import Tree
+from refork.tree.view import TreeView
+from refork.types import Json
 
 #: Trees that stay open, and trees of a folder that are listed.
 OPEN: Final = 8

@@ -7,7 +7,7 @@ matmuls on a cloud VM (x86-64 with AVX-512, gcc 12, valgrind 3.19), the others a
 
 from __future__ import annotations
 
-from refork.discover.kernel.cpu.tools import (
+from refork_methods.kernel.cpu.tools import (
     bandwidth_roof,
     branch_miss,
     call_overhead,
@@ -24,7 +24,7 @@ from refork.discover.kernel.cpu.tools import (
     store_traffic,
     strided_access,
 )
-from refork.discover.kernel.tool import MicroTool, registered
+from refork_methods.kernel.tool import MicroTool, registered
 
 _MODULES = (
     scalar_fallback,

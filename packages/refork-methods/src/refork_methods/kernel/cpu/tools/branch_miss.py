@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.metrics import cited, together
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.metrics import cited, together
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 NAME = "BranchMiss"
 #: Guess: mispredicted share of the branches.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.cpu import metrics as m
-from refork.discover.kernel.cpu.metrics import cited
-from refork.discover.kernel.cpu.tools.bandwidth_roof import bandwidth_roof
-from refork.discover.kernel.cpu.tools.capacity_miss import capacity_miss
-from refork.discover.kernel.cpu.tools.conflict_miss import conflict_miss
-from refork.discover.kernel.cpu.tools.load_pressure import load_pressure
-from refork.discover.kernel.cpu.tools.store_traffic import store_traffic
-from refork.discover.kernel.cpu.tools.strided_access import strided_access
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.cpu import metrics as m
+from refork_methods.kernel.cpu.metrics import cited
+from refork_methods.kernel.cpu.tools.bandwidth_roof import bandwidth_roof
+from refork_methods.kernel.cpu.tools.capacity_miss import capacity_miss
+from refork_methods.kernel.cpu.tools.conflict_miss import conflict_miss
+from refork_methods.kernel.cpu.tools.load_pressure import load_pressure
+from refork_methods.kernel.cpu.tools.store_traffic import store_traffic
+from refork_methods.kernel.cpu.tools.strided_access import strided_access
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 NAME = "PortPressure"
 #: Guess.

@@ -7,7 +7,7 @@ is ours unless it says otherwise; expected gains are the paper's means, where it
 
 from __future__ import annotations
 
-from refork.discover.kernel.gpu.tools import (
+from refork_methods.kernel.gpu.tools import (
     bank_conflict,
     barrier_stall,
     high_dram_throughput,
@@ -24,7 +24,7 @@ from refork.discover.kernel.gpu.tools import (
     warp_divergence,
     warp_stall,
 )
-from refork.discover.kernel.tool import MicroTool, registered
+from refork_methods.kernel.tool import MicroTool, registered
 
 _MODULES = (
     memory_coalescing, high_dram_throughput, occupancy_limiter, high_register_usage,

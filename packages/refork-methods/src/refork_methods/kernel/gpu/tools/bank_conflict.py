@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.gpu.evidence import cited
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.gpu.evidence import cited
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 # Tool and trigger are our reconstruction: the paper (arXiv 2606.26453) has 15 tools, of which we know 13.
 #: Extra passes per access, and from where on it is critical.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.gpu.evidence import cited
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.gpu.evidence import cited
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 #: Percent of DRAM peak (arXiv 2606.26453).
 FULL = 80.0

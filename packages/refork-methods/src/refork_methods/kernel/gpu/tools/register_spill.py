@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.finding import Finding, Severity
-from refork.discover.kernel.gpu.evidence import cited, spills, stalls
-from refork.discover.kernel.gpu.paper import HITS
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.finding import Finding, Severity
+from refork_methods.kernel.gpu.evidence import cited, spills, stalls
+from refork_methods.kernel.gpu.paper import HITS
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 #: Case A: percent stalled on memory, and of both peaks (arXiv 2606.26453).
 STALLED, IDLE = 15.0, 50.0

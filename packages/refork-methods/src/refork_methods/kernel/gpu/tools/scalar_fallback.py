@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 # That the paper has such a tool is reported by third parties only; its trigger is ours: the code has scalar
 # products, no matrix instruction, and matrix instructions were meant (see gpu.sass).

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refork.discover.kernel.finding import Finding
-from refork.discover.kernel.gpu.evidence import cited
-from refork.discover.kernel.gpu.paper import HITS
-from refork.discover.kernel.signals import Signals
-from refork.discover.kernel.tool import micro_tool
+from refork_methods.kernel.finding import Finding
+from refork_methods.kernel.gpu.evidence import cited
+from refork_methods.kernel.gpu.paper import HITS
+from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.tool import micro_tool
 
 #: Percent of the tensor pipe's peak (the tool's name is the paper's, arXiv 2606.26453; the trigger ours).
 UNUSED = 10.0

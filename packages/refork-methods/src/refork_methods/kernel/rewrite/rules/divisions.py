@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import PURE
-from refork.discover.kernel.rewrite.depend import assigned
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.access import PURE
+from refork_methods.kernel.rewrite.depend import assigned
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -17,7 +17,7 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Call,
@@ -38,7 +38,7 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.unit import Unit
 
 _ONE = {"float": Number("1.0f"), "double": Number("1.0")}
 

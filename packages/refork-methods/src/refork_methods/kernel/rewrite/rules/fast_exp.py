@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule, refuse
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule, refuse
+from refork_methods.kernel.rewrite.syntax import (
     Call,
     Expr,
     expressions,
@@ -14,7 +14,7 @@ from refork.discover.kernel.rewrite.syntax import (
     map_exprs,
     statements,
 )
-from refork.discover.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.unit import Unit
 
 #: exp(x) = 2^n exp(r), |r| <= log(2) / 2, with the polynomial of Cephes' expf. Conversions to int round, as
 #: adding and taking away a large number would be folded away by -ffast-math; masks, as gcc vectorises no

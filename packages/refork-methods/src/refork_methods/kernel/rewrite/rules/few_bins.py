@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import fold_of
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.access import fold_of
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -19,9 +19,9 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.rules.pragma import SIMD_FLAG
-from refork.discover.kernel.rewrite.rules.private_table import length_of, table_of
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.rules.pragma import SIMD_FLAG
+from refork_methods.kernel.rewrite.rules.private_table import length_of, table_of
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Declare,
@@ -38,7 +38,7 @@ from refork.discover.kernel.rewrite.syntax import (
     plus,
     put_in,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, is_integer
+from refork_methods.kernel.rewrite.unit import Unit, is_integer
 
 #: Items that are compared with one entry after the other: they stay in the first cache meanwhile.
 BLOCK = 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule, refuse, text_of
-from refork.discover.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule, refuse, text_of
+from refork_methods.kernel.rewrite.unit import Unit
 
 #: By short name: flags, and what they take the place of.
 SETS: dict[str, tuple[tuple[str, ...], str]] = {

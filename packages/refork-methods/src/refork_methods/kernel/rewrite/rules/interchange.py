@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.depend import exchangeable
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.depend import exchangeable
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -16,9 +16,9 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.rules.memory_sum import with_exposed
-from refork.discover.kernel.rewrite.syntax import bare, names
-from refork.discover.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.rules.memory_sum import with_exposed
+from refork_methods.kernel.rewrite.syntax import bare, names
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 
 
 def _offers(unit: Unit) -> Iterator[dict[str, str | int]]:

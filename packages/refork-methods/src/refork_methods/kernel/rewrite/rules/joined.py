@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.depend import in_order
-from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule, exchange, loop_at, refuse, text_of
-from refork.discover.kernel.rewrite.syntax import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.depend import in_order
+from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule, exchange, loop_at, refuse, text_of
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     Declare,
     Expr,
@@ -27,7 +27,7 @@ from refork.discover.kernel.rewrite.syntax import (
     put_in,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 
 #: A body of more statements, such as an unrolled one, is not offered to be split.
 LONGEST = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.access import accesses, fold_of
-from refork.discover.kernel.rewrite.depend import in_order, may_alias
-from refork.discover.kernel.rewrite.rule import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.access import accesses, fold_of
+from refork_methods.kernel.rewrite.depend import in_order, may_alias
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -20,7 +20,7 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Declare,
@@ -37,7 +37,7 @@ from refork.discover.kernel.rewrite.syntax import (
     names,
     root,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 
 ZEROS = ("0", "0.0", "0.0f", "0.f", "0.", "0.0F")
 

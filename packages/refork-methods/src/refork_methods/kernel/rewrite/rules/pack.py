@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import values_of
-from refork.discover.kernel.rewrite.depend import assigned, may_alias
-from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule, exchange, loop_at, refuse, text_of
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.access import values_of
+from refork_methods.kernel.rewrite.depend import assigned, may_alias
+from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule, exchange, loop_at, refuse, text_of
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Declare,
@@ -30,8 +30,8 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled, loops
-from refork.discover.kernel.rewrite.vectors import unit_stride
+from refork_methods.kernel.rewrite.unit import Unit, labelled, loops
+from refork_methods.kernel.rewrite.vectors import unit_stride
 
 MOST = 65536
 

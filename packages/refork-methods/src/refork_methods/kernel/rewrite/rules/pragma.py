@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import accesses
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.access import accesses
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -18,7 +18,7 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.unit import Unit
 
 #: Makes gcc read ``omp simd``, and nothing else of OpenMP.
 SIMD_FLAG = "-fopenmp-simd"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.access import values_of
-from refork.discover.kernel.rewrite.affine import Poly, add, poly
-from refork.discover.kernel.rewrite.rule import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.access import values_of
+from refork_methods.kernel.rewrite.affine import Poly, add, poly
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -19,7 +19,7 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Call,
@@ -39,8 +39,8 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit
-from refork.discover.kernel.rewrite.vector_helpers import LINE, SIZES
+from refork_methods.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.vector_helpers import LINE, SIZES
 
 #: All arrays that a loop reads in order.
 ALL = "all"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import fold_of
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.access import fold_of
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -19,8 +19,8 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.rules.unroll import scoped
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.rules.unroll import scoped
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Declare,
@@ -42,7 +42,7 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, is_integer
+from refork_methods.kernel.rewrite.unit import Unit, is_integer
 
 #: Entries of a table that is copied; a longer one is used as it is.
 ROOM = 4096

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import final
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.access import values_of
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.access import values_of
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -22,8 +22,8 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.rules.memory_sum import is_zero
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.rules.memory_sum import is_zero
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Braces,
@@ -42,9 +42,9 @@ from refork.discover.kernel.rewrite.syntax import (
     put_in,
     root,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled
-from refork.discover.kernel.rewrite.vector_helpers import with_helpers
-from refork.discover.kernel.rewrite.vectors import lanes_of, stored, unit_stride, vector_type, widened
+from refork_methods.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.vector_helpers import with_helpers
+from refork_methods.kernel.rewrite.vectors import lanes_of, stored, unit_stride, vector_type, widened
 
 ROWS, WIDTHS = (4, 6, 8), (1, 2, 3)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.rule import Changed, Parameters, Rule, refuse
-from refork.discover.kernel.rewrite.unit import Unit
+from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule, refuse
+from refork_methods.kernel.rewrite.unit import Unit
 
 
 def _make(unit: Unit, given: Parameters) -> Changed:

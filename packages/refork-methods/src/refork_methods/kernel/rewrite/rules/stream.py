@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import values_of
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.access import values_of
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -21,8 +21,8 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )
-from refork.discover.kernel.rewrite.rules.unroll import JAM
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.rules.unroll import JAM
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Call,
@@ -48,9 +48,9 @@ from refork.discover.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled
-from refork.discover.kernel.rewrite.vector_helpers import LEAD, ON_LINE, SIZES, STREAM_END, with_helpers
-from refork.discover.kernel.rewrite.vectors import lanes_of, streamed, unit_stride, widened
+from refork_methods.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.vector_helpers import LEAD, ON_LINE, SIZES, STREAM_END, with_helpers
+from refork_methods.kernel.rewrite.vectors import lanes_of, streamed, unit_stride, widened
 
 #: KiB that a run of the loops must write; less stays in a core's own caches, where stores miss nothing.
 BEYOND = 1024

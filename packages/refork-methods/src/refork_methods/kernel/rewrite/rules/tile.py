@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.core.errors import BadInput
-from refork.discover.kernel.rewrite.depend import exchangeable
-from refork.discover.kernel.rewrite.rule import (
+from refork.errors import BadInput
+from refork_methods.kernel.rewrite.depend import exchangeable
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -18,9 +18,9 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.rules.memory_sum import with_exposed
-from refork.discover.kernel.rewrite.syntax import Loop, Name, bare, least, names, plus
-from refork.discover.kernel.rewrite.unit import Unit, is_unsigned, labelled
+from refork_methods.kernel.rewrite.rules.memory_sum import with_exposed
+from refork_methods.kernel.rewrite.syntax import Loop, Name, bare, least, names, plus
+from refork_methods.kernel.rewrite.unit import Unit, is_unsigned, labelled
 
 SIZES = (16, 32, 64, 128, 256)
 

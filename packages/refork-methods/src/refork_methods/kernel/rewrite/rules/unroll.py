@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
@@ -18,7 +18,7 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.syntax import (
     Block,
     Declare,
     Expr,
@@ -34,7 +34,7 @@ from refork.discover.kernel.rewrite.syntax import (
     put_in,
     statements,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 
 
 def scoped(body: Stmts) -> Stmts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refork.discover.kernel.rewrite.access import fold_of, values_of
-from refork.discover.kernel.rewrite.depend import parallel
-from refork.discover.kernel.rewrite.rule import (
+from refork_methods.kernel.rewrite.access import fold_of, values_of
+from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.rule import (
     Changed,
     Given,
     Parameters,
@@ -19,9 +19,9 @@ from refork.discover.kernel.rewrite.rule import (
     refuse,
     text_of,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.rules import prefetch
-from refork.discover.kernel.rewrite.rules.accumulators import folded
-from refork.discover.kernel.rewrite.syntax import (
+from refork_methods.kernel.rewrite.rules import prefetch
+from refork_methods.kernel.rewrite.rules.accumulators import folded
+from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
     Braces,
@@ -37,9 +37,9 @@ from refork.discover.kernel.rewrite.syntax import (
     plus,
     put,
 )  # fmt: skip
-from refork.discover.kernel.rewrite.unit import Unit, labelled
-from refork.discover.kernel.rewrite.vector_helpers import with_helpers
-from refork.discover.kernel.rewrite.vectors import lanes_of, vector_type, widened
+from refork_methods.kernel.rewrite.unit import Unit, labelled
+from refork_methods.kernel.rewrite.vector_helpers import with_helpers
+from refork_methods.kernel.rewrite.vectors import lanes_of, vector_type, widened
 
 
 def _offers(unit: Unit) -> Iterator[dict[str, str | int]]:

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from refork.core.types import Json
+from refork.types import Json
 
 
 class CannotJudge(Exception):

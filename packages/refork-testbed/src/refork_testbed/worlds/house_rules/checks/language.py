@@ -13,7 +13,7 @@ from collections.abc import Collection
 from functools import cache, lru_cache
 from typing import Any
 
-from refork.core.errors import BadInput
+from refork.errors import BadInput
 
 LANGUAGES = (
     "ar", "bg", "ca", "cs", "da", "de", "el", "en", "es", "fa", "fi", "fr", "he", "hi", "hr", "hu", "id",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refork.core.world.miniapps.apps import calendar, mail, music, notes, pay
-from refork.core.world.miniapps.service import Handler
+from refork_testbed.worlds.miniapps.apps import calendar, mail, music, notes, pay
+from refork_testbed.worlds.miniapps.service import Handler
 
 #: "app.function" -> its handler.
 HANDLERS: dict[str, Handler] = {

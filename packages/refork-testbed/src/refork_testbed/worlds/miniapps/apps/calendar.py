@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from refork.core.types import Json
-from refork.core.world.miniapps.service import Handler, Refusal, entry, paged
-from refork.core.world.miniapps.shift import Shift
-from refork.core.world.miniapps.store import Store
+from refork.types import Json
+from refork_testbed.worlds.miniapps.service import Handler, Refusal, entry, paged
+from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.store import Store
 
 #: The user's own zone: answers to changes tell the begin in it, as a calendar's screen would.
 HOME_ZONE = "+02:00"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refork.core.types import Json
-from refork.core.world.miniapps.service import Handler, Refusal, entry, paged
-from refork.core.world.miniapps.shift import Shift
-from refork.core.world.miniapps.store import Store
+from refork.types import Json
+from refork_testbed.worlds.miniapps.service import Handler, Refusal, entry, paged
+from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.store import Store
 
 
 def _told(row: Json) -> Json:

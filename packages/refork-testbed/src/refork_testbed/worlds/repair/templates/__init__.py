@@ -6,9 +6,9 @@ qperson for words of the project's trade. After ``---`` come the calls that its 
 drawn arguments, and what each asks for in plain words.
 """
 
-from refork.core.world.repair.templates.numbers import NUMBERS
-from refork.core.world.repair.templates.text import TEXT
-from refork.core.world.repair.templates.trade import TRADE
+from refork_testbed.worlds.repair.templates.numbers import NUMBERS
+from refork_testbed.worlds.repair.templates.text import TEXT
+from refork_testbed.worlds.repair.templates.trade import TRADE
 
 BLOCKS = (NUMBERS, TEXT, TRADE)
 

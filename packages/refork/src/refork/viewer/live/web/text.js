@@ -5,7 +5,7 @@ const ACTS = new RegExp(
   "gu",
 );
 
-// As refork.core.visible does: what would act or is not seen as signs; line ends and tabs stay.
+// As refork.visible does: what would act or is not seen as signs; line ends and tabs stay.
 function visible(text) {
   return text.replace(ACTS, (found) => {
     const code = found.codePointAt(0);
