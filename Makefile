@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
 PEERS := .venv/.peers
 MUTATE := .venv/.mutate
-CODE := src tests benchmarks tools
+CODE := packages tests benchmarks tools
+PACKAGES := $(wildcard packages/*/pyproject.toml)
 # Temporary files in memory: there nobody waits for a disk to sync.
 SCRATCH := $(BIN)/python tools/scratch.py
 
@@ -26,7 +27,7 @@ help: ## This list
 
 setup: $(READY) ## The virtual environment, .venv
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(PACKAGES) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "make: Refork needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
@@ -39,7 +40,11 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
 	@echo "setup: everything else"
 	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group dev
-	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --no-build-isolation --editable '.[worlds,minigrid,export,harness,mcp,languages,serve,trace,critics,inspect,web,postgres,grammar]'
+	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --no-build-isolation \
+	  --editable 'packages/refork[export,serve,trace,inspect,postgres,grammar]' \
+	  --editable 'packages/refork-worlds[worlds,minigrid,mcp,web]' \
+	  --editable 'packages/refork-testbed[critics]' \
+	  --editable 'packages/refork-methods[harness,languages,critics,export,mcp]'
 	@touch $@
 
 demo: $(READY) ## The whole story in under three minutes: runs/demo

@@ -60,7 +60,7 @@ def _resolve_locally(host, *args, **kwargs):
 socket.socket.connect = _connect_locally
 socket.getaddrinfo = _resolve_locally
 
-EXECUTED = Finder("refork", checked=PURE)
+EXECUTED = Finder(["refork", "refork_methods", "refork_worlds", "refork_testbed"], checked=PURE)
 LINES = bool(os.environ.get("COV_LINES"))  # write which lines of the package run, .coverage.*
 if LINES:
     EXECUTED.install()

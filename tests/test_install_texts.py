@@ -5,7 +5,6 @@ The packages of an extra are named by messages; pages install from the checkout 
 
 import re
 import tomllib
-from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,14 +14,17 @@ from refork import errors
 from refork.errors import MissingExtra, extra_packages, install_command
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = ("src", "docs", "tests", "notebooks", "benchmarks", "tools", ".ci")
+PLACES = ("packages", "docs", "tests", "notebooks", "benchmarks", "tools", ".ci")
 BINARY = {".png", ".pyc", ".gz", ".zip", ".eval", ".db", ".npz", ".safetensors", ".parquet", ".woff2"}
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+EXTRAS: dict[str, list[str]] = {}
+for _file in sorted((ROOT / "packages").glob("*/pyproject.toml")):
+    for _extra, _lines in tomllib.loads(_file.read_text())["project"]["optional-dependencies"].items():
+        EXTRAS.setdefault(_extra, []).extend(line for line in _lines if line not in EXTRAS.get(_extra, []))
 
 #: An extra behind the name; the name as what an installer is given; prose that says the same.
 BY_NAME = re.compile(
     r"""(?x)
-    \brefork\\*\[[a-z{]
+    (?<!packages/)\brefork\\*\[[a-z{]
     | \b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda|mamba)\b
       (?:[\s"'`\\]+(?:pip|tool|install|add|inject|run))*
       (?:[ \t]+[^\s|;&]+)*? [\s"'`\\]+ refork\b (?![/_(])
@@ -76,6 +78,7 @@ def test_what_would_be_found(text):
     "text",
     [
         "pip install -e '.[web]'\n$ refork demo",
+        "--editable 'packages/refork[serve]'",
         'choice.refork["worker"]',
         "`pip install PATH`; then run refork",
         "pip install appworld; refork world list",
@@ -89,7 +92,7 @@ def test_what_is_no_such_text(text):
 def wanted():
     """Every extra that a message names, with its place."""
     call = re.compile(r"""(?:MissingExtra\([^()]*,\s*|install_command\(|extra ``)['"]?(\w+)""")
-    for file in (ROOT / "src").rglob("*.py"):
+    for file in (ROOT / "packages").rglob("*.py"):
         for match in call.finditer(file.read_text()):
             if match.group(1) != "extra":
                 yield f"{file.relative_to(ROOT)}: {match.group()}", match.group(1)
@@ -114,19 +117,23 @@ def test_the_packages_are_those_of_the_extra(extra):
 def test_the_distribution_is_found_under_any_name(monkeypatch):
     """The owner of the command is asked, not whoever has the package's name."""
 
-    def owned(module, *requires):
-        return SimpleNamespace(module=module, dist=SimpleNamespace(requires=[*requires]))
+    def owned(group, module, *requires):
+        points = [SimpleNamespace(group=group, module=module)]
+        return SimpleNamespace(name=f"of {group} {module}", entry_points=points, requires=[*requires])
 
-    scripts = [
-        owned("another.cli", 'wrong>=1; extra == "web"'),
-        owned("refork.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra == 'web2'"),
+    known = [
+        owned("console_scripts", "another.cli", 'wrong>=1; extra == "web"'),
+        owned("console_scripts", "refork.cli", "numpy>=2", 'here>=2,<3; extra == "web"', "no; extra=='web2'"),
+        owned("refork.worlds", "more.worlds", 'there>=1; extra == "shop"'),
+        owned("reforked.worlds", "more.worlds", 'wrong>=1; extra == "shop"'),
     ]
-    monkeypatch.setattr(errors, "entry_points", lambda group: scripts)
+    monkeypatch.setattr(errors, "distributions", lambda: known)
+    assert extra_packages("shop") == ["there>=1"]
     assert extra_packages("web") == ["here>=2,<3"]
     assert install_command("web") == "pip install 'here>=2,<3'"
     assert MissingExtra("here", "web").hint == "pip install 'here>=2,<3'"
 
 
 def test_a_source_tree_that_nobody_installed_names_the_extra(monkeypatch):
-    monkeypatch.setattr(errors, "entry_points", lambda group: metadata.EntryPoints())
+    monkeypatch.setattr(errors, "distributions", list)
     assert install_command("web") == "install the packages that pyproject.toml lists under the extra 'web'"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Mutation(NamedTuple):
-    """A file of ``packages/refork/src/refork``, a text that stands in it once, what it becomes, and who must notice."""
+    """A file of a package, a text that stands in it once, what it becomes, and who must notice."""
 
     file: str
     text: str
@@ -30,193 +30,193 @@ class Mutation(NamedTuple):
 
 MUTATIONS = [
     Mutation(
-        "core/tree/node.py",
+        "refork/tree/node.py",
         "self.offsets[token - 1]",
         "self.offsets[token]",
         "core/test_contracts.py::test_text_upto_a_token",
     ),
     Mutation(
-        "core/tree/node.py",
+        "refork/tree/node.py",
         "for s in self.steps[start:]",
         "for s in self.steps",
         "core/test_contracts.py::test_the_context_starts_at_the_last_rewrite_and_skips_verdicts",
     ),
     Mutation(
-        "core/stats/proportions.py",
+        "refork/stats/proportions.py",
         "(2 * loss_rate + delta * (1 - delta))",
         "(2 * loss_rate + delta * (1 + delta))",
         "core/stats/test_counts.py::test_paired_difference_published",
     ),
     Mutation(
-        "core/fork/effect.py",
+        "refork/forking/effect.py",
         "p=stats.anytime_test(pairs).p",
         "p=stats.paired_difference(x, y).p",
         "core/fork/test_effect.py::test_stopping_when_clear_keeps_its_error_rate_exactly",
     ),
     Mutation(
-        "core/fork/effect.py",
+        "refork/forking/effect.py",
         "base=_rate(stats.mean_sequence(x, error))",
         "base=_rate(stats.mean_sequence(x))",
         "core/fork/test_effect.py::test_intervals_at_the_stopping_time_are_tests_turned_round",
     ),
     Mutation(
-        "learn/credit/cliff/verify.py",
+        "refork_methods/cliff/verify.py",
         'fresh = stream_of("re-test", seed) >> 33',
         "fresh = seed",
         "learn/credit/cliff/test_fresh_draws.py::test_no_stage_judges_on_noise_that_another_has_used",
     ),
     Mutation(
-        "learn/credit/cliff/scan.py",
+        "refork_methods/cliff/scan.py",
         'seed if number == 0 else stream_of("look", seed, number) >> 33',
         "seed",
         "learn/credit/cliff/test_fresh_draws.py::test_every_look_of_a_scan_draws_anew",
     ),
     Mutation(
-        "learn/credit/graph/advantages.py",
+        "refork_methods/credit/graph/advantages.py",
         "gamma ** (graph.togo[:-1] - graph.togo[1:])",
         "gamma",
         "learn/credit/graph/test_advantages.py::test_returns_of_rewards_per_step",
     ),
     Mutation(
-        "core/fork/arm.py",
+        "refork/forking/arm.py",
         "keep = point.keep - plan.drop",
         "keep = point.keep",
         "core/fork/test_change.py::test_remove_goes_back_before_the_token",
     ),
     Mutation(
-        "core/fork/arm.py",
+        "refork/forking/arm.py",
         "left = limit - start.said if room is None",
         "left = limit if room is None",
         "core/fork/test_limits.py::test_a_sweep_of_a_nested_trace_is_unbiased_exactly",
     ),
     Mutation(
-        "core/fork/arm.py",
+        "refork/forking/arm.py",
         "or world.max_turns) - len(answers), 1)",
         "or world.max_turns), 1)",
         "core/fork/test_limits.py::test_turns_already_used_are_subtracted_through_nested_forks",
     ),
     Mutation(
-        "core/fork/arm.py",
+        "refork/forking/arm.py",
         '        "turns": limits.turns,\n',
         "",
         "core/fork/test_identity.py::test_the_turn_limit_of_an_earlier_call_is_not_this_ones",
     ),
     Mutation(
-        "core/fork/potential.py",
+        "refork/forking/potential.py",
         "chance[: len(recorded.forced) + first] = 0.0",
         "chance[: len(recorded.forced)] = 0.0",
         "core/fork/test_potential.py::test_a_departure_of_a_sweep_leaves_no_chance_at_its_first_token",
     ),
     Mutation(
-        "core/fork/episodes.py",
+        "refork/forking/episodes.py",
         "        episode.reseed(luck)\n",
         "",
         "core/fork/test_world.py::test_each_draw_has_its_own_luck",
     ),
     Mutation(
-        "core/fork/context.py",
+        "refork/forking/context.py",
         "if turn.luck != luck and turn.seed is not None",
         "if False",
         "core/fork/test_world.py::test_nested_forks_replay_the_luck_of_every_part",
     ),
     Mutation(
-        "core/fork/potential.py",
+        "refork/forking/potential.py",
         'stream_of("passage", end.address)',
         'stream_of("sweep", end.address)',
         "core/fork/test_world.py::test_an_unfinished_trace_runs_on_from_its_end",
     ),
     Mutation(
-        "core/compaction.py",
+        "refork/compaction.py",
         "any(holds(call.prompt, text) for call in result.calls)",
         "result.calls",
         "core/test_compaction.py::test_what_is_dropped_inserted_trimmed_and_summarised",
     ),
     Mutation(
-        "operate/pin/buffer.py",
+        "refork_methods/pin/buffer.py",
         "not whole or any(_marks(rest).search(rest) for rest in rests)",
         "not whole",
         "operate/pin/test_buffer.py::test_an_unclosed_or_foreign_mark_fails_the_check",
     ),
     Mutation(
-        "operate/pin/buffer.py",
+        "refork_methods/pin/buffer.py",
         "text = text.replace(entry, quoted)",
         "pass",
         "operate/pin/test_buffer.py::test_echoes_and_forgeries_leave_exactly_one_copy",
     ),
     Mutation(
-        "operate/pin/channel.py",
+        "refork_methods/pin/channel.py",
         "if rule.version != expected:",
         "if False:",
         "operate/pin/test_channel.py::test_a_signed_change_is_taken_once",
     ),
     Mutation(
-        "operate/pin/frameworks/rules_langchain.py",
+        "refork_methods/pin/frameworks/rules_langchain.py",
         "if history.span(i, stop) <= limit), stop)",
         "if history.span(i, stop) < limit), stop)",
         "operate/pin/frameworks/test_rules_langchain.py::test_a_suffix_of_exactly_the_limit_is_shown_whole",
     ),
     Mutation(
-        "operate/rot/report.py",
+        "refork_methods/rot/report.py",
         "stats.wilson(hits, len(graded), level)",
         "stats.wilson(hits, len(rows), level)",
         "operate/rot/test_report.py::test_invalid_unreadable_and_broken_answers_are_in_no_rate",
     ),
     Mutation(
-        "operate/memory/gate.py",
+        "refork_methods/memory/gate.py",
         "len(set(buffer))",
         "len(buffer)",
         "operate/memory/test_gate.py::test_a_buffer_is_a_set_of_tasks",
     ),
     Mutation(
-        "operate/memory/gate.py",
+        "refork_methods/memory/gate.py",
         "return Recurrence(history=history, counted=self.counted)",
         "return Recurrence(history=history)",
         "operate/memory/test_gate.py::test_a_consumed_task_never_counts_again_and_the_history_is_bounded",
     ),
     Mutation(
-        "operate/memory/registry.py",
+        "refork_methods/memory/registry.py",
         "            waiting += [(need, name) for need in self.dependencies(name)]\n",
         "",
         "operate/memory/test_registry.py::test_closure_is_the_least_fixed_point_idempotent_and_free_of_order",
     ),
     Mutation(
-        "core/decide/threshold.py",
+        "refork/decide/threshold.py",
         "return (loss + price) / at_stake",
         "return loss / at_stake",
         "core/decide/test_threshold.py::test_break_even_of_known_cases",
     ),
     Mutation(
-        "operate/gate/belief.py",
+        "refork_methods/gate/belief.py",
         "return belief * (1 - breaks) + (1 - belief) * fix",
         "return belief + (1 - belief) * fix",
         "operate/gate/test_belief.py::test_refining_uses_the_posterior_means",
     ),
     Mutation(
-        "operate/route/conduct/memory.py",
+        "refork_methods/route/conduct/memory.py",
         "steps = list(access)",
         "steps = sorted(set(access) | {step - 1} - {0})",
         "operate/route/conduct/test_execute.py::test_context_is_exactly_what_access_grants",
     ),
     Mutation(
-        "operate/route/svf.py",
+        "refork_methods/route/svf.py",
         "scale = 1 / (1 + (sigma * step).sum() / sigma.sum())",
         "scale = 1.0",
         "operate/route/test_svf.py::test_is_the_formula_with_both_singular_bases",
     ),
     Mutation(
-        "core/world/repair/tasks.py",
+        "refork_testbed/worlds/repair/tasks.py",
         "hidden=tuple(test for test in home.names if test not in public),",
         "hidden=tuple(home.names),",
         "core/world/repair/test_tasks.py::test_each_breaks_a_public_and_a_hidden_test_and_gold_mends_all",
     ),
     Mutation(
-        "discover/localize/gold.py",
+        "refork_methods/localize/gold.py",
         "max(1, before - 1), max(1, before + 1)",
         "max(1, before), max(1, before + 1)",
         "discover/localize/test_localize_gold.py::test_chunks_of_hand_made_diffs",
     ),
     Mutation(
-        "core/sandbox/inside/seccomp.py",
+        "refork/sandbox/inside/seccomp.py",
         "Step(ANY_BIT, 1, 0, PROT_EXEC)",
         "Step(ANY_BIT, 0, 0, PROT_EXEC)",
         "core/sandbox/test_seccomp.py::test_no_memory_is_made_executable",
@@ -269,9 +269,10 @@ def server():
 def copy(tmp_path_factory):
     """A copy of the package, with what is compiled of it: compiling takes longer than most of the tests."""
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "src", folder / "src")
+    for source in ROOT.glob("packages/*/src"):
+        shutil.copytree(source, folder / "src", dirs_exist_ok=True)
     compileall.compile_dir(folder / "src", quiet=2)
-    return folder / "packages/refork/src/refork"
+    return folder / "src"
 
 
 @contextmanager
@@ -295,7 +296,7 @@ def run_tests(server, package, *tests):
     quick = ["-x", "-p", "no:xdist", "-p", "no:cov", "--hypothesis-profile=no-shrink"]
     quick += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # libraries read before pytest was set up
     arguments = [*quick, *(f"tests/{test}" for test in tests)]
-    server.stdin.write(json.dumps([str(package.parent), str(log), arguments]) + "\n")
+    server.stdin.write(json.dumps([str(package), str(log), arguments]) + "\n")
     server.stdin.flush()
     code = int(server.stdout.readline())
     said = log.read_text()

@@ -1,8 +1,8 @@
-"""Build the wheel, install it alone into an empty environment, and use it there.
+"""Build all wheels; install the product's alone into an empty environment, and use it there; then the others.
 
-The empty environment borrows from this one (they are large) what the wheel declares, what that needs, and
+The empty environment borrows from this one (they are large) what the wheels declare, what that needs, and
 nothing else: no extra. So every module must be importable without the extras, or say which extra it wants.
-The package itself can only come from the wheel.
+The packages themselves can only come from the wheels.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("refork", "refork-worlds", "refork-testbed", "refork-methods")
 
 TRIAL = """
 import pathlib, sys
@@ -29,7 +30,7 @@ for need in map(Requirement, requires("refork")):
     if need.marker is None or need.marker.evaluate({"extra": ""}):
         assert need.specifier.contains(distribution(need.name).version, prereleases=True), need
 
-from refork import MatchJudge, Remove, Sampling, ScriptedPolicy, Tree, compare, fork, plant_prompt
+from refork import MatchJudge, Remove, Sampling, ScriptedPolicy, Tree, compare, fork, plant_prompt, sweep
 
 law = {"": {" think": 0.5, " guess": 0.5}, " think": {" right": 1.0}, " guess": {" wrong": 1.0}}
 policy = ScriptedPolicy.from_chain(law | {" right": {"": 1.0}, " wrong": {"": 1.0}})
@@ -42,31 +43,57 @@ with Tree.memory() as tree:
     control = fork(point, policy, 64, settings=settings, judge=judge)
     other = fork(point, policy, 64, Remove(1), settings=settings, judge=judge)
     effect = compare(control, other)
+    swept = sweep(tree.at(guess.leaf), policy, 8, settings=settings, judge=judge)
 assert effect.low > 0, effect
+assert len(swept.points) > 1, swept
 print(f"wheel: a scripted fork gives {effect.difference:+.2f} [{effect.low:+.2f}, {effect.high:+.2f}]")
 """
 
-IMPORTS = """
-import importlib, pkgutil
-import refork
-from importlib.metadata import metadata
-from refork.errors import MissingExtra, install_command
+SERVES = """
+import json, sys, urllib.request
+from pathlib import Path
+from refork import PolicyChat, open_policy
+from refork.serve import serving
+from refork.viewer.live.server import viewing
+from refork.viewer.live.shelf import Shelf
 
-extras, wanting = set(metadata("refork").get_all("Provides-Extra")), []
+body = json.dumps({"model": "coin", "messages": [{"role": "user", "content": "toss"}]}).encode()
+with serving({"coin": PolicyChat(open_policy("scripted:coin"))}) as address:
+    headers = {"content-type": "application/json"}
+    asked = urllib.request.Request(f"{address}/chat/completions", body, headers)
+    said = json.load(urllib.request.urlopen(asked))["choices"][0]["message"]["content"]
+assert said in (" heads", " tails", ""), said
+with viewing(Shelf([Path("mine.db")])) as address:
+    page = urllib.request.urlopen(address).read().decode()
+assert "<html" in page
+print(f"wheel: served {said!r}, and a page of {len(page)} characters")
+"""
+
+IMPORTS = """
+import importlib, pkgutil, sys
+from importlib.metadata import metadata
+from refork.errors import MissingExtra, extra_packages, install_command
+
+wanting, read = [], 0
 
 def visit(name):
+    global read
     try:
         module = importlib.import_module(name)
     except MissingExtra as error:
         assert any(error.hint == install_command(extra) for extra in extras), error
         assert error.hint.startswith("pip install "), error
         return wanting.append(name)
+    read += 1
     for part in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
         if not part.name.endswith("__main__"):
             visit(part.name)
 
-visit("refork")
-print(f"wheel: without extras, all modules import but {len(wanting)} that name the packages they want")
+packages = sys.argv[1:]
+extras = {one for name in packages for one in metadata(name).get_all("Provides-Extra") or ()}
+for name in packages:
+    visit(name.replace("-", "_"))
+print(f"wheel: {read} modules of {', '.join(packages)} import; {len(wanting)} name an extra that they want")
 """
 
 
@@ -83,9 +110,10 @@ def first_fork(refork: Path, folder: Path) -> None:
     run(refork, *command, "--success-regex", "heads", "--draws", "16", cwd=folder)
 
 
-def borrow(site: Path) -> None:
-    """Link what the wheel in ``site`` needs, with all that this needs in turn, and no extra."""
-    todo = [(_own(site), "")]
+def borrow(site: Path, *extras: str) -> None:
+    """Link what the wheels in ``site``, and some extras of the product, need, and all that this needs."""
+    todo = [(one, "") for one in _own(site)]
+    todo += [(one, extra) for one in _own(site) if one.name == "refork" for extra in extras]
     done: set[tuple[str, str]] = set()
     while todo:
         one, extra = todo.pop()
@@ -94,14 +122,15 @@ def borrow(site: Path) -> None:
                 continue
             for wanted in ("", *need.extras):
                 key = (canonicalize_name(need.name), wanted)
-                if key not in done:
+                if key not in done and not key[0].startswith("refork"):
                     done.add(key)
                     todo.append((distribution(need.name), wanted))
                     _link(distribution(need.name), site)
 
 
-def _own(site: Path) -> Distribution:
-    return next(iter(Distribution.discover(name="refork", path=[str(site)])))
+def _own(site: Path) -> list[Distribution]:
+    found = Distribution.discover(path=[str(site)])
+    return [one for one in found if one.name.startswith("refork")]
 
 
 def _link(one: Distribution, site: Path) -> None:
@@ -122,22 +151,32 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def main() -> None:
-    """Build, install and try the wheel; exits with the output of the step that fails."""
+    """Build, install and try the wheels; exits with the output of the step that fails."""
     with tempfile.TemporaryDirectory(prefix="refork-wheel-") as name:
         folder = Path(name)
-        run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, cwd=ROOT)
-        wheel = next(folder.glob("refork-*.whl"))
+        for package in PACKAGES:
+            build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+            run(sys.executable, *build, ROOT / "packages" / package, cwd=ROOT)
         run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=ROOT)
-        run(
-            *(sys.executable, "-m", "pip", "--python", folder / "env/bin/python"),
-            *("install", "--quiet", "--no-deps", "--no-index", wheel),
-            cwd=ROOT,
-        )
-        borrow(next((folder / "env/lib").glob("python*/site-packages")))
+        site, python = next((folder / "env/lib").glob("python*/site-packages")), folder / "env/bin/python"
+        strict = (python, "-W", "error::UserWarning", "-c")
+        install(python, next(folder.glob("refork-*.whl")))
+        borrow(site)
         run(folder / "env/bin/refork", "--version", cwd=folder)
         first_fork(folder / "env/bin/refork", folder)
-        run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", TRIAL, cwd=folder)
-        run(folder / "env/bin/python", "-W", "error::UserWarning", "-c", IMPORTS, cwd=folder)
+        run(*strict, TRIAL, cwd=folder)
+        run(*strict, IMPORTS, "refork", cwd=folder)
+        install(python, *(wheel for wheel in folder.glob("*.whl") if not wheel.name.startswith("refork-")))
+        borrow(site)
+        run(*strict, IMPORTS, *PACKAGES, cwd=folder)
+        borrow(site, "serve")
+        run(*strict, SERVES, cwd=folder)
+
+
+def install(python: Path, *wheels: Path) -> None:
+    """Put wheels, and nothing that they need, into an environment."""
+    quiet = ("install", "--quiet", "--no-deps", "--no-index")
+    run(sys.executable, "-m", "pip", "--python", python, *quiet, *wheels, cwd=ROOT)
 
 
 if __name__ == "__main__":

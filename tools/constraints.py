@@ -55,8 +55,11 @@ def closure(asked: list[Requirement]) -> dict[str, str]:
 
 def main() -> None:
     """Rewrite constraints.txt in the repository's root."""
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    pins = closure([*roots(data["project"], data["dependency-groups"]), Requirement("pip")])
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    asked = [Requirement("pip")]
+    for file in sorted((ROOT / "packages").glob("*/pyproject.toml")):
+        asked += roots(tomllib.loads(file.read_text())["project"], groups)
+    pins = closure([need for need in asked if not need.name.startswith("refork")])
     # What torch itself needs is pinned too, so that TORCH= brings nothing unpinned but its own builds.
     pins |= closure(
         [Requirement(line) for line in distribution("torch").requires or [] if "extra ==" not in line]

@@ -83,7 +83,7 @@ class Marks:
     def __init__(self) -> None:
         from support.executed import Finder
 
-        self._finder = Finder("refork")
+        self._finder = Finder(["refork"])
         find = self._finder.find_spec
         sys.meta_path.insert(0, self)  # type: ignore[arg-type]
         self._find = find

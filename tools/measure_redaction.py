@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(ROOT / "packages/refork/src"))
 
 #: Tests of rules that are not about a text's secrets.
 NO_CASES = {"base_test", "high_entropy_strings_test", "ip_public_test"}

@@ -76,7 +76,7 @@ def config(file: str, tests: list[str]) -> str:
         [
             "[tool.mutmut]",
             'source_paths = ["src"]',
-            f"only_mutate = [{json.dumps(f'packages/refork/src/refork/{file}')}]",
+            f"only_mutate = [{json.dumps(f'src/{file}')}]",
             f"do_not_mutate_patterns = {json.dumps(TEXTS)}",
             f"pytest_add_cli_args = {json.dumps(quick)}",
             f"pytest_add_cli_args_test_selection = {json.dumps(chosen)}",
@@ -92,7 +92,7 @@ def digest(file: str, tests: list[str]) -> str:
     """What a verdict rests on, in short: the file, its tests and the settings."""
     named = {test.lstrip("-").partition("::")[0] for test in tests}
     read = [
-        ROOT / "packages/refork/src/refork" / file,
+        next(ROOT.glob(f"packages/*/src/{file}")),
         Path(__file__),
         *(ROOT / "tests" / name for name in sorted(named)),
     ]
@@ -104,11 +104,13 @@ def copy(file: str, tests: list[str], folder: Path) -> None:
     """Copy what one file is judged with to a folder."""
     for name in ("src", "tests", "mutants"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("src", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    left = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=left)
+    for source in ROOT.glob("packages/*/src"):
+        shutil.copytree(source, folder / "src", ignore=left, dirs_exist_ok=True)
     (folder / "pyproject.toml").write_text(config(file, tests))
-    source = folder / "packages/refork/src/refork" / file
-    source.write_text(plain(source.read_text()))
+    judged_file = folder / "src" / file
+    judged_file.write_text(plain(judged_file.read_text()))
 
 
 def plain(source: str) -> str:
@@ -147,7 +149,7 @@ def run(file: str, tests: list[str], folder: Path, jobs: int = 1) -> Found:
 def verdicts(folder: Path) -> dict[str, str]:
     """What became of each mutant."""
     told = mutmut(folder, "results", "--all", "true")
-    return dict(re.findall(r"^\s*(refork\.\S+): (.+?)\s*$", told, re.MULTILINE))
+    return dict(re.findall(r"^\s*(refork\w*\.\S+): (.+?)\s*$", told, re.MULTILINE))
 
 
 def same(one: Survivor) -> bool:

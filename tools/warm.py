@@ -63,7 +63,7 @@ def serve(address: str) -> dict[str, Any]:
 
     for name in LIBRARIES:
         importlib.import_module(name)
-    if any(name.partition(".")[0] == "refork" for name in sys.modules):
+    if any(name.partition(".")[0].startswith("refork") for name in sys.modules):
         raise RuntimeError("the libraries read Refork, which every process must read itself")
     gc.collect()
     gc.freeze()  # nothing of it is ever freed: the collector need not touch, so copy, its pages

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refork import Tree, cli, credit_method
+from refork import Tree, cli
 from refork.registry import registered
+from refork_methods.credit.methods import credit_method
 
 PACKAGE = Path(__file__).parents[2] / "examples/plugin"
 

@@ -104,22 +104,22 @@ class Loader(SourceFileLoader):
 
 
 class Finder:
-    """Finds the modules of a package, to be loaded with marks; those ``checked`` have their types checked."""
+    """Finds the modules of packages, to be loaded with marks; those ``checked`` have their types checked."""
 
-    def __init__(self, package, checked=()):
-        self.package = package
+    def __init__(self, packages, checked=()):
+        self.packages = tuple(packages)
         self.checked = tuple(checked)
         self.executed = Executed()
         self.typechecker = Typechecker("beartype.beartype")
 
     def install(self):
         """Be asked before all other finders."""
-        early = [name for name in sys.modules if name.partition(".")[0] == self.package]
+        early = [name for name in sys.modules if name.partition(".")[0] in self.packages]
         assert not early, f"read before its lines are counted: {early}"
         sys.meta_path.insert(0, self)
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname.partition(".")[0] != self.package:
+        if fullname.partition(".")[0] not in self.packages:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
@@ -132,5 +132,7 @@ class Finder:
         """Write what ran beside what other processes write; files that nobody read count too."""
         data = CoverageData(basename=str(Path(root) / ".coverage"), suffix=True)
         data.add_lines(self.executed.lines())
-        data.touch_files(map(str, (Path(root) / "src" / self.package).rglob("*.py")))
+        for package in self.packages:
+            for source in Path(root).glob(f"packages/*/src/{package}"):
+                data.touch_files(map(str, source.rglob("*.py")))
         data.write()

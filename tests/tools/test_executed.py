@@ -190,13 +190,13 @@ def test_types_are_still_checked():
 
 
 def test_a_package_is_loaded_with_marks_and_files_that_nobody_reads_count(tmp_path, monkeypatch):
-    home = tmp_path / "src/marked_package"
+    home = tmp_path / "packages/marked/src/marked_package"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("from marked_package.part import f\n\nassert f() == 1\n")
     (home / "part.py").write_text("def f():\n    return 1\n\n\ndef g():\n    return 2\n")
     (home / "unread.py").write_text("x = 1\n")
-    monkeypatch.syspath_prepend(tmp_path / "src")
-    finder = Finder("marked_package")
+    monkeypatch.syspath_prepend(tmp_path / "packages/marked/src")
+    finder = Finder(["marked_package"])
     assert finder.find_spec("json") is None
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     try:

@@ -102,12 +102,11 @@ def test_only_the_module_of_the_command_is_read():
         "import sys, refork.cli as cli; sys.argv = ['refork', 'pin', '--help']\n"
         "try: cli.main()\n"
         "except SystemExit: "
-        "print(*[n for n in sys.modules if n.startswith('refork.cli.')], 'torch' in sys.modules)"
+        "print(*[n for n in sys.modules if 'commands' in n], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()[:-1]}
-    assert "pin" in modules
-    assert not modules & (own("commands").keys() - {"pin"})
+    modules = {name for name in done.stdout.splitlines()[-1].split()[:-1] if name.startswith("refork_")}
+    assert modules == {"refork_methods.pin.commands"}
     assert done.stdout.split()[-1] == "False"
 
 
@@ -156,12 +155,12 @@ def test_a_broken_command_breaks_nothing_else(installed, text, says):
     assert refork("credit", "--help").out
 
 
-@pytest.mark.parametrize("name", ["tree", "credit"])
-def test_a_name_of_reforks_cannot_be_taken(installed, name):
+@pytest.mark.parametrize(("name", "owner"), [("tree", "refork"), ("credit", "refork-methods")])
+def test_a_name_of_reforks_cannot_be_taken(installed, name, owner):
     installed(**{name: "def command() -> None:\n    print('taken')\n"})
     assert f".refork {name} [OPTIONS] COMMAND" in refork(name, "--help").out
-    assert "registered by refork and by" in refork("method", name, status=2).err
-    assert "registered by refork and by" in " ".join(listed(refork("method", "--help").out)[name].split())
+    assert f"registered by {owner} and by" in refork("method", name, status=2).err
+    assert f"registered by {owner} and by" in " ".join(listed(refork("method", "--help").out)[name].split())
 
 
 def test_a_command_of_this_process():

@@ -14,7 +14,6 @@ pytest.importorskip("mcp")
 
 from starlette.testclient import TestClient
 
-import refork
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
 from refork.journal import Journal
@@ -32,8 +31,12 @@ from refork_methods.theory.people import Conduct, Study
 from refork_methods.theory.people.codes import new_key
 from refork_methods.theory.serve.people import create_people_app
 
-SOURCE = Path(refork.__file__).parent
-TEXTS = {file.relative_to(SOURCE).as_posix(): file.read_text("utf-8") for file in SOURCE.rglob("*.py")}
+PACKAGES = Path(__file__).resolve().parents[3] / "packages"
+#: Of all packages: a listener in a method is one, too.
+TEXTS = {
+    file.relative_to(PACKAGES).as_posix().partition("/src/")[2]: file.read_text("utf-8")
+    for file in PACKAGES.glob("*/src/**/*.py")
+}
 HERE = "127.0.0.1:8000"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -304,13 +307,13 @@ def test_a_named_site_may_ask_and_read_and_no_other():
 @pytest.mark.parametrize(
     ("made", "only"),
     [
-        (r"\bFastAPI\(|\bStarlette\(", {"app/server/web.py"}),
-        (r"\buvicorn\.(Config|Server|run)\(", {"app/server/local.py"}),
+        (r"\bFastAPI\(|\bStarlette\(", {"refork/serve/web.py"}),
+        (r"\buvicorn\.(Config|Server|run)\(", {"refork/serve/local.py"}),
         (r"\bhttp\.server\b|\bsocketserver\b|\bwsgiref\b|\bhypercorn\b|\bFastMCP\b|\bMCPServer\b", set()),
-        (r"\bcreate_server\(|\bstart_server\(|\bstart_unix_server\(", {"app/server/local.py"}),
+        (r"\bcreate_server\(|\bstart_server\(|\bstart_unix_server\(", {"refork/serve/local.py"}),
         (r"\bstart_http_server\(|\bmake_server\(", set()),
         # The arena attacks our own sandbox, and speaks no HTTP.
-        (r"\.listen\(", {"core/sandbox/arena.py", "core/sandbox/attempts.py"}),
+        (r"\.listen\(", {"refork/sandbox/arena.py", "refork/sandbox/attempts.py"}),
     ],
 )
 def test_there_is_no_other_way_to_listen(made, only):

@@ -9,6 +9,7 @@ from inspect import Parameter
 from typing import Any, Final
 
 from refork.errors import BadInput, UserError
+from refork.registry import OURS
 
 _PLACED: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -65,7 +66,7 @@ def call(
             Refork's own, whatever went wrong, with its line.
     """
     _check(thing, arguments, options, where)
-    if (getattr(thing, "__module__", None) or "").partition(".")[0] == "refork":
+    if (getattr(thing, "__module__", None) or "").partition(".")[0].replace("_", "-") in OURS:
         return thing(*arguments, **options)
     try:
         return thing(*arguments, **options)

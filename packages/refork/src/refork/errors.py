@@ -27,7 +27,7 @@ ReforkError
 from __future__ import annotations
 
 import shlex
-from importlib.metadata import entry_points
+from importlib.metadata import distributions
 from re import search
 
 
@@ -127,19 +127,21 @@ class CannotDo(UserError):
 def extra_packages(extra: str) -> list[str]:
     """The requirements of an optional extra, as the metadata of the installed distribution lists them.
 
-    The distribution is the one whose command runs this package. It is not looked up by name: a distribution
-    may carry any name on an index, and there the name of this package may belong to another project.
+    Looked at are the distribution whose command runs this package and those that register something with it.
+    They are not looked up by name: a distribution may carry any name on an index.
 
     Returns:
         For instance ``["playwright>=1.50"]``; empty where the package runs without being installed.
     """
     package = __name__.partition(".")[0]
-    owners = [
-        script.dist
-        for script in entry_points(group="console_scripts")
-        if script.module.partition(".")[0] == package and script.dist is not None
-    ]
-    lines = [line.partition(";") for owner in owners for line in owner.requires or ()]
+    owners = {
+        found.name: found
+        for found in distributions()
+        for point in found.entry_points
+        if point.group.startswith(f"{package}.")
+        or (point.group == "console_scripts" and point.module.partition(".")[0] == package)
+    }
+    lines = [line.partition(";") for owner in owners.values() for line in owner.requires or ()]
     wanted = rf"""\bextra\s*==\s*['"]{extra}['"]"""
     return sorted({need.strip() for need, _, marker in lines if search(wanted, marker)})
 

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import EntryPoint, distribution, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, final, get_args
@@ -45,6 +45,8 @@ Kind = Literal[
     "parts",
 ]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+#: The packages of this repository; only the first is sure to be installed.
+OURS: Final = ("refork", "refork-worlds", "refork-testbed", "refork-methods")
 _ONE: Final[dict[Kind, str]] = {"policies": "policy", "policy_names": "policy name"}
 
 
@@ -131,11 +133,16 @@ def registered(kind: Kind) -> Mapping[str, Registered]:
 
 
 def own(kind: Kind) -> Mapping[str, Registered]:
-    """The names of a kind that come with Refork, without a look at other packages."""
-    return {
-        point.name: Registered(kind, point.name, point.value, "refork")
-        for point in distribution("refork").entry_points.select(group=group(kind))
-    }
+    """The names of a kind that come with Refork, without a look at other people's packages."""
+    found: dict[str, Registered] = {}
+    for package in OURS:
+        try:
+            points = distribution(package).entry_points
+        except PackageNotFoundError:
+            continue
+        for point in points.select(group=group(kind)):
+            found[point.name] = Registered(kind, point.name, point.value, package)
+    return found
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -194,7 +201,7 @@ class Described:
         """What a list says of it."""
         if self.lacks is not None:
             return f"({self.package}) cannot be loaded: {self.lacks}"
-        return self.what if self.package == "refork" else f"{self.what} ({self.package})".lstrip()
+        return self.what if self.package in OURS else f"{self.what} ({self.package})".lstrip()
 
 
 def described(kind: Kind) -> list[Described]:
@@ -261,7 +268,10 @@ def part(name: str, package: str = "refork-methods") -> Any:
         CannotDo: the package that adds it is not installed.
     """
     if not known("parts", name):
-        raise CannotDo(f"this needs {package}, which is not installed", hint=f"pip install {package}")
+        raise CannotDo(
+            f"this needs {package}, which is not installed",
+            hint=f"in a checkout: pip install -e packages/{package}",
+        )
     return find("parts", name)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refork.types import Json
 from refork.viewer import palette
-from refork.viewer.report import _environment
+from refork.viewer.report import environment
 from refork.viewer.report_data import Cliff, Token, Trace, TraceStep
 from refork.viewer.value_picture import value_chart
 
@@ -26,7 +26,7 @@ def write_page(folder: Path, told: Json, tokens: Sequence[Json]) -> Path:
             cliffs.setdefault(str(row["leaf"]), []).append(row)
     order = sorted(traces, key=lambda leaf: leaf not in cliffs)
     drawn = [_drawn(leaf, traces[leaf], cliffs.get(leaf, [])) for leaf in order[:MOST]]
-    page = _environment().get_template("cliffs.html.j2")
+    page = environment("refork_methods.cliff").get_template("cliffs.html.j2")
     text = page.render(
         told=told, headline=_headline(told), drawn=drawn, light=palette.LIGHT, dark=palette.DARK
     )

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from refork.types import Json
 from refork.viewer import palette
 from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows
-from refork.viewer.report import _environment
+from refork.viewer.report import environment
 from refork.viewer.words import one_line
 from refork_methods.forensics.dose_picture import Mark, dose_picture
 from refork_methods.forensics.markdown import NAMES, figure, places, prediction_words, rate_words, span
@@ -23,7 +23,7 @@ _WORDS = {
 
 def write_page(folder: Path, told: Json) -> Path:
     """Write ``report.html`` into a case's folder from its JSON document; where it is."""
-    page = _environment().get_template("forensics.html.j2")
+    page = environment("refork_methods.forensics").get_template("forensics.html.j2")
     text = page.render(
         told=told, names=[s["hypothesis"] for s in told["table"]["standings"]], drawn=_drawn(told),
         words=_WORDS,

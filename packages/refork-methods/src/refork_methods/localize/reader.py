@@ -97,7 +97,7 @@ def _half(files: list[tuple[str, bytes]], total: int) -> int:
 
 def _start(files: list[tuple[str, bytes]], words: bool) -> subprocess.Popen[bytes] | None:
     # A plain child with a pipe: it needs no guard in the caller's main module and copies no threads.
-    source = str(Path(__file__).resolve().parents[3])
+    source = str(Path(__file__).resolve().parents[2])
     begin = f"import sys; sys.path.insert(0, {source!r}); {_CHILD}"
     try:
         child = subprocess.Popen(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refork.types import Json
 from refork.viewer import palette
-from refork.viewer.report import _environment
+from refork.viewer.report import environment
 from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
 
 _NAMES = {
@@ -25,7 +25,7 @@ def write_page(folder: Path, told: Json) -> Path:
         for group, part in {"pooled": probe["pooled"], **probe["within"]}.items()
     ]
     curve, sweep = told["curve"], told["sweep"]
-    page = _environment().get_template("probe.html.j2")
+    page = environment("refork_methods.probe").get_template("probe.html.j2")
     text = page.render(
         told=told,
         headline=_headline(told["probes"]),

@@ -35,7 +35,8 @@ class Walks:
     """Sampled walks: ``steps`` [n] moves made, ``reached`` [n] whether the target was (else: cut at ``cap``).
 
     ``states`` [longest + 1, n] are chain state numbers, the target repeated after it is reached. There is no
-    mean here: walks that were cut are not complete, see :func:`refork_methods.recovery.censored.censored_mean`.
+    mean here: walks that were cut are not complete, see
+    :func:`refork_methods.recovery.censored.censored_mean`.
     """
 
     chain: Chain

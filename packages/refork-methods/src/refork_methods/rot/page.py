@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from refork.types import Json
 from refork.viewer import palette
 from refork.viewer.pictures import NARROW, WIDE
-from refork.viewer.report import _environment
+from refork.viewer.report import environment
 from refork.viewer.words import points, rate, span
 from refork.visible import visible
 from refork_methods.rot.picture import condition_name, conditions_picture, strip
@@ -23,7 +23,7 @@ _GRID_WORDS = {"rate": rate, "points": points, "span": span, "condition": condit
 
 def write_audit_page(file: Path, sessions: Sequence[Json]) -> Path:
     """Write the page of audited sessions; each has its audit, its diffs and its rules."""
-    page = _environment().get_template("rot_audit.html.j2")
+    page = environment("refork_methods.rot").get_template("rot_audit.html.j2")
     text = page.render(
         sessions=[_session(told) for told in sessions],
         headline=_headline(sessions), acts=_ACTS,
@@ -36,7 +36,7 @@ def write_audit_page(file: Path, sessions: Sequence[Json]) -> Path:
 
 def write_grid_page(folder: Path, told: Json) -> Path:
     """Write ``report.html`` into a run's folder from its report; where it is."""
-    page = _environment().get_template("rot_grid.html.j2")
+    page = environment("refork_methods.rot").get_template("rot_grid.html.j2")
     drawn = [{"setup": one, "picture": conditions_picture(one["table"])} for one in told["setups"]]
     text = page.render(
         told=told, drawn=drawn, headline=_decay_words(told), words=_GRID_WORDS,

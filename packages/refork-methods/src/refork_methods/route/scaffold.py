@@ -1,7 +1,7 @@
 """A planted environment, vectorised: workers who are others in a harness than alone, domains as features.
 
-It is the :mod:`refork_testbed.worlds.specialists` world without its texts: the same skills and closed forms, but
-a turn is a row of numbers, so that thousands of rollouts take milliseconds.
+It is the :mod:`refork_testbed.worlds.specialists` world without its texts: the same skills and closed forms,
+but a turn is a row of numbers, so that thousands of rollouts take milliseconds.
 """
 
 from __future__ import annotations

@@ -51,8 +51,13 @@ RECIPES = {
     "world-model-sft": "world_model_sft",
 }
 
-_ROOT = Path(__file__).parents[2]
-_DECIDE = ("refork.worlds.", "refork_testbed.models.")
+#: Where each package's sources lie.
+_ROOTS = {
+    name: Path(str(importlib.import_module(name).__file__)).parent
+    for name in ("refork", "refork_methods", "refork_testbed", "refork_worlds")
+}
+_WORLDS = ("refork.worlds.", "refork_testbed.worlds.", "refork_worlds.")
+_DECIDE = (*_WORLDS, "refork_testbed.models.")
 _TRAINER = ("refork_methods.train.",)
 _STAGES = ("refork_methods.simulate.",)
 #: Lists of all, other worlds that one opens, and those who only look on: they decide nothing.
@@ -126,13 +131,18 @@ def recipe_digest(recipe: Recipe | Reinforced | Grown | Staged) -> str:
 def worlds_digest(*starts: str) -> str:
     """Sha256 (hex) of some modules of worlds, by name, and of all parts of worlds that they import."""
     mixed = hashlib.sha256()
-    _mix(mixed, _sources([str(importlib.import_module(name).__file__) for name in starts], _DECIDE[:1]))
+    _mix(mixed, _sources([str(importlib.import_module(name).__file__) for name in starts], _WORLDS))
     return mixed.hexdigest()
 
 
 def _mix(mixed: hashlib._Hash, files: set[Path]) -> None:
-    for name, file in sorted((file.relative_to(_ROOT).as_posix(), file) for file in files):
+    for name, file in sorted((_name(file), file) for file in files):
         mixed.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+
+
+def _name(file: Path) -> str:
+    """A source's place in its package, the same wherever that is installed."""
+    return next(f"{n}/{file.relative_to(r).as_posix()}" for n, r in _ROOTS.items() if file.is_relative_to(r))
 
 
 def _beside(name: str) -> str:
@@ -173,7 +183,8 @@ def _inside(name: str, decide: tuple[str, ...]) -> Path | None:
     """The file of a module that may decide what an organism is, or None."""
     if not name.startswith(decide) or name in _ASIDE:
         return None
-    place = _ROOT.joinpath(*name.split(".")[1:])
+    package, *parts = name.split(".")
+    place = _ROOTS[package].joinpath(*parts)
     return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
 
 

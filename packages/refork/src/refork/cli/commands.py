@@ -71,18 +71,18 @@ class Product(Noun):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands: Any = _Loaded([*PRODUCT, "method", *own("commands")], self._make)
+        self._own = own("commands")
+        self.commands: Any = _Loaded(["method", *self._own], self._make)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands that the help shows."""
-        return [*PRODUCT, "method"]
+        return [*(name for name in PRODUCT if name in self._own), "method"]
 
-    @staticmethod
-    def _make(name: str) -> Any:
+    def _make(self, name: str) -> Any:
         if name == "method":
             methods = typer.Typer(cls=Methods, no_args_is_help=True, help=METHOD)
             return _made(name, methods)
-        return _command(name, own("commands")[name].load)
+        return _command(name, self._own[name].load)
 
 
 def _command(name: str, load: Callable[[], Any]) -> Any:

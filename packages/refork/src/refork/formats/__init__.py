@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import refork.tree  # noqa: F401 - first: it reads formats.base, which reads its modules
 from refork import registry
 from refork.errors import BadInput, UserError
 from refork.formats.base import (
@@ -37,18 +38,14 @@ if TYPE_CHECKING:
     from refork.formats.redact import Redactor
     from refork.formats.verifiers import Verifiers
     from refork.formats.verifiers_export import VerifiersWriter
-    from refork_worlds.formats.androidworld import AndroidWorld
-    from refork_worlds.formats.osworld import OSWorld
 
 # Loaded on first use: who opens a tree reads no other format.
 _HOME = {
     "ATIF": "atif",
     "ATIFWriter": "atif_export",
     "AgentWorldBench": "agentworldbench",
-    "AndroidWorld": "androidworld",
     "InspectAI": "inspect_ai",
     "Native": "native",
-    "OSWorld": "osworld",
     "OpenAIChat": "openai_chat",
     "Redactor": "redact",
     "Verifiers": "verifiers",

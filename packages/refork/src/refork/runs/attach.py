@@ -52,7 +52,7 @@ class Attachment:
 
     named: Named
     shapes: Sequence[Shape] = ()
-    within: tuple[str, ...] = ("refork.",)
+    within: tuple[str, ...] = ("refork.", "refork_methods.", "refork_testbed.", "refork_worlds.")
     timing: bool = False
     _undo: list[Callable[[], None]] = field(default_factory=list)
     _done: set[tuple[int, str]] = field(default_factory=set)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from refork.types import Json
@@ -25,14 +25,15 @@ def render(data: ReportData) -> str:
     Raises: BadInput for a figure that is not finite, or tree nodes that are no tree.
     """
     data.to_json()
-    page = _environment().get_template("report.html.j2").render(d=data, **_drawn(data))
+    page = environment().get_template("report.html.j2").render(d=data, **_drawn(data))
     return page + "\n"
 
 
 @cache
-def _environment() -> Environment:
+def environment(package: str = "refork.viewer") -> Environment:
+    """The templates of a package, which may include those of the report, with the filters of all pages."""
     env = Environment(
-        loader=PackageLoader("refork.viewer"),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("refork.viewer")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -66,7 +66,7 @@ def _asked() -> list[MicroTool]:
     own = [
         tool
         for tool in registered().values()
-        if sources & set(tool.sources) and not tool.check.__module__.startswith("refork.")
+        if sources & set(tool.sources) and not tool.check.__module__.startswith("refork_methods.")
     ]
     return [*cpu_tools(), *own]
 

@@ -1,0 +1,1 @@
+"""Research systems on rollout trees, a folder each."""

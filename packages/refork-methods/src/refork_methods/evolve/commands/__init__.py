@@ -1,0 +1,1 @@
+"""The verbs of judges and their evolution."""

@@ -1,0 +1,1 @@
+"""Planted worlds, scripted agents, tiny models, the demo: for tests, benchmarks and documentation."""

@@ -1,0 +1,1 @@
+"""Logs of other people's environments."""
