@@ -155,4 +155,4 @@ def test_a_part_that_is_not_installed_says_what_to_install(installed):
     assert part("serve.pins") is __import__("json").loads
     with pytest.raises(CannotDo, match="needs refork-methods, which is not installed") as told:
         part("serve.worlds")
-    assert told.value.hint == "pip install refork-methods"
+    assert told.value.hint == "add refork-methods to this environment"

@@ -261,7 +261,9 @@ def part(name: str, package: str = "refork-methods") -> Any:
         CannotDo: the package that adds it is not installed.
     """
     if not known("parts", name):
-        raise CannotDo(f"this needs {package}, which is not installed", hint=f"pip install {package}")
+        raise CannotDo(
+            f"this needs {package}, which is not installed", hint=f"add {package} to this environment"
+        )
     return find("parts", name)
 
 

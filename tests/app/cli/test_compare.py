@@ -35,6 +35,7 @@ def ran(*arguments):
     import typer
 
     one = typer.Typer()
+    one.callback()(lambda: None)
     one.command("compare")(commands.compare_command)
     return CliRunner().invoke(one, list(map(str, arguments)), catch_exceptions=False)
 

@@ -131,7 +131,7 @@ def test_a_failure_is_on_record():
     refork("grow", "--world", "nowhere", "--policy", "scripted:coin", "--out", "a", status=2)
     (record,) = records()
     assert (record.state, record.status) == ("failed", 2)
-    assert "unknown world 'nowhere'" in record.error
+    assert "there is no world 'nowhere'" in record.error
 
 
 def test_a_profile_is_said_and_written():
@@ -182,8 +182,8 @@ def test_an_error_is_told_to_the_log(screen):
     told = done.stderr if screen else Path("log.jsonl").read_text()
     last = json.loads(told.splitlines()[-1])
     assert (last["event"], last["kind"]) == ("error", "BadInput")
-    assert "unknown world" in last["message"]
-    assert screen or "error: unknown world" in done.stderr
+    assert "there is no world" in last["message"]
+    assert screen or "error: there is no world" in done.stderr
 
 
 def test_a_crash_is_told_to_the_log(monkeypatch):

@@ -116,6 +116,7 @@ def test_the_command_line_forks_its_tree(done, organism):
     tree = str(folder / "tree.db")
     words = ["--tree", tree, "--node", node, *place, "--change", "remove:1", "--policy", f"hf:{organism}"]
     app = typer.Typer()
+    app.callback()(lambda: None)
     app.command("fork")(
         fork.fork_command
     )  # in this process: tests/core/fork/ shows that another one draws the same
