@@ -156,3 +156,16 @@ def test_a_part_that_is_not_installed_says_what_to_install(installed):
     with pytest.raises(CannotDo, match="needs refork-methods, which is not installed") as told:
         part("serve.worlds")
     assert told.value.hint == "in a checkout: pip install -e packages/refork-methods"
+
+
+def test_an_unknown_name_says_which_of_our_packages_are_not_here(installed, monkeypatch):
+    installed(("refork.worlds", "lock", "json:loads"))
+
+    def distribution(name):
+        if name in ("refork-testbed", "refork-worlds"):
+            raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(registry, "distribution", distribution)
+    with pytest.raises(BadInput) as told:
+        find("worlds", "maze")
+    assert told.value.hint == "known: lock; more come with refork-worlds, refork-testbed, not installed here"

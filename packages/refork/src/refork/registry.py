@@ -135,14 +135,18 @@ def registered(kind: Kind) -> Mapping[str, Registered]:
 def own(kind: Kind) -> Mapping[str, Registered]:
     """The names of a kind that come with Refork, without a look at other people's packages."""
     found: dict[str, Registered] = {}
-    for package in OURS:
-        try:
-            points = distribution(package).entry_points
-        except PackageNotFoundError:
-            continue
-        for point in points.select(group=group(kind)):
+    for package in filter(_installed, OURS):
+        for point in distribution(package).entry_points.select(group=group(kind)):
             found[point.name] = Registered(kind, point.name, point.value, package)
     return found
+
+
+def _installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -169,6 +173,8 @@ def find(kind: Kind, name: str) -> Any:
         return registered(kind)[name].load()
     near = difflib.get_close_matches(name, names(kind), 3)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names(kind)) or 'none'}"
+    if lacking := [package for package in OURS if not _installed(package)]:
+        hint += f"; more come with {', '.join(lacking)}, not installed here"
     raise BadInput(f"there is no {singular(kind)} {name!r}", hint=hint)
 
 
