@@ -5,76 +5,13 @@ import sys
 
 import refork
 
-NAMES = [
-    "ActivationStore",
-    "Ban",
-    "Brief",
-    "Capture",
-    "ChatModel",
-    "Compose",
-    "Draft",
-    "Edit",
-    "EditMessage",
-    "Effect",
-    "EnvTrajectory",
-    "Force",
-    "Fork",
-    "Grammar",
-    "Insert",
-    "Judge",
-    "LiveDecoder",
-    "LocalPolicy",
-    "MatchJudge",
-    "Node",
-    "Point",
-    "Policy",
-    "PolicyChat",
-    "Producer",
-    "ReforkError",
-    "RemotePolicy",
-    "Remove",
-    "Replace",
-    "Sampling",
-    "Score",
-    "ScriptedChat",
-    "ScriptedPolicy",
-    "Set",
-    "Simulator",
-    "SwapPolicy",
-    "SwapWorld",
-    "Sweep",
-    "Task",
-    "Trajectory",
-    "Tree",
-    "UUCB",
-    "UserError",
-    "World",
-    "break_even",
-    "collapse_report",
-    "compare",
-    "compare_until",
-    "fit_calibration",
-    "fork",
-    "grow",
-    "grow_trees",
-    "leaf_batch",
-    "open_policy",
-    "open_world",
-    "plant_prompt",
-    "sweep",
-]
 
-
-def test_surface_is_this_list_and_sorted():
-    names = list(refork.__all__)
-    assert names == sorted(names)
-    assert names == NAMES
-
-
-def test_every_name_is_there_and_says_what_it_is():
-    for name in NAMES:
-        thing = getattr(refork, name)
-        assert (thing.__doc__ or "").strip()
+def test_the_top_has_few_names_each_written_once_and_each_says_what_it_is():
+    names = refork.__all__
+    assert len(names) == len(set(names)) <= 24
+    assert {"Tree", "fork", "sweep", "compare", "grow", "open_policy", "open_world"} <= set(names)
+    for name in names:
+        assert (getattr(refork, name).__doc__ or "").strip(), name
 
 
 ALONE = """

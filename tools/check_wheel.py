@@ -52,7 +52,8 @@ print(f"wheel: a scripted fork gives {effect.difference:+.2f} [{effect.low:+.2f}
 SERVES = """
 import json, sys, urllib.request
 from pathlib import Path
-from refork import PolicyChat, open_policy
+from refork import open_policy
+from refork.chat import PolicyChat
 from refork.serve import serving
 from refork.viewer.live.server import viewing
 from refork.viewer.live.shelf import Shelf

@@ -2,11 +2,13 @@
 
 ``<!-- figures: cliff deletion_gain random_control -->`` in a page becomes a table of these figures as
 they are stored in benchmarks/results, beside the paper's: a page cannot disagree with docs/results.md.
-Without keys it is all of the benchmark's figures. Every notebooks/NAME.ipynb becomes a page, and SECURITY.md.
+Without keys it is all of the benchmark's figures. ``<!-- names of refork -->`` becomes the reference of every
+name that can be imported from ``refork`` itself. Every notebooks/NAME.ipynb becomes a page, and SECURITY.md.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -24,6 +26,8 @@ import page_pictures  # noqa: E402
 import results  # noqa: E402
 
 MARKER = re.compile(r"<!-- figures: (\w+)((?: [\w.-]+)*) -->")
+NAMES = "<!-- names of refork -->"
+STUB = ROOT / "packages/refork/src/refork/__init__.pyi"
 
 
 def figures_table(name: str, keys: list[str], up: str = "../") -> str:
@@ -50,10 +54,22 @@ def figures_table(name: str, keys: list[str], up: str = "../") -> str:
     return "\n".join([*lines, "", f"{command}setting and notes in [Results]({up}results.md#{section})."])
 
 
+def names_of_refork() -> str:
+    """A line for the reference of each name, in the order of the alphabet."""
+    found = {
+        one.name: f"refork.{node.module}.{one.name}"
+        for node in ast.parse(STUB.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+    return "\n\n".join(f"::: {found[name]}" for name in sorted(found, key=str.lower))
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the tables in."""
+    """Put the tables and the names in."""
     up = "../" * page.file.src_uri.count("/")
-    return MARKER.sub(lambda found: figures_table(found[1], found[2].split(), up), markdown)
+    markdown = MARKER.sub(lambda found: figures_table(found[1], found[2].split(), up), markdown)
+    return markdown.replace(NAMES, names_of_refork())
 
 
 def _picture(data: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import refork
 from support.toolbox import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,12 @@ def test_the_page_on_security_has_links_as_from_the_pages():
     linked = re.findall(r"\]\(([\w./-]+\.md)", page)
     assert linked
     assert all((ROOT / "docs" / one).exists() for one in linked)
+
+
+def test_every_name_at_the_top_has_its_reference():
+    shown = [line.rpartition(".")[2] for line in site_hooks.names_of_refork().splitlines() if line]
+    assert sorted(shown) == sorted(refork.__all__)
+    assert site_hooks.NAMES in (ROOT / "docs/reference/python.md").read_text()
 
 
 def test_every_marker_of_the_pages_is_known():

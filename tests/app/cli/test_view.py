@@ -13,9 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refork import Draft, Tree
+from refork import Tree
 from refork.cli.view import view_command
 from refork.errors import BadInput
+from refork.tree.node import Draft
 
 app = typer.Typer()
 app.command("view")(view_command)

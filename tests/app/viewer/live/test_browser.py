@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from refork import Draft, MatchJudge, Tree, fork
+from refork import MatchJudge, Tree, fork
 from refork.formats import OpenAIChat
+from refork.tree.node import Draft
 from refork.viewer.live.export import export_page
 from refork.viewer.live.forking import Actor, Forking
 from refork.viewer.live.server import viewing

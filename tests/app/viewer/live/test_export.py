@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from refork import Draft, Tree
+from refork import Tree
 from refork.errors import BadInput, CannotDo
+from refork.tree.node import Draft
 from refork.viewer.live import export
 from refork.viewer.live.export import export_page
 from refork.viewer.live.shelf import Shelf
