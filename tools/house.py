@@ -12,7 +12,7 @@ testbed is what ``TESTBED`` lists. Where both are there, as half way through the
 - ``product_lines``, ``source_lines``: physical lines of the product, and of all packages: .py, and what is
   shipped beside it as .js, .css, .html, .j2 or .c. ``test_lines``: those of the .py files in ``tests`` and
   ``packages/*/tests``.
-- ``top_level_names``: names in the ``__all__`` of ``refork``.
+- ``top_level_names``: names in ``__init__.pyi`` of ``refork``, else in its ``__all__``.
 - ``product_commands``: commands and groups at the top level of ``refork --help``: the product's own entry
   points ``refork.commands``, or else the tables at the top of the command line's ``__init__``. What stands
   under ``refork method`` does not count.
@@ -529,7 +529,12 @@ class House:
 
     def top_level_names(self) -> tuple[int, list[str]]:
         """What ``from refork import *`` brings."""
-        names = self.modules[PRODUCT].exported
+        top = self.modules[PRODUCT]
+        stub = top.file.with_suffix(".pyi")
+        names = top.exported
+        if stub.is_file():
+            body = ast.parse(stub.read_text()).body
+            names = [one.name for node in body if isinstance(node, ast.ImportFrom) for one in node.names]
         return len(names), names
 
     def product_commands(self) -> tuple[int, list[str]]:

@@ -47,6 +47,14 @@ M = "packages/refork-methods/src/refork_methods"
                 "src/refork/app/demo/c.py": "3\n",
             },
         ),
+        (
+            "top_level_names",
+            1,
+            {
+                f"{P}/__init__.py": "__all__ = load()\n",
+                f"{P}/__init__.pyi": "from .a import b as b\nc: int\n",
+            },
+        ),
         ("top_level_names", 2, {f"{P}/__init__.py": "__all__ = ['a', 'b']\nc = 1\n"}),
         (
             "product_commands",
