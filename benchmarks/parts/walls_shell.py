@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from refork.sandbox import Limits, Sandbox
 from refork.sandbox.arena import Arena
 from refork.sandbox.escapes import ESCAPES, try_all
-from refork.sandbox.poisons import FIRST, POISONS, Poison, after, found, told_to
 from refork.sandbox.result import SandboxResult
 from refork.sandbox.shell import Shell, ShellLimits
+from support.poisons import FIRST, POISONS, Poison, after, found, told_to
 
 #: Few processes: run by root, all sandboxes share a user.
 LIMITS = ShellLimits(seconds=30.0, output=40_000, disk=1 << 20, files=128, processes=24)

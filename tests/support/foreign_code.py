@@ -14,7 +14,6 @@ from refork.errors import CannotDo
 from refork.sandbox import Sandbox
 from refork.sandbox.jailed import jailed
 from refork.sandbox.jailed import shown as shows
-from refork.sandbox.lacking import Part, lack
 from refork.sandbox.shell import Shell, ShellState
 from refork.worlds.open import open_world
 from refork_methods.memory.admission import admit
@@ -23,6 +22,7 @@ from refork_methods.memory.guard import AdmissionGuard
 from refork_methods.memory.registry import ToolRegistry, invoke
 from refork_methods.memory.tool import Tool
 from refork_testbed.worlds.repair.runner import TestRunner
+from support.lacking import Part, lack
 
 _SOURCE: Final = (
     'def shout(apis, tools, *, text: str) -> object:\n    """In capitals."""\n    return text.upper()\n'

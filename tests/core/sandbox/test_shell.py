@@ -17,9 +17,9 @@ from refork.errors import CannotDo
 from refork.sandbox.arena import Arena
 from refork.sandbox.inside import seccomp
 from refork.sandbox.inside.jail import HOME
-from refork.sandbox.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
 from refork.sandbox.result import SandboxResult, UnconfinedWarning
 from refork.sandbox.shell import Shell, ShellLimits, ShellState
+from support.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
 from support.shell_escapes import attempts
 
 BEGIN = ShellState.of_files({"docs/list.txt": "pear\napple\n", "one.txt": "1\n"}, ["empty"])

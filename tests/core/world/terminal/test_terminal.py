@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork.sandbox.poisons import processes
 from refork.sandbox.shell import Ran, ShellLostError, ShellState
 from refork.worlds.base import Task
 from refork.worlds.dice import split_of
@@ -19,6 +18,7 @@ from refork.worlds.open import open_world
 from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
 from refork_testbed.worlds.terminal.goals import KINDS, Drawn
 from refork_testbed.worlds.terminal.world import TerminalWorld
+from support.poisons import processes
 
 
 @pytest.fixture(scope="module")
