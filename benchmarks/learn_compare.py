@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from refork.runs.progress import silent
+from refork.progress import silent
 from refork_methods.compare import CompareRecipe, run_compare
 from refork_methods.compare.commands import _table
 from refork_methods.compare.gradient_signal import arm_gradients, signal_of

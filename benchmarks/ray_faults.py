@@ -28,7 +28,7 @@ from refork.forking.backend.ray_pool import import_ray
 from refork.formats.native import Native
 from refork.growing.rollouts import grow
 from refork.policies.base import Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
 

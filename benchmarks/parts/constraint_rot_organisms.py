@@ -24,7 +24,7 @@ from refork.compaction import Compactor, holds
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
 from refork.policies.noise import NoiseKey, stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json, token_array
 from refork_methods.pin.strategies import HeadTail, Summarise
 from refork_methods.rot import report

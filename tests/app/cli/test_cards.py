@@ -7,7 +7,7 @@ from refork.cli.cards import effect_card, interval_line, summary_panel, trace_st
 from refork.cli.live import LiveProgress
 from refork.cli.screen_console import SafeConsole
 from refork.errors import BadInput
-from refork.runs.progress import Progress, waits
+from refork.progress import Progress, waits
 
 EFFECT = {
     "what": "remove 1 token",

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from refork.errors import BadInput
+from refork.growing.recorder import record, trajectories, write_trajectories
 from refork.policies.open import open_policy
 from refork.tree.tree import Tree
-from refork.worlds.recorder import record, trajectories, write_trajectories
 from refork_methods.simulate.asked import Prediction
 from refork_methods.simulate.baselines import CopyLast, NearestTurn
 from refork_methods.simulate.commands import app

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from refork.cli.world import app
 from refork.errors import BadInput, CannotDo
+from refork.growing.recorder import read_trajectories
 from refork.sandbox.shell import Shell
 from refork.worlds.environment import DOMAINS
-from refork.worlds.recorder import read_trajectories
 
 
 def world(*arguments):

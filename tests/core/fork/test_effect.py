@@ -28,7 +28,7 @@ from refork.forking.effect import is_paired
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.scripted import ScriptedPolicy
-from refork.runs.progress import silent
+from refork.progress import silent
 from refork.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 

@@ -38,7 +38,7 @@ from refork.policies.base import Sampling
 from refork.policies.grammar import Grammar
 from refork.policies.noise import NoiseKey, stream_of, uniforms
 from refork.policies.scripted import ScriptedPolicy, filtered
-from refork.runs.progress import silent
+from refork.progress import silent
 from refork.tree.node import Point
 from refork.tree.score import Producer
 from support.chain import PLAIN, TABLE

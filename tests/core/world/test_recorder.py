@@ -15,6 +15,13 @@ import pytest
 from refork.errors import BadInput, CannotDo
 from refork.forking.context import live_episode, need_tokens
 from refork.formats.openai_chat import OpenAIChat
+from refork.growing.recorder import (
+    read_trajectories,
+    record,
+    trajectories,
+    trajectory_of,
+    write_trajectories,
+)
 from refork.policies.local import LocalPolicy
 from refork.thoughts import without_thoughts
 from refork.tree.node import Draft
@@ -23,13 +30,6 @@ from refork.types import token_array
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
 from refork.worlds.lock import LockWorld
-from refork.worlds.recorder import (
-    read_trajectories,
-    record,
-    trajectories,
-    trajectory_of,
-    write_trajectories,
-)
 from refork_testbed.models import build
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
+from refork.growing.recorder import record, trajectories
 from refork.policies.open import open_policy
 from refork.tree.tree import Tree
 from refork.worlds.environment import Brief, EnvTrajectory, Turn
 from refork.worlds.open import open_world
-from refork.worlds.recorder import record, trajectories
 from refork_methods.simulate.asked import Prediction
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
 from refork_methods.simulate.compare import compare_simulators, rank_agreement

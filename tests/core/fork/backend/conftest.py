@@ -30,7 +30,7 @@ class Work:
     def into(self, tree: Tree, backend: Backend | None, progress=None) -> None:
         from refork.forking import Remove, fork
         from refork.growing.rollouts import grow
-        from refork.runs.progress import silent
+        from refork.progress import silent
 
         told = progress or silent
         world = open_world(self.world)

@@ -18,12 +18,12 @@ import pytest
 
 from refork.errors import BadInput, CannotDo
 from refork.growing import grow
+from refork.growing.recorder import record
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
-from refork.worlds.recorder import record
 from refork_worlds.tools import mcp_child
 from refork_worlds.tools.call import call_text
 from refork_worlds.tools.mcp import McpWorld

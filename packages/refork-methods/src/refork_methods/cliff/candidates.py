@@ -17,7 +17,7 @@ from refork.forking.change import Force
 from refork.judge import Judge
 from refork.policies.base import NextLaw, Policy
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.worlds.base import World
 from refork_methods.cliff.detect import Count
 from refork_methods.cliff.kinds import token_rank

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.cliff.pairs import Pair
 from refork_methods.train.preference import single_token_loss

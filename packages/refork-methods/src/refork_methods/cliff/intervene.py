@@ -24,7 +24,7 @@ from refork.forking.change import Change, Remove, Replace
 from refork.judge import Judge
 from refork.policies.base import Policy
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork.worlds.base import World
 from refork_methods.cliff.detect import Count

@@ -27,7 +27,7 @@ from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.load import quiet
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Part
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

@@ -13,7 +13,7 @@ from refork.forking.potential import Sweep, action_steps, plan_sweep, run_sweep,
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point, Trajectory
 from refork.worlds.base import World
 from refork_methods.cliff.curve import Curve, Floats, Ints

@@ -12,7 +12,7 @@ from refork.forking.arm import Fork, graded, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import NextLaw, Policy
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.worlds.base import World
 from refork_methods.cliff.bound import max_drop
 from refork_methods.cliff.detect import Count, survivors

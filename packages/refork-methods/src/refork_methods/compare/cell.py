@@ -15,7 +15,7 @@ from refork.growing import UUCB, grow
 from refork.growing.selector import selector_named
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import digest
 from refork.tree.tree import Tree
 from refork.types import Json

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import digest, open_folder
 from refork.types import Json
 from refork_methods.compare.cell import Cell, run_cell

@@ -20,7 +20,7 @@ from refork.errors import BadInput, DrawConflict
 from refork.jsonl import json_objects
 from refork.policies.inside import Layer
 from refork.policies.weights import require_weights
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.activations import ActivationStore, Dtype
 from refork.tree.address import is_address
 from refork.tree.capture import record_activations

@@ -14,7 +14,7 @@ from torch import Tensor
 from refork import stats
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.crosscoder.model import CrossCoder
 from refork_methods.crosscoder.paired import Pairs, delta_edit, trained_layer

@@ -23,7 +23,7 @@ from refork_methods.crosscoder.partition import Block, Partition, Side
 from refork_methods.crosscoder.select import batch_top_k, top_k
 
 if TYPE_CHECKING:
-    from refork.runs.progress import Progress
+    from refork.progress import Progress
     from refork_methods.crosscoder.sources import Source
     from refork_methods.crosscoder.train import Report, TrainSettings
 
@@ -270,7 +270,7 @@ class CrossCoder(torch.nn.Module):
         progress: Progress | None = None,
     ) -> Report:
         """Train on paired activations; see :func:`refork_methods.crosscoder.train.train`."""
-        from refork.runs.progress import silent
+        from refork.progress import silent
         from refork_methods.crosscoder.train import TrainSettings, train
 
         return train(self, source, settings or TrainSettings(), folder=folder, progress=progress or silent)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from refork.errors import BadInput
 from refork.policies.inside import Layer
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Part, open_folder
 from refork.types import Json
 from refork_methods.crosscoder.cache import (

@@ -12,7 +12,7 @@ from refork.growing.plant import plant, plant_prompt
 from refork.judge import Judge
 from refork.plain import content_hash
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork.tree.tree import Tree
 from refork.types import Json

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from refork.plain import content_hash
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork.types import Json
 from refork_methods.forensics.bench import Bench

@@ -18,7 +18,7 @@ from refork import stats
 from refork.errors import BadInput
 from refork.policies.base import Policy
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.forensics import statistics
 from refork_methods.forensics.arm import Arm, Outcome

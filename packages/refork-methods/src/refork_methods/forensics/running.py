@@ -9,7 +9,7 @@ from typing import Any
 from refork.errors import BadInput
 from refork.policies.base import Policy
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.forensics import run
 from refork_methods.forensics.arm import Arm

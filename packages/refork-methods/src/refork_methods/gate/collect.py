@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from refork.errors import BadInput, ServerError
 from refork.jsonl import json_objects
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.gate.live import Opened, Told, Verdict
 from refork_methods.gate.model import GENERATE, VERIFY, Unit

@@ -10,7 +10,7 @@ from typing import Protocol, final
 import numpy as np
 
 from refork.errors import BadInput, ServerError
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats.results import Interval
 from refork.tree.node import Node, Point
 from refork.tree.score import Producer

@@ -15,8 +15,8 @@ from refork.errors import BadInput, CannotDo, ServerError
 from refork.growing.plant import plant
 from refork.policies.base import Policy as Acting
 from refork.policies.base import Sampling
+from refork.progress import Progress, silent
 from refork.registry import resolve, version_of
-from refork.runs.progress import Progress, silent
 from refork.tree.node import Point
 from refork.tree.score import Producer
 from refork.tree.tree import Tree

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Node, Step, Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

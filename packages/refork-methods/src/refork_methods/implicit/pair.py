@@ -13,7 +13,7 @@ import numpy as np
 
 from refork.errors import BadInput, WrongTokenizer
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.score import Producer
 from refork.types import FloatArray, IntArray, Json, Message
 from refork_methods.implicit.aggregate import PairLogprobs, pair_logprobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from refork.errors import BadInput, UserError
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.implicit.aggregate import refuse_all_zero

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput, CannotDo
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated
 from refork_methods.kernel.cpu import metrics as m

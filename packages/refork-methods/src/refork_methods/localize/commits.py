@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput, UserError
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.localize.baseline import FileBm25, random_acc
 from refork_methods.localize.casefile import CaseFile

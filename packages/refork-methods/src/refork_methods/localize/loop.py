@@ -14,7 +14,7 @@ from typing import final
 from refork.chat import ChatModel, Reply
 from refork.compaction import Counter, approximate_tokens
 from refork.errors import BadInput, CannotDo, InternalError, ReplayDiverged
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json, Message
 from refork_methods.localize.casefile import CaseFile
 from refork_methods.localize.loop_settings import LoopSettings

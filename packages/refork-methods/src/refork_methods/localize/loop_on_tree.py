@@ -22,7 +22,7 @@ from refork.errors import BadInput, ReplayDiverged
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Draft, Node, Trajectory, node_id
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.tree import Tree

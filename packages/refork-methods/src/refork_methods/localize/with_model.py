@@ -8,7 +8,7 @@ from refork.chat import ChatModel, PolicyChat
 from refork.errors import ServerError
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent, waits
+from refork.progress import Progress, silent, waits
 from refork.tree.tree import Tree
 from refork_methods.localize.loop import Localizer
 from refork_methods.localize.loop_on_tree import record_runs

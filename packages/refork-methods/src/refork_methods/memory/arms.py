@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.sandbox import Sandbox
 from refork.types import Json
 from refork.worlds.base import Task

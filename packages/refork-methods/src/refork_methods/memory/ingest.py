@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refork.errors import BadInput, ServerError
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.memory import ExperienceMemory

@@ -11,7 +11,7 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.policies.inside import Layer, WhiteBox
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.activations import Activations, ActivationStore
 from refork.types import FloatArray, IntArray
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Policy
 from refork.policies.inside import Layer, white_box
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import FloatArray, IntArray, token_array

@@ -15,7 +15,7 @@ from refork.jsonl import read_utf8
 from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.inside import white_box
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Law, Part
 from refork.tree.score import Score
 from refork.tree.tree import Tree

@@ -16,7 +16,7 @@ from refork.errors import BadInput, CannotDo
 from refork.growing import grow
 from refork.growing.plant import opening
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import IntArray, Message, token_array
 from refork.worlds.base import Task

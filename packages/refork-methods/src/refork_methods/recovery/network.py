@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
 from refork_methods.recovery.sample import moves_of, sample_walks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.recovery import closed
 from refork_methods.recovery.hitting import Method, expected_hitting_time

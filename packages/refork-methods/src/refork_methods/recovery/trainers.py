@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork_methods.recovery.hitting import hitting_gradient, hitting_times, stuck_row
 from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
 from refork_methods.recovery.sample import check_cap, count_moves, moves_of, sample_walks

@@ -13,7 +13,7 @@ from refork.cli.common import existing, print_json
 if TYPE_CHECKING:
     from refork.chat import ChatModel
     from refork.policies.base import Policy
-    from refork.runs.progress import Progress
+    from refork.progress import Progress
 
 _ORGANISM = "organism:"
 

@@ -23,7 +23,7 @@ from refork.forking.arm import Job, run_jobs
 from refork.journal import Journal
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent, waits
+from refork.progress import Progress, silent, waits
 from refork.runs.recipe import open_folder
 from refork.tree.tree import Tree
 from refork.types import Json

@@ -23,7 +23,7 @@ from refork.forking.arm import Job, prepare, run_jobs
 from refork.forking.context import conversation
 from refork.forking.effect import is_paired
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Draft, Node, Point
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

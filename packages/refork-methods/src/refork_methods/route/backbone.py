@@ -15,7 +15,7 @@ from refork.plain import content_hash
 from refork.policies.inside import Layer, WhiteBox, white_box
 from refork.policies.local import LocalPolicy
 from refork.policies.one_at_a_time import one_at_a_time
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import IntArray, Json, Message, token_array
 from refork_methods.route.svf import SvfAdapter
 from refork_methods.route.transcript import as_lines, raw_lines

@@ -21,7 +21,7 @@ from refork.forking.arm import Job, graded, prepare, run_jobs
 from refork.forking.context import conversation
 from refork.policies.base import Sampling
 from refork.policies.relay import Relay, by_schedule
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats import Interval
 from refork.tree.node import Point, Trajectory
 from refork.tree.tree import Tree

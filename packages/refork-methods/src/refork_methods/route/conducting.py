@@ -10,7 +10,7 @@ from pydantic import Field
 
 from refork.policies.base import Sampling
 from refork.policies.open import spell
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Part, digest, open_folder
 from refork.types import Json
 from refork_methods.route.conduct.queries import Expressions, FileQueries, Queries, expression_pool

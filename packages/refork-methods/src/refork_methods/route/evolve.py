@@ -14,7 +14,7 @@ from jaxtyping import Float
 from refork.errors import BadInput, Mismatch
 from refork.journal import Journal
 from refork.plain import content_hash, from_json, to_json
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.route.acting import Episodes, Greedy, Rollouts
 from refork_methods.route.head import SelectionHead

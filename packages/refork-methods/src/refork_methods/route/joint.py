@@ -13,7 +13,7 @@ from torch import Tensor
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.inside import layer_number
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import IntArray, Json
 from refork_methods.route.backbone import RouterBackbone, Transcript
 from refork_methods.route.head import SelectionHead

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 
 from refork.errors import BadInput, CannotDo
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.route.acting import Drawn, Episodes, Rollouts
 from refork_methods.route.evolve import EvolveSettings, recombination

@@ -11,7 +11,7 @@ from refork.forking.context import conversation
 from refork.growing.rollouts import Group, grow
 from refork.policies.base import Cost, Sampling
 from refork.policies.relay import Relay, Rule, Voice, by_chance
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Node, Trajectory
 from refork.tree.score import DrawRecord
 from refork.tree.tree import Tree

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from refork.decide import BestRule, against_rules
 from refork.errors import BadInput
 from refork.plain import to_json
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.route.acting import Greedy, Rollouts, Router
 from refork_methods.route.backbone import RouterBackbone

@@ -18,7 +18,7 @@ from refork.errors import BadInput
 from refork.jsonl import json_objects
 from refork.policies.chat import Codec
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json, Message, token_array
 from refork.worlds.environment import EnvTrajectory, Turn
 from refork_methods.simulate.data import mixture

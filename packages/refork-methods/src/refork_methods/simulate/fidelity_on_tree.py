@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from refork.errors import BadInput
+from refork.growing.recorder import trajectories
 from refork.tree.node import Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.worlds.environment import EnvTrajectory
-from refork.worlds.recorder import trajectories
 from refork_methods.simulate.evaluate import Evaluation
 from refork_methods.simulate.fidelity import MEASURES
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import IntArray, Json
 from refork.worlds.environment import EnvTrajectory
 from refork_methods.simulate.cpt import Trained, context_of

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from refork.errors import BadInput, DiskFull
 from refork.jsonl import json_objects
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree import Node, Tree
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
@@ -156,7 +156,7 @@ def _of_log(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
 
 
 def _walks(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Iterator[EnvTrajectory]:
-    from refork.worlds.recorder import trajectory_of
+    from refork.growing.recorder import trajectory_of
 
     for leaf in tree.leaves():
         try:
@@ -171,7 +171,7 @@ def _walks(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Ite
 
 def _without_last(tree: Tree, leaf: Node, source: str | None) -> EnvTrajectory | None:
     """The turns before a last call that nothing answered, as logs end that were ended by it."""
-    from refork.worlds.recorder import trajectory_of
+    from refork.growing.recorder import trajectory_of
 
     if leaf.kind != "action" or leaf.parent is None:
         return None

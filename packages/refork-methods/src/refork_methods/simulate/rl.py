@@ -19,7 +19,7 @@ from refork.plain import content_hash
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.simulate.cpt import Trained
 from refork_methods.simulate.draw import Drawn, draw, fitting

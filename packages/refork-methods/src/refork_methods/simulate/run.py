@@ -11,14 +11,14 @@ from typing import Any
 
 from refork.chat import PolicyChat
 from refork.errors import BadInput, UserError
+from refork.growing.recorder import read_trajectories
 from refork.policies.base import Policy
 from refork.policies.local import LocalPolicy
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent, waits
+from refork.progress import Progress, silent, waits
 from refork.runs.recipe import digest, open_folder
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory, Turn
-from refork.worlds.recorder import read_trajectories
 from refork_methods.simulate.cpt import (
     Replay,
     Trained,

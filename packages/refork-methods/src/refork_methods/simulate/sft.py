@@ -17,7 +17,7 @@ from refork.errors import BadInput, Mismatch
 from refork.plain import content_hash
 from refork.policies.base import Policy, Sampling
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.simulate.cpt import Encoded, Replay, Trained, context_of, train_encoded
 from refork_methods.simulate.draw import Teacher, texts

@@ -11,7 +11,7 @@ from pathlib import Path
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy, spell
-from refork.runs.progress import Progress, silent, waits
+from refork.progress import Progress, silent, waits
 from refork.tree.tree import Tree
 from refork.worlds.environment import Environment, EnvTrajectory
 from refork.worlds.open import open_world

@@ -12,7 +12,7 @@ from refork.errors import BadInput
 from refork.forking.arm import graded
 from refork.growing import Group, grow
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats import clustered_difference
 from refork.tree.tree import Tree
 from refork.types import Json

@@ -15,7 +15,7 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, UserError
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats.clustered import cluster_values
 from refork.stats.results import Array, check_level, paired
 from refork.worlds.base import Task, World

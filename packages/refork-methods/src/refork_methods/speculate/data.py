@@ -25,7 +25,7 @@ from refork.plain import content_hash
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
 from refork.policies.noise import NoiseKey, stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import IntArray, Json, Message, token_array
 
 _CHUNK: Final = 64

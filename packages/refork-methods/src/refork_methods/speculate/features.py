@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput, DiskFull, Mismatch
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import FloatArray, Json
 from refork_methods.speculate.config import DraftConfig
 from refork_methods.speculate.data import Example, data_digest

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.speculate.config import DraftConfig
 from refork_methods.speculate.data import Prompt, answers, own_settings

@@ -18,7 +18,7 @@ from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.policies.noise import NoiseKey
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import IntArray, token_array
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.speculator import ModelSpeculator

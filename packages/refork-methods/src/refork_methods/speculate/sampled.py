@@ -11,7 +11,7 @@ import numpy as np
 from refork.errors import BadInput
 from refork.policies.base import NextLaw, Policy, Request, Sampling, sample_all
 from refork.policies.noise import NoiseKey, stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats import holm
 from refork.types import IntArray, token_array
 from refork_methods.speculate.lossless import Case, Certificate

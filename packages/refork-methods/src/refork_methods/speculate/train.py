@@ -15,8 +15,8 @@ import torch
 
 from refork.errors import BadInput, DiskFull
 from refork.policies.local import LocalPolicy
+from refork.progress import Progress, silent
 from refork.runs.interrupt import Interrupt
-from refork.runs.progress import Progress, silent
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
 from refork_methods.speculate.checkpoint import put, save_draft

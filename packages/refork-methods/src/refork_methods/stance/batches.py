@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Final, TypeVar
 
 from refork.forking.arm import Fork, Job, run_jobs
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 
 K = TypeVar("K", bound=Hashable)
 #: Draws that are sampled together.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refork.forking.arm import Job, prepare, recorded_settings, run_jobs
 from refork.forking.change import Insert
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Node, Point, Trajectory
 from refork.tree.score import Score
 from refork.tree.tree import Tree

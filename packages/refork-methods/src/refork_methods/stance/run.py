@@ -26,7 +26,7 @@ from refork.forking.arm import recorded_settings
 from refork.jsonl import read_utf8
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Law, Part, open_folder
 from refork.stats import Interval
 from refork.tree.tree import Tree

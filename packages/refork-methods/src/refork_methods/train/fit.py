@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from refork.errors import BadInput, Mismatch
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
 from refork_methods.train.schedule import Schedule, set_rate

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import IntArray, Json, token_array
 from refork_methods.train.fit import Fit, fit
 from refork_methods.train.policy_gradient import token_logprobs

@@ -19,7 +19,7 @@ from refork.policies.base import Sampling
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Law, Part, Tasks, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json

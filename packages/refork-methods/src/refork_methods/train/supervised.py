@@ -19,7 +19,7 @@ from torch import Tensor
 
 from refork.errors import BadInput
 from refork.policies.chat import Codec
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Trajectory
 from refork.types import Json, Message, token_array
 from refork_methods.train.batch import trajectory_samples

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import FloatArray, IntArray, Json
 from refork_methods.train.fit import Fit, fit
 from refork_methods.train.schedule import Schedule, adamw

@@ -21,7 +21,7 @@ from refork.growing.pick import surprising_failures
 from refork.policies.base import Sampling
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.runs.recipe import Law, Part, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json

@@ -16,7 +16,7 @@ import torch
 
 from refork import stats
 from refork.errors import BadInput
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import open_world

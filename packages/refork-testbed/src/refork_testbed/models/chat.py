@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork_testbed.models.build import build
 from refork_testbed.models.extractive import ExtractiveChat
 from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary

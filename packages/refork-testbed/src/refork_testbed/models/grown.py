@@ -17,7 +17,7 @@ import torch
 
 from refork.errors import BadInput
 from refork.policies.load import quiet
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork.types import Json
 from refork_methods.train.sft import Example, pad_right, train
 from refork_testbed.models.grown_recipe import Grown, HeldOut

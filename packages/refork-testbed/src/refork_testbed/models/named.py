@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refork.runs.progress import Progress
+from refork.progress import Progress
 
 
 def spelled(rest: str, progress: Progress) -> str:

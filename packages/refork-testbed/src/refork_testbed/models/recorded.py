@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from refork.errors import BadInput
+from refork.growing.recorder import read_trajectories, record, trajectories, write_trajectories
 from refork.plain import content_hash
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.worlds.base import Split
 from refork.worlds.environment import Environment, EnvTrajectory
 from refork.worlds.open import open_world
-from refork.worlds.recorder import read_trajectories, record, trajectories, write_trajectories
 
 
 def recorded(

@@ -7,7 +7,7 @@ from pathlib import Path
 from refork.errors import BadInput
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.open import open_world

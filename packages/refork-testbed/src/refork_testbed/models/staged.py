@@ -8,7 +8,7 @@ from pathlib import Path
 from refork.errors import BadInput
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.simulate.refusals import RECORD, learned_from
 from refork_testbed.models.recipe import Made

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from refork.policies.base import Sampling
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
 from refork_testbed.models.recipe import Made

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.policies.load import quiet
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork.types import Json
 from refork_methods.train.sft import train
 from refork_testbed.models.recipe import Made, Recipe, Shape

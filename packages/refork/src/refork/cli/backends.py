@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from refork.forking.backend import Backend
     from refork.policies.base import Policy
-    from refork.runs.progress import Progress
+    from refork.progress import Progress
 
 BackendSpec = Annotated[
     str | None,

@@ -17,7 +17,7 @@ from refork.tree.address import is_address, parse_address
 if TYPE_CHECKING:
     from refork.judge import Judge
     from refork.policies.base import Policy, Sampling
-    from refork.runs.progress import Progress
+    from refork.progress import Progress
     from refork.runs.recipe import Part
     from refork.tree.node import Trajectory
     from refork.worlds.base import World
@@ -79,7 +79,7 @@ def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) ->
 def policy_for(spec: str, live: Progress) -> Policy:
     """The policy of a specification; ``organism:NAME`` is built where it is not."""
     from refork.policies.open import open_policy, spell
-    from refork.runs.progress import waits
+    from refork.progress import waits
 
     return open_policy(spell(spec, live), on_wait=waits(live))
 

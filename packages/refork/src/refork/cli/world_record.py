@@ -42,11 +42,11 @@ def record_world(
     Example: refork world record terminal --out shell.db --tasks 100 --seeds 2 --jsonl shell.jsonl
     """
     from refork.cli.live import LiveProgress
+    from refork.growing.recorder import record, trajectories, write_trajectories
     from refork.policies.open import open_policy
     from refork.tree.tree import Tree
     from refork.worlds.environment import Environment
     from refork.worlds.open import open_world
-    from refork.worlds.recorder import record, trajectories, write_trajectories
 
     if split not in ("train", "held-out"):
         raise BadInput(f"there is no split {split!r}", hint="train or held-out")

@@ -30,7 +30,7 @@ from refork.policies.base import Policy, Sampling
 from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.sent import REQUEST
 from refork.policies.shown import ends_of, render_delta
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Draft, Point, Trajectory
 from refork.tree.score import DrawRecord, ForkRecord
 from refork.tree.tree import Tree

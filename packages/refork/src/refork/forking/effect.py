@@ -17,7 +17,7 @@ from refork.forking.change import Change
 from refork.forking.grading import need_grader
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point, Trajectory
 from refork.types import Json
 from refork.worlds.base import World

@@ -26,7 +26,7 @@ from refork.forking.grading import need_grader
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.policies.noise import NoiseKey, stream_of, uniforms
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Node, Point, Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

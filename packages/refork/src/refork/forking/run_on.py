@@ -17,7 +17,7 @@ from refork.judge import Judge
 from refork.policies.base import Continuation, Policy, Rendered, Request, Sampling, each_once
 from refork.policies.noise import NoiseKey
 from refork.policies.shown import render_delta
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Draft, Trajectory, node_id
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree

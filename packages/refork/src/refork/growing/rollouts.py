@@ -15,7 +15,7 @@ from refork.growing.selector import Selector, needs_of
 from refork.growing.speculate import Speculation, grow_speculatively
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork.tree.tree import Tree
 from refork.worlds.base import Task, World

@@ -23,7 +23,7 @@ from refork.forking.run_on import Branch, run_on, world_producer
 from refork.growing.growing import Growing, Logged, Plan, own_turns
 from refork.growing.selector import Candidates
 from refork.judge import Judge
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork.tree.score import DrawRecord
 
 

@@ -20,7 +20,7 @@ from refork.errors import BadInput
 from refork.policies.base import Policy
 from refork.policies.kinds import UNWRITTEN
 from refork.policies.scripted import ScriptedPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 
 _NUMBERS: Final = {int: int, float: float}
 

@@ -21,8 +21,8 @@ from refork.growing.selector import Selector, selector_named
 from refork.growing.speculate import Speculation
 from refork.policies.base import Policy
 from refork.policies.open import open_policy
+from refork.progress import Progress, silent
 from refork.registry import find
-from refork.runs.progress import Progress, silent
 from refork.runs.recipe import GrowRecipe, Selection, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json

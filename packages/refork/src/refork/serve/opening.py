@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final
 
 from refork.errors import BadInput, CannotDo
+from refork.progress import Progress, silent
 from refork.registry import part
-from refork.runs.progress import Progress, silent
 
 if TYPE_CHECKING:
     from refork.policies.local import LocalPolicy

@@ -11,7 +11,7 @@ import numpy as np
 from refork.errors import BadInput, WrongTokenizer, WrongWeights
 from refork.policies.base import Continuation, Request, Sampling
 from refork.policies.inside import Capture, States, WhiteBox, white_box
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.activations import Activations, ActivationStore
 from refork.tree.node import Node
 from refork.tree.tree import Tree

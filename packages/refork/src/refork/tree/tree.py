@@ -13,7 +13,7 @@ from refork.errors import BadInput, TreeDamaged
 from refork.formats.base import Reader, Record
 from refork.formats.redact import Redactor
 from refork.policies.base import Policy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree import arms, scoring, walks
 from refork.tree.codec import decode
 from refork.tree.damage import blamed

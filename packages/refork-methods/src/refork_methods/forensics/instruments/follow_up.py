@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from refork.errors import BadInput
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork_methods.forensics.instruments.reading import Reader
 from refork_methods.forensics.instruments.replies import Replies, collect, put_message, subject_of

@@ -22,7 +22,7 @@ from refork.errors import BadInput, CannotDo
 from refork.forking.change import join
 from refork.judge import Judge
 from refork.policies.base import Policy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats.results import Array
 from refork.tree.node import Point
 from refork.types import IntArray, Json

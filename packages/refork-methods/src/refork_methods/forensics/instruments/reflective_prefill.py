@@ -14,7 +14,7 @@ import numpy as np
 from refork.errors import BadInput, CannotDo
 from refork.forking.change import Insert
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork_methods.forensics.instruments.reading import Reader
 from refork_methods.forensics.instruments.replies import Replies, collect, last_said, subject_of

@@ -21,7 +21,7 @@ from refork.forking.arm import Job, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.policies.noise import stream_of
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork.tree.score import DrawRecord
 from refork.tree.tree import Tree

@@ -13,7 +13,7 @@ from refork.forking.arm import Fork, prepare, run_jobs
 from refork.forking.change import Change
 from refork.forking.context import conversation
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Draft, Point, Trajectory
 from refork.types import Json, Message
 from refork_methods.forensics.arm import Arm, End, Outcome

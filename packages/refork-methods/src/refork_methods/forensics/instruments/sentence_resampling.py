@@ -22,7 +22,7 @@ from refork.errors import BadInput
 from refork.forking.arm import Job, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.stats.results import Array
 from refork.tree.node import Point, Trajectory
 from refork.types import Json

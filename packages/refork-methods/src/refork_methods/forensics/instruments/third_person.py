@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from refork.growing.plant import plant_prompt
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Message
 from refork_methods.forensics.instruments.reading import Reader

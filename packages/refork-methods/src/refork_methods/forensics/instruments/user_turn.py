@@ -16,7 +16,7 @@ import numpy as np
 from refork.errors import BadInput, CannotDo
 from refork.forking.change import Insert, join
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.node import Point, Trajectory
 from refork.types import IntArray, Message, token_array
 from refork_methods.forensics.instruments.reading import Reader

@@ -64,7 +64,7 @@ def collect_candidates(
     """
     from refork.cli.live import LiveProgress
     from refork.policies.open import open_policy
-    from refork.runs.progress import waits
+    from refork.progress import waits
     from refork.tree import Tree
     from refork.worlds.open import open_world
     from refork_methods.gate.collect import collected_json
@@ -125,7 +125,7 @@ def play_live(
     """
     from refork.cli.live import LiveProgress
     from refork.policies.open import open_policy
-    from refork.runs.progress import waits
+    from refork.progress import waits
     from refork.tree import Tree
     from refork.worlds.open import open_world
     from refork_methods.gate.live_run import setting_from

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from refork.errors import BadInput, CannotDo
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork_methods.kernel.bench import roofs
 from refork_methods.kernel.bench.calibration import Calibration, load_calibration
 from refork_methods.kernel.bench.check import RejectedError, called, judge

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from refork.errors import CannotDo
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork_methods.kernel.bench.bench import LEAST, Bench
 from refork_methods.kernel.bench.calibration import (
     Calibration,

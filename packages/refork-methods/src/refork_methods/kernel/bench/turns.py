@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork_methods.kernel.bench.check import Arrays, RejectedError, called, judge
 from refork_methods.kernel.bench.draw import Batch, draw_batch
 from refork_methods.kernel.bench.layout import Placed, place

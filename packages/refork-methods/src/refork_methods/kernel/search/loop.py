@@ -15,7 +15,7 @@ from itertools import count
 from typing import final
 
 from refork.errors import BadInput, Mismatch, UserError
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.reward import reward
 from refork_methods.kernel.search.model import (

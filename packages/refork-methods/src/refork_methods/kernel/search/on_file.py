@@ -9,7 +9,7 @@ from refork.chat import PolicyChat
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
-from refork.runs.progress import Progress, silent, waits
+from refork.progress import Progress, silent, waits
 from refork.tree.tree import Tree
 from refork_methods.kernel import rewrite
 from refork_methods.kernel.bench import Bench, calibrate

@@ -53,7 +53,7 @@ def collect_command(
     from refork.errors import BadInput
     from refork.policies.base import Sampling
     from refork.policies.open import open_policy
-    from refork.runs.progress import waits
+    from refork.progress import waits
     from refork.tree import Tree
     from refork.worlds.open import open_world
     from refork_methods.route.collect import label_by_fork

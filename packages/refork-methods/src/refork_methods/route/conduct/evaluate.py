@@ -13,7 +13,7 @@ from refork import stats
 from refork.errors import BadInput
 from refork.growing import grow
 from refork.policies.base import Policy, Sampling
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task

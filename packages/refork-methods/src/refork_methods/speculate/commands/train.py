@@ -11,7 +11,7 @@ from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
     from refork.policies.local import LocalPolicy
-    from refork.runs.progress import Progress
+    from refork.progress import Progress
     from refork_methods.speculate.config import DraftConfig
     from refork_methods.speculate.train import DraftTraining
 

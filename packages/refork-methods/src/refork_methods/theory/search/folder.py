@@ -20,8 +20,8 @@ from refork.errors import BadInput, DiskFull
 from refork.plain import canonical, from_json
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
+from refork.progress import Progress, silent, waits
 from refork.runs.interrupt import Interrupt
-from refork.runs.progress import Progress, silent, waits
 from refork.sandbox import Sandbox
 from refork.tree.tree import Tree
 from refork.types import Json

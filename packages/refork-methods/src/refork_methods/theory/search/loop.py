@@ -15,7 +15,7 @@ import numpy as np
 
 from refork.errors import UserError
 from refork.plain import content_hash
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.sandbox import Sandbox
 from refork.types import Json
 from refork_methods.theory.chooser import Chooser

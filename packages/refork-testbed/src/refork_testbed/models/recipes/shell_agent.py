@@ -8,7 +8,7 @@ does: what practice in a simulator, or in the real worlds, has to change.
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
 from refork_testbed.models.recipe import Made

@@ -19,7 +19,7 @@ from refork.growing import grow
 from refork.growing.plant import opening
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import FloatArray, Json, Message
 from refork.worlds.base import Episode, Observation, Split, Task, World

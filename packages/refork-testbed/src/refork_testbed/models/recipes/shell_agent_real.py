@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork_testbed.models.recipe import Made
 from refork_testbed.models.recipes.shell_agent_data import LAW, measure
 from refork_testbed.models.recipes.shell_agent_practice import PLAN, practise, real_worlds

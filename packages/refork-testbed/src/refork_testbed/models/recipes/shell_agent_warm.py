@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork_testbed.models.recipe import Made
 from refork_testbed.models.recipes import shell_agent_warmup as warmup
 from refork_testbed.models.recipes.shell_agent_data import LAW, measure

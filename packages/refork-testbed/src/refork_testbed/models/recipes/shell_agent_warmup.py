@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.worlds.environment import EnvTrajectory
 from refork_methods.simulate.packed import train_packed
 from refork_methods.train.schedule import Schedule

@@ -7,7 +7,7 @@ rule); the rubric here is a comparison of texts, not a model, and rates and grou
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork_methods.simulate.reward import HybridReward
 from refork_methods.simulate.rl import RlSettings, train_rl
 from refork_methods.simulate.rule_rubric import RuleRubric

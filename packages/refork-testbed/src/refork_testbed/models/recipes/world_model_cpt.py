@@ -7,7 +7,7 @@ model that has read much before, here of a new one.
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork_methods.simulate.cpt import train_cpt
 from refork_methods.simulate.turn_stats import loss_weights
 from refork_methods.train.schedule import Schedule

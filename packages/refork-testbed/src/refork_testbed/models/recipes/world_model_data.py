@@ -16,7 +16,7 @@ from tokenizers import Regex, pre_tokenizers
 from refork import stats
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress, silent
+from refork.progress import Progress, silent
 from refork.settings import home
 from refork.types import Json
 from refork.worlds.base import Split

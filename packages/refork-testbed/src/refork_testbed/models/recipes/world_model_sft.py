@@ -7,7 +7,7 @@ are at that moment. Source: arXiv 2606.24597 for the stage; there a teacher writ
 from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
-from refork.runs.progress import Progress
+from refork.progress import Progress
 from refork.types import Json
 from refork_methods.simulate.packed import train_packed
 from refork_methods.train.schedule import Schedule

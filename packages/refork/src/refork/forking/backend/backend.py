@@ -24,8 +24,8 @@ from refork.forking.run_on import judge_draws, world_producer
 from refork.judge import Judge
 from refork.policies.base import Policy
 from refork.policies.open import open_policy
+from refork.progress import Progress, silent
 from refork.runs.interrupt import Interrupt
-from refork.runs.progress import Progress, silent
 from refork.runs.workers import Roster
 from refork.tree.node import Draft, node_id
 from refork.tree.score import DrawRecord
