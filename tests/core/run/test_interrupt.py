@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from refork.runs.interrupt import Interrupt
+from refork.interrupt import Interrupt
 
 
 def ctrl_c():

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeVar, final
 
 from refork.errors import CannotDo, MissingExtra
+from refork.interrupt import Interrupt
 from refork.policies.noise import stream_of
-from refork.runs.interrupt import Interrupt
 
 T = TypeVar("T")
 #: Simulators that run at once in this process; each takes a few hundred megabytes.

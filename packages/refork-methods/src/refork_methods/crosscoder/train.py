@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from refork.errors import BadInput
+from refork.interrupt import Interrupt
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.types import Json
 from refork_methods.crosscoder import checkpoint
 from refork_methods.crosscoder.gradients import (

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, final
 
 from refork.errors import BadInput, DiskFull, Mismatch, TreeBusy
+from refork.interrupt import Interrupt
 from refork.journal import Journal
 from refork.plain import canonical, from_json, to_json
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.tree import Tree
 from refork.types import Json
 from refork_methods.evolve.archive import CHECKPOINT, END, Archive

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from refork.errors import BadInput, DiskFull
+from refork.interrupt import Interrupt
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
 from refork_methods.speculate.checkpoint import put, save_draft

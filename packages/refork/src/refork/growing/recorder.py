@@ -14,12 +14,12 @@ from typing import final
 from refork.errors import BadInput, UserError
 from refork.forking.run_on import world_producer
 from refork.growing.plant import openings
+from refork.interrupt import Interrupt
 from refork.jsonl import json_objects
 from refork.plain import canonical
 from refork.policies.base import Policy
 from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.tree.node import Draft, node_id
 from refork.tree.score import Score
 from refork.tree.tree import Tree

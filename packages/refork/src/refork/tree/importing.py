@@ -23,8 +23,8 @@ from refork.formats.base import ItemReader, Position, Reader, Record, Remark
 from refork.formats.parquet import is_parquet
 from refork.formats.redact import Redactor, redacted
 from refork.formats.rows import SEEN, Occurrences, Start, read_items
+from refork.interrupt import Interrupt
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.tree.database import Database
 from refork.tree.load import Loaded, Loader, Noted
 from refork.tree.node import Draft

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
 
+from refork.interrupt import Interrupt
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.types import Json
 from refork_methods.kernel.bench.calibration import Calibration
 from refork_methods.kernel.bench.result import Candidate, Evaluated

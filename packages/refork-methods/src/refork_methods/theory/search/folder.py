@@ -17,11 +17,11 @@ from typing import Any, final
 
 from refork.chat import PolicyChat
 from refork.errors import BadInput, DiskFull
+from refork.interrupt import Interrupt
 from refork.plain import canonical, from_json
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent, waits
-from refork.runs.interrupt import Interrupt
 from refork.sandbox import Sandbox
 from refork.tree.tree import Tree
 from refork.types import Json

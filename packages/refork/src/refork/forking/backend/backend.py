@@ -21,11 +21,11 @@ from refork.forking.backend.ray_pool import RayPool
 from refork.forking.backend.schedule import Lost, Schedule
 from refork.forking.backend.unit import Result, Unit, units_of
 from refork.forking.run_on import judge_draws, world_producer
+from refork.interrupt import Interrupt
 from refork.judge import Judge
 from refork.policies.base import Policy
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
-from refork.runs.interrupt import Interrupt
 from refork.runs.workers import Roster
 from refork.tree.node import Draft, node_id
 from refork.tree.score import DrawRecord
