@@ -13,12 +13,12 @@ from refork.forking import Remove, change_from_json, fork, parse_change
 from refork.forking.parse import grammar
 from refork.formats import reader_for, readers, writer_for, writers
 from refork.growing.plant import plant_prompt
+from refork.growing.run import make_selector
 from refork.growing.selector import Independent, selector_named
 from refork.judge import MatchJudge, load_judge
 from refork.policies.scripted import ScriptedPolicy
 from refork.registry import names
 from refork.registry import resolve as resolve_name
-from refork.runs.grow import make_selector
 from refork.runs.recipe import GrowRecipe, Selection, digest, resolve
 from refork.tree.tree import Tree
 from refork_methods.compare.recipe import Arm

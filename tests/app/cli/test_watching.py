@@ -187,7 +187,7 @@ def test_an_error_is_told_to_the_log(screen):
 
 
 def test_a_crash_is_told_to_the_log(monkeypatch):
-    monkeypatch.setattr("refork.runs.grow.run_grow", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("refork.growing.run.run_grow", lambda *a, **k: 1 / 0)
     done = refork(*WALK, "--out", "a", "--log", "json", status=1)
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["kind"]) == ("error", "ZeroDivisionError")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from refork.errors import BadInput, Mismatch
+from refork.growing.run import plan_grow, run_grow
 from refork.policies.grammar import Grammar
-from refork.runs.grow import plan_grow, run_grow
 from refork.runs.recipe import GrowRecipe, Law, digest, open_folder, resolve
 
 TEXT = """

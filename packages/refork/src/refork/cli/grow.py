@@ -52,7 +52,7 @@ def grow_command(
     Example: refork grow --world lock --policy NAME --selector uucb --budget-tokens 512 --out runs/b
     """
     from refork.cli.cards import LiveProgress
-    from refork.runs.grow import plan_grow, run_grow
+    from refork.growing.run import plan_grow, run_grow
     from refork.runs.recipe import GrowRecipe, resolve
 
     if selector is not None:
