@@ -94,7 +94,7 @@ def _shell(_: Path) -> object:
 def _world(spec: str, action: str) -> Callable[[Path], object]:
     def run(_: Path) -> object:
         # What an earlier test has run is remembered; here it must be run.
-        for name in [one for one in sys.modules if one.startswith(f"refork.worlds.{spec}")]:
+        for name in [one for one in sys.modules if one.startswith(f"refork_testbed.worlds.{spec}")]:
             for kept in list(vars(sys.modules[name]).values()):
                 if clear := getattr(kept, "cache_clear", None):
                     clear()

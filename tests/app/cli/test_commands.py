@@ -158,7 +158,7 @@ def test_a_broken_command_breaks_nothing_else(installed, text, says):
 @pytest.mark.parametrize(("name", "owner"), [("tree", "refork"), ("credit", "refork-methods")])
 def test_a_name_of_reforks_cannot_be_taken(installed, name, owner):
     installed(**{name: "def command() -> None:\n    print('taken')\n"})
-    assert f".refork {name} [OPTIONS] COMMAND" in refork(name, "--help").out
+    assert f"refork {name} [OPTIONS] COMMAND" in refork(name, "--help").out
     assert f"registered by {owner} and by" in refork("method", name, status=2).err
     assert f"registered by {owner} and by" in " ".join(listed(refork("method", "--help").out)[name].split())
 

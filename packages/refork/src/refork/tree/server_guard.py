@@ -36,7 +36,8 @@ _BESIDES: Final = (
 )
 _RELATIONS: Final = (
     "SELECT relname, relkind::text, relpersistence::text, relrowsecurity OR relforcerowsecurity "
-    f"FROM pg_catalog.pg_class WHERE relnamespace = {_HERE} AND relkind NOT IN ('i', 't')"
+    f"FROM pg_catalog.pg_class WHERE relnamespace = {_HERE} AND relkind NOT IN ('i', 't') "
+    "ORDER BY relname"
 )
 _COLUMNS: Final = (
     "SELECT c.relname, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, "
