@@ -31,7 +31,8 @@ def text(quick: bool) -> dict[str, int]:
     a tree reads it to its end on a terminal and off it, and a server refuses with hostile texts.
     """
     escapes = checked = 0
-    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name), whole() as command:
+    command = whole()
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         before = os.environ.get("REFORK_HOME")
         os.environ["REFORK_HOME"] = str(Path(name) / "home")
         try:
