@@ -8,7 +8,7 @@ from refork.policies.scripted import ScriptedPolicy
 def guesser(argument=""):
     """``guesser``: any digit that the answers leave, each as likely."""
 
-    def law(text):
+    def distribution(text):
         if text[-1:].isdecimal():
             return {"": 1.0}  # the end of the turn
         top = int(text.rpartition(" to ")[2][:1])
@@ -17,4 +17,4 @@ def guesser(argument=""):
         left = range(low + 1, high)
         return {str(n): 1 / len(left) for n in left}
 
-    return ScriptedPolicy.from_text(law, name="scripted:guesser")
+    return ScriptedPolicy.from_text(distribution, name="scripted:guesser")
