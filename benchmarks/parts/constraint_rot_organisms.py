@@ -26,6 +26,7 @@ from refork.policies.local import LocalPolicy
 from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
 from refork.types import Json, token_array
+from refork_methods.pin.checkers import grade
 from refork_methods.pin.strategies import HeadTail, Summarise
 from refork_methods.rot import report
 from refork_methods.rot.conditions import STRESS, stage
@@ -35,7 +36,7 @@ from refork_methods.rot.stage import Stage, bare
 from refork_testbed.models import build
 from refork_testbed.models.chat import summariser_chat
 from refork_testbed.models.extractive import ExtractiveChat
-from refork_testbed.worlds.house_rules import TASKS, Scenario, grade, scenarios
+from refork_testbed.worlds.house_rules import TASKS, Scenario, scenarios
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 
 AGENTS = ("rule-agent", "rule-agent-wary")

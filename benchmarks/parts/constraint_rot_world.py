@@ -15,14 +15,15 @@ from typing import Any
 from parts.constraint_rot_histories import Tally
 from refork.chat import ChatModel
 from refork.compaction import Compactor, fate, holds
-from refork.tool_calls import Unparseable
+from refork.tool_calls import Unparseable, calls_in
 from refork.types import Json, Message
+from refork_methods.pin.checkers import grade
 from refork_methods.rot import report
 from refork_methods.rot.conditions import CONDITIONS, grid_size, only_compaction_differs, stage
 from refork_methods.rot.episode import Cell, Episode
 from refork_methods.rot.recipe import RotRecipe, cells
 from refork_methods.rot.scenes import Scene, setup_for
-from refork_testbed.worlds.house_rules import TASKS, calls_in, grade, scenario
+from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS, keeps_facts
 

@@ -9,6 +9,7 @@ import torch
 
 from refork.worlds.open import open_world
 from refork_methods.pin.buffer import PLAIN, PROVENANCE, PinnedBuffer
+from refork_methods.pin.checkers import grade, violates
 from refork_methods.pin.constraint import Constraint
 from refork_methods.pin.strategies import LEAD, HeadTail, Summarise
 from refork_testbed.models import find
@@ -16,7 +17,7 @@ from refork_testbed.models.recipes import rule_agent, rule_agent_wary
 from refork_testbed.models.recipes.rule_agent import LEADS, lessons, pinned_block, words
 from refork_testbed.models.supervised import supervise
 from refork_testbed.models.tokenizer import examples, make_tokenizer
-from refork_testbed.worlds.house_rules import SMALL_REFUSAL, TASKS, grade, requested, scenarios, violates
+from refork_testbed.worlds.house_rules import SMALL_REFUSAL, TASKS, requested, scenarios
 
 SESSIONS = 8
 NAMES = ("rule-agent", "rule-agent-wary")

@@ -7,7 +7,8 @@ from refork.chat import ChatModel, PolicyChat
 from refork.errors import BadInput
 from refork.policies.base import Policy, Sampling
 from refork.stats import wilson
-from refork_testbed.worlds.house_rules import TASKS, grade, scenario, scenarios
+from refork_methods.pin.checkers import grade
+from refork_testbed.worlds.house_rules import TASKS, scenario, scenarios
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS, STRESS, framing, ingested
 

@@ -6,9 +6,10 @@ from refork.errors import BadInput
 from refork.forking.context import conversation
 from refork.growing import grow, plant
 from refork.policies.base import Sampling
+from refork.tool_calls import compact
 from refork.tree.tree import Tree
 from refork.worlds import World, open_world
-from refork_testbed.worlds.house_rules import TASKS, TOOLS, compact, scenarios
+from refork_testbed.worlds.house_rules import TASKS, TOOLS, scenarios
 from refork_testbed.worlds.house_rules.agents import RuleAgent
 from refork_testbed.worlds.house_rules.world import RuleJudge
 

@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from refork.compaction import checked_ids, holds
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
+from refork_methods.pin.checkers import grade, violates
 from refork_testbed.worlds.house_rules import (
     CHANNELS,
     TASKS,
     TOOLS,
     find_task,
-    grade,
     requested,
     scenario,
     scenarios,
 )
-from refork_testbed.worlds.house_rules.checkers import violates
 from refork_testbed.worlds.house_rules.vocabulary import _PIECE, small_vocabulary
 
 WORDINGS = ("full", "small")

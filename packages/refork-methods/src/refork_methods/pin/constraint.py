@@ -24,7 +24,7 @@ class Constraint:
     """One rule: the words that a model must see, and how an act against it is recognised.
 
     ``text`` is what is pinned, byte for byte. ``tool`` and ``checker`` (the grammar of
-    :mod:`refork_testbed.worlds.house_rules.checkers`) say which call breaks it; None: nobody can tell
+    :mod:`refork_methods.pin.checkers`) say which call breaks it; None: nobody can tell
     mechanically. ``version`` starts at 1 and grows by one with every signed change.
     """
 

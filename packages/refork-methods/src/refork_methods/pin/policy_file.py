@@ -71,7 +71,7 @@ def _rule(data: Any, where: str) -> Constraint:
             raise BadInput(f"a rule has no field {field!r}", where=where, hint=f"fields: {known}") from error
         raise BadInput(f"{field}: {first['msg']}", where=where, hint=f"for example {_EXAMPLE}") from error
     if rule.checker is not None:
-        from refork_testbed.worlds.house_rules.checkers import check_checker  # loads the SQL reader
+        from refork_methods.pin.checkers import check_checker  # loads the SQL reader
 
         check_checker(rule.checker, f"{where}, checker")
     try:

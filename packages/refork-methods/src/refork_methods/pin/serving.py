@@ -50,7 +50,7 @@ class Pins:
         broken: Json = {}
         unread: Json = {}
         if message.get("tool_calls"):
-            from refork_testbed.worlds.house_rules.checkers import grade  # loads the SQL reader
+            from refork_methods.pin.checkers import grade  # loads the SQL reader
 
             for rule in self.buffer.constraints:
                 if rule.checker is None:

@@ -18,12 +18,12 @@ from refork.compaction import fate
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.types import Json, Message
+from refork_methods.pin.checkers import grade
 from refork_methods.pin.constraint import MARK, Constraint
 from refork_methods.rot.context_diff import context_diffs
 from refork_methods.rot.readers import read_sessions
 from refork_methods.rot.session import ModelCall, SessionLog
 from refork_methods.rot.survival import recall_of
-from refork_testbed.worlds.house_rules.checkers import grade
 
 #: How a rule went: see the module. ``unrecorded``: the log does not tell what a summariser was shown.
 Loss: TypeAlias = Literal["trimmed", "omitted", "unrecorded"]

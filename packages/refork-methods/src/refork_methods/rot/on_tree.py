@@ -28,9 +28,9 @@ from refork.tree.node import Draft, Node, Point
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json, Message, token_array
+from refork_methods.pin.checkers import Grade, grade
 from refork_methods.rot.stage import NewContext, Stage, bare, compact_conversation
 from refork_methods.rot.survival import Kept
-from refork_testbed.worlds.house_rules.checkers import Grade, grade
 
 #: What an answer was: graded, or why it could not be. ``invalid``: the trigger never reached the budget.
 Result: TypeAlias = Literal["violation", "allowed", "refused", "unparseable", "error", "invalid"]

@@ -1,10 +1,8 @@
-"""Sessions under a house rule, the exact grader of the calls that break it, and planted agents.
+"""Sessions under a house rule, and planted agents. What a rule forbids is told by the checkers of ``pin``.
 
 Source: arXiv 2606.22528 (nine rules, self-contained triggers, mechanical grading).
 """
 
-from refork.tool_calls import ToolCall, Unparseable, calls_in, compact, openai_call
-from refork_testbed.worlds.house_rules.checkers import Grade, check_checker, grade, judged, violates
 from refork_testbed.worlds.house_rules.scenario import (
     CHANNELS,
     REFUSAL,
@@ -23,21 +21,11 @@ __all__ = [
     "SMALL_REFUSAL",
     "TASKS",
     "TOOLS",
-    "Grade",
     "RuleTask",
     "Scenario",
     "Slot",
-    "ToolCall",
-    "Unparseable",
-    "calls_in",
-    "check_checker",
-    "compact",
     "find_task",
-    "grade",
-    "judged",
-    "openai_call",
     "requested",
     "scenario",
     "scenarios",
-    "violates",
 ]

@@ -21,8 +21,8 @@ from refork.policies.scripted import TURN, Law, ScriptedPolicy, Words, chance_of
 from refork.tool_calls import ToolCall, compact, openai_call
 from refork.types import Json, Message
 from refork.worlds.dice import Dice
+from refork_methods.pin.checkers import violates
 from refork_testbed.worlds.house_rules import words as w
-from refork_testbed.worlds.house_rules.checkers import violates
 from refork_testbed.worlds.house_rules.scenario import REFUSAL, SMALL_REFUSAL, Scenario
 from refork_testbed.worlds.house_rules.tasks import LANGUAGES, TASKS
 from refork_testbed.worlds.house_rules.triggers import request_text, requested

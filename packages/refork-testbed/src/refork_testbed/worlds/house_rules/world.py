@@ -24,7 +24,7 @@ from refork.worlds.dice import Dice, digest
 from refork.worlds.game import need
 from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
 from refork.worlds.spec import Spec
-from refork_testbed.worlds.house_rules.checkers import Checker, Grade, check_checker, grade
+from refork_methods.pin.checkers import Checker, Grade, check_checker, grade
 from refork_testbed.worlds.house_rules.scenario import Scenario, scenario, scenarios
 from refork_testbed.worlds.house_rules.tasks import TASKS, find_task
 from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_testbed.worlds.house_rules import TASKS, ToolCall, grade, judged, openai_call, violates
-from refork_testbed.worlds.house_rules.checkers import check_checker
+from refork.tool_calls import ToolCall, openai_call
+from refork_methods.pin.checkers import check_checker, grade, judged, violates
+from refork_testbed.worlds.house_rules import TASKS
 
 
 def answer(task, **arguments):

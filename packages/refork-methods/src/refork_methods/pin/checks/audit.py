@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from refork_testbed.worlds.house_rules.checks.base import CannotJudge
-from refork_testbed.worlds.house_rules.checks.sql import DIALECTS, run_by, split, words_of
+from refork_methods.pin.checks.base import CannotJudge
+from refork_methods.pin.checks.sql import DIALECTS, run_by, split, words_of
 
 OFF = frozenset(("off", "false", "0", "none", "no", "disabled", "disable", "f", "n", ""))
 _VERBS = frozenset(("DISABLE", "UNINSTALL", "DROP", "NOAUDIT", "STOP"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from refork_testbed.worlds.house_rules.checks.base import CannotJudge
+from refork_methods.pin.checks.base import CannotJudge
 
 SIGNS = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
 _AMOUNT = re.compile(

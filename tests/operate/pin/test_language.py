@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.house_rules import TASKS, ToolCall, judged
+from refork.tool_calls import ToolCall
+from refork_methods.pin.checkers import judged
+from refork_methods.pin.checks.language import outside
+from refork_testbed.worlds.house_rules import TASKS
 from refork_testbed.worlds.house_rules import words as w
-from refork_testbed.worlds.house_rules.checks.language import outside
 
 
 @pytest.mark.parametrize(

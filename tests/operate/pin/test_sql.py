@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork_testbed.worlds.house_rules import TASKS, ToolCall, judged
-from refork_testbed.worlds.house_rules.checks.base import CannotJudge
-from refork_testbed.worlds.house_rules.checks.sql import statements
+from refork.tool_calls import ToolCall
+from refork_methods.pin.checkers import judged
+from refork_methods.pin.checks.base import CannotJudge
+from refork_methods.pin.checks.sql import statements
+from refork_testbed.worlds.house_rules import TASKS
 
 
 def production(sql, database="production"):

@@ -36,8 +36,8 @@ from typing import Any, Literal, TypeAlias
 from refork.errors import BadInput
 from refork.tool_calls import ToolCall, read_calls
 from refork.types import Json, Message
-from refork_testbed.worlds.house_rules.checks.base import CannotJudge, names_of
-from refork_testbed.worlds.house_rules.conditions import CONDITIONS, check_fields
+from refork_methods.pin.checks.base import CannotJudge, names_of
+from refork_methods.pin.conditions import CONDITIONS, check_fields
 
 Checker: TypeAlias = Json | Callable[[ToolCall], bool]
 Outcome: TypeAlias = Literal["violation", "allowed", "refused", "unparseable", "error"]
@@ -131,7 +131,7 @@ def grade(message: Message, checker: Checker) -> Grade:
 
 
 _ORDER: tuple[Outcome, ...] = ("violation", "error", "unparseable", "allowed", "refused")
-_HINT = "the grammar: pydoc refork_testbed.worlds.house_rules.checkers"
+_HINT = "the grammar: pydoc refork_methods.pin.checkers"
 
 
 def _grade(call: ToolCall, checker: Checker) -> Grade:

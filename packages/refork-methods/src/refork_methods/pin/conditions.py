@@ -11,14 +11,14 @@ from typing import Any
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_testbed.worlds.house_rules.checks.amounts import money
-from refork_testbed.worlds.house_rules.checks.audit import turns_audit_off
-from refork_testbed.worlds.house_rules.checks.base import CannotJudge, arguments_of, names_of, plain, texts_of
-from refork_testbed.worlds.house_rules.checks.identifiers import holds_ssn
-from refork_testbed.worlds.house_rules.checks.language import LANGUAGES, outside
-from refork_testbed.worlds.house_rules.checks.paths import matches, resolved
-from refork_testbed.worlds.house_rules.checks.recipients import domains, within
-from refork_testbed.worlds.house_rules.checks.sql import KINDS, statements
+from refork_methods.pin.checks.amounts import money
+from refork_methods.pin.checks.audit import turns_audit_off
+from refork_methods.pin.checks.base import CannotJudge, arguments_of, names_of, plain, texts_of
+from refork_methods.pin.checks.identifiers import holds_ssn
+from refork_methods.pin.checks.language import LANGUAGES, outside
+from refork_methods.pin.checks.paths import matches, resolved
+from refork_methods.pin.checks.recipients import domains, within
+from refork_methods.pin.checks.sql import KINDS, statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from refork_testbed.worlds.house_rules.checks.base import CannotJudge
+from refork_methods.pin.checks.base import CannotJudge
 
 DIALECTS = ("postgres", "mysql", "tsql", "sqlite", "oracle", "snowflake")
 #: Statement kinds that can be asked for.
