@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 import fuzz_formats  # noqa: E402
-from refork.formats import BinaryWriter, Redactor, reader_for, readers, writers  # noqa: E402
+from refork.formats import BinaryWriter, Redactor, import_file, reader_for, readers, writers  # noqa: E402
 from refork.formats.base import ItemReader  # noqa: E402
 from refork.tree import Tree  # noqa: E402
 from support.fuzz_seeds import seeds_of  # noqa: E402
@@ -47,7 +47,7 @@ def speed(folder: Path, count: int) -> dict[str, float]:
         file.write_text("".join(json.dumps(body | {"row": n}) + "\n" for n in range(count)))
         start = time.process_time()
         with Tree.memory() as tree:
-            tree.read_file(file, reader, redactor=Redactor())
+            import_file(tree, file, reader, redactor=Redactor())
         found[reader.name] = round(count / (time.process_time() - start), 1)
     return found
 
@@ -74,7 +74,7 @@ def identity(folder: Path) -> tuple[int, int]:
 def loaded(path: Path, name: str | None = None) -> Tree:
     """A tree of a file."""
     tree = Tree.memory()
-    tree.read_file(path, reader_for(path, name))
+    import_file(tree, path, reader_for(path, name))
     return tree
 
 
@@ -87,7 +87,7 @@ def leaks(folder: Path, seeds: range) -> tuple[int, int]:
             turns = [{"role": "user", "content": "show me"}, {"role": "assistant", "content": one.text}]
             print(json.dumps({"messages": turns, "log": {"out": one.text}}), file=out)
     with Tree.open(place) as tree:
-        tree.read_file(file, reader_for(file), redactor=Redactor())
+        import_file(tree, file, reader_for(file), redactor=Redactor())
         told_of = "\n".join(json.dumps([n.text, n.message, n.extra], ensure_ascii=False) for n in tree.walk())
     stored = place.read_bytes() + b"".join(part.read_bytes() for part in folder.glob("secrets.db-*"))
     return len(hidden), sum(one.secret in told_of or one.secret.encode() in stored for one in hidden)

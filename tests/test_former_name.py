@@ -11,7 +11,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from refork.cli import fork, grow, tree
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.runs.recipe import GrowRecipe, resolve
 from refork.settings import home, present_mark, variable, variables
 from refork.tree.tree import Tree
@@ -69,7 +69,7 @@ def test_exports_give_the_same_nodes_under_either_name(tmp_path, name):
     for form in (text, text.replace("ramify.", "refork.").replace('{"ramify"', '{"refork"')):
         file.write_text(form)
         with Tree.memory() as tree:
-            tree.read_file(file, reader_for(file))
+            import_file(tree, file, reader_for(file))
             found.append((sorted(node.id for node in tree.walk()), tree.producers()))
         assert any(producer.name == "world:lock" for producer in found[-1][1]), found[-1][1]
     assert form != text

@@ -11,7 +11,7 @@ from refork.cli.tree import app as tree_commands
 from refork.errors import BadChange, BadInput
 from refork.forking import Remove, change_from_json, fork, parse_change
 from refork.forking.parse import grammar
-from refork.formats import reader_for, readers, writer_for, writers
+from refork.formats import import_file, reader_for, readers, writer_for, writers
 from refork.growing.plant import plant_prompt
 from refork.growing.run import make_selector
 from refork.growing.selector import Independent, selector_named
@@ -298,7 +298,7 @@ def test_a_format(house, tmp_path):
     assert (late.limit, late.policy) == (3, policy)
     for name in ("lines", "other_house:Lines", f"{house}:Lines"):
         with Tree.memory() as tree:
-            assert tree.read_file(file, reader_for(file, name)).nodes == 2
+            assert import_file(tree, file, reader_for(file, name)).nodes == 2
         out = io.StringIO()
         assert writer_for(name).write([], out) == 6
 

@@ -187,7 +187,7 @@ class Fuzzer:
 
     def _read(self, number: int) -> None:
         """Read an input into a tree, for what a reader lets pass must be storable too."""
-        from refork.formats import Head, Redactor
+        from refork.formats import Head, Redactor, import_file
         from refork.formats.redact import redacted
         from refork.tree import Tree
         from refork.tree.load import Loader
@@ -195,7 +195,7 @@ class Fuzzer:
         self.reader.sniff(Head.of(self.file))
         if number % WHOLE == 0:
             with Tree.memory() as tree:
-                tree.read_file(self.file, self.reader, redactor=Redactor())
+                import_file(tree, self.file, self.reader, redactor=Redactor())
                 found = [str(one) for one in tree.verify()]
                 assert not found, found[:3]
             return
@@ -368,13 +368,13 @@ def parsers() -> list[str]:
 
 def again(parser: str, file: Path) -> None:
     """Read one input once more, and raise what it raises."""
-    from refork.formats import Head, Redactor, reader_for
+    from refork.formats import Head, Redactor, import_file, reader_for
     from refork.tree import Tree
 
     reader = reader_for(file, parser)
     reader.sniff(Head.of(file))
     with Tree.memory() as tree:
-        print(tree.read_file(file, reader, redactor=Redactor()))
+        print(import_file(tree, file, reader, redactor=Redactor()))
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from parts.peer_env import Worker, peer_python
+from refork.formats import import_file
 from refork.formats.inspect_ai import InspectAI
 from refork.tree import Tree
 
@@ -99,7 +100,7 @@ def compare(folder: Path, samples: int, rounds: int, *, make: bool) -> dict[str,
     with Worker(python, Path(__file__).parent / "inspect_worker.py") as peer:
         written = peer.ask(do="write", file=str(log), texts=str(texts))["ms"]
         with Tree.open(path, "x") as tree:
-            imported, _ = clock(lambda: tree.read_file(log, InspectAI()))
+            imported, _ = clock(lambda: import_file(tree, log, InspectAI()))
         spent: dict[str, tuple[list[float], list[float]]] = {}
         for number in range(rounds):
             leaves = ours.filter()

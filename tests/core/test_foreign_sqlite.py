@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from refork.errors import BadInput
+from refork.formats.importing import Checkpoint
 from refork.formats.llm_logs import LLMLogs
 from refork.tree import Tree
-from refork.tree.importing import Checkpoint
 from refork_testbed.worlds.search import words
 from refork_testbed.worlds.search.fiction import Fiction
 from support.hostile_trees import hot_journal, raw
@@ -67,7 +67,7 @@ def test_what_a_stranger_left_of_an_import_does_nothing(how, tmp_path):
     source = tmp_path / "log.jsonl"
     source.write_text("{}\n" * 9)
     with Tree.open(tmp_path / "tree.db") as tree:
-        with Checkpoint.open(tree._db, source, "way") as point:
+        with Checkpoint.open(tree, source, "way") as point:
             left = point._file
         left.unlink(missing_ok=True)
         with raw(left) as connection:
@@ -81,7 +81,7 @@ def test_what_a_stranger_left_of_an_import_does_nothing(how, tmp_path):
                 connection.execute("CREATE TRIGGER t AFTER INSERT ON at BEGIN DELETE FROM victim; END")
         if how == "a journal that names another file":
             hot_journal(left)
-        with Checkpoint.open(tree._db, source, "way") as point:
+        with Checkpoint.open(tree, source, "way") as point:
             assert point.loaded.nodes == 0
             if how == "a trigger":
                 with contextlib.suppress(Exception):

@@ -7,9 +7,9 @@ import io
 import os
 from pathlib import Path
 
-from refork.formats.base import Position, Remark
 from refork.formats.native import plain_node
 from refork.tree import Tree
+from refork.tree.records import Position, Remark
 
 FIXTURES = Path(__file__).parents[1] / "core" / "tree" / "formats" / "fixtures"
 #: Real logs, where they lie beside the repository or in a folder that is named.

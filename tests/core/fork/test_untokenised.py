@@ -10,7 +10,7 @@ import pytest
 from refork.errors import CannotDo
 from refork.forking import EditMessage, compare, fork, sweep
 from refork.forking.report import trace_report
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.shown import shown
@@ -24,7 +24,7 @@ SHORT = Sampling(max_tokens=4)
 def log(tmp_path, messages=TWO):
     tree = Tree.memory()
     file = put(tmp_path, messages)
-    tree.read_file(file, reader_for(file))
+    import_file(tree, file, reader_for(file))
     (walk,) = tree.paths(tree.leaves())
     assert all(step.node.tokens is None for step in walk)
     return tree, walk

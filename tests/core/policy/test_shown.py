@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.policies.scripted import ScriptedPolicy
 from refork.policies.shown import abilities, codec_of, render_delta, shown, turn_tokens
 from refork.tree import Tree
@@ -151,7 +151,7 @@ def test_a_log_with_calls_is_tokenised_and_verified(tmp_path, name):
     made = policy(ALL[name])
     with Tree.memory() as tree:
         file = put(tmp_path, TWO)
-        found = tree.read_file(file, reader_for(file, policy=made))
+        found = import_file(tree, file, reader_for(file, policy=made))
         assert found.count("skipped") == 0
         assert list(tree.verify({"tiny": made})) == []
         (walk,) = tree.paths(tree.leaves())
@@ -169,7 +169,7 @@ def test_what_cannot_be_rendered_is_marked_where_it_stands(tmp_path):
     made = policy(forgets)
     with Tree.memory() as tree:
         file = put(tmp_path, [ASKED, SAID, ASKED, SAID], tools=False)
-        found = tree.read_file(file, reader_for(file, policy=made))
+        found = import_file(tree, file, reader_for(file, policy=made))
         assert found.count("skipped") == 0
         (walk,) = tree.paths(tree.leaves())
         assert [step.node.tokens is None for step in walk] == [False, False, True, True]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from refork.cli.tree import app
 from refork.errors import BadInput
+from refork.formats import import_file, import_folder
 from refork.tree import Tree
 from support.foreign_logs import FIXTURES
 
@@ -57,7 +58,7 @@ def test_every_file_is_read_or_named(tmp_path, folder):
                 from refork.formats import Redactor, reader_for
 
                 redactor = Redactor()
-                apart.read_file(path, reader_for(path, redactor=redactor), redactor=redactor)
+                import_file(apart, path, reader_for(path, redactor=redactor), redactor=redactor)
         assert {node.id for node in tree.walk()} == {node.id for node in apart.walk()}
     again = json.loads(invoke("import", tmp_path / "t.db", folder, "--json").stdout)
     assert (again["nodes"], again["skipped"]) == (0, 3)
@@ -80,11 +81,11 @@ def test_a_named_format_says_which_files_are_others(tmp_path, folder):
 def test_strict_writes_nothing_where_a_file_is_no_log(tmp_path, folder):
     with Tree.memory() as tree:
         with pytest.raises(BadInput, match="no format"):
-            tree.read_folder(folder, strict=True)
+            import_folder(tree, folder, strict=True)
         assert len(tree) == 0
         for name in ("README.md", "empty.jsonl", "cut.jsonl"):
             (folder / name).unlink()
-        assert tree.read_folder(folder, strict=True).files["inspect"] == 2
+        assert import_folder(tree, folder, strict=True).files["inspect"] == 2
         assert len(tree) > 20
 
 
@@ -93,10 +94,10 @@ def test_a_folder_of_nothing_is_an_error(tmp_path):
     place.mkdir()
     with Tree.memory() as tree:
         with pytest.raises(BadInput, match="no files"):
-            tree.read_folder(place)
+            import_folder(tree, place)
         (place / "x.txt").write_text("hello")
         with pytest.raises(BadInput, match="no format"):
-            tree.read_folder(place)
+            import_folder(tree, place)
 
 
 def test_the_tree_itself_may_lie_in_the_folder(tmp_path, folder):

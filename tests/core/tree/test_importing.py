@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput, TreeBusy
-from refork.formats import Native, OpenAIChat, Redactor, reader_for
+from refork.formats import Native, OpenAIChat, Redactor, import_file, reader_for
 from refork.formats import rows as rows_of_files
 from refork.tree import Tree
 from support.fuzz_seeds import seeds_of
@@ -38,7 +38,7 @@ def write(path: Path, lines: list[str]) -> Path:
 
 
 def read(tree: Tree, path: Path, **options):
-    return tree.read_file(path, OpenAIChat(), **options)
+    return import_file(tree, path, OpenAIChat(), **options)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -94,15 +94,15 @@ def test_rows_go_on_where_they_were_too(tmp_path, small_parts, name, monkeypatch
     row = next(seed for seed in seeds_of(name) if seed.startswith(b"{")).split(b"\n")[0]
     source = write(tmp_path / "rows.jsonl", [json.dumps(json.loads(row) | {"row": n % 7}) for n in range(40)])
     with Tree.open(tmp_path / "whole.db") as whole:
-        once = whole.read_file(source, reader_for(source, name))
+        once = import_file(whole, source, reader_for(source, name))
         expected = told(whole)
     with Tree.open(tmp_path / "tree.db") as tree:
         with pytest.raises(Stopped):
-            tree.read_file(source, reader_for(source, name), progress=stopper(3))
+            import_file(tree, source, reader_for(source, name), progress=stopper(3))
         seen = []
         parse = rows_of_files.parse_object
         monkeypatch.setattr(rows_of_files, "parse_object", lambda *of: seen.append(1) or parse(*of))
-        again = tree.read_file(source, reader_for(source, name))
+        again = import_file(tree, source, reader_for(source, name))
         assert (told(tree), again.read) == (expected, once.read)
         assert 0 < len(seen) < 40
     assert checkpoints(tmp_path) == []
@@ -236,11 +236,11 @@ def test_our_own_exports_are_all_or_nothing_and_keep_everything(tmp_path):
             Native().write(tree.records(), out)
         expected = told(tree)
     with Tree.open(tmp_path / "copy.db") as copy:
-        copy.read_file(tmp_path / "tree.jsonl", Native(), redactor=Redactor())
+        import_file(copy, tmp_path / "tree.jsonl", Native(), redactor=Redactor())
         assert told(copy) == expected
     cut = (tmp_path / "tree.jsonl").read_text()[:-20]
     (tmp_path / "cut.jsonl").write_text(cut)
     with Tree.open(tmp_path / "other.db") as other:
         with pytest.raises(BadInput, match="not a record"):
-            other.read_file(tmp_path / "cut.jsonl", Native())
+            import_file(other, tmp_path / "cut.jsonl", Native())
         assert len(other) == 0

@@ -5,8 +5,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from refork.errors import BadInput
-from refork.formats.base import Remark
 from refork.formats.openai_chat import OpenAIChat
+from refork.tree.records import Remark
 
 
 class ChatCsv:

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from refork.forking import fork
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.policies.base import Sampling
 from refork.policies.shown import shown
 from refork.tree import Tree
@@ -45,7 +45,7 @@ def file_of(name, folder):
 def opened(name, folder, made=None):
     file = file_of(name, folder)
     tree = Tree.memory()
-    found = tree.read_file(file, reader_for(file, policy=made))
+    found = import_file(tree, file, reader_for(file, policy=made))
     assert found.count("skipped") == 0, found.remarks
     return tree
 

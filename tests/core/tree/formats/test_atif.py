@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import ATIF, ATIFWriter, reader_for
-from refork.formats.base import Remark
+from refork.formats import ATIF, ATIFWriter, import_file, reader_for
 from refork.tree import Tree
+from refork.tree.records import Remark
 from refork.worlds.walks import trajectory_of
 from support.told import told
 
@@ -186,11 +186,11 @@ def test_a_bad_trajectory_is_passed_over(tmp_path):
     bad = {**DOCUMENT, "steps": [{"source": "robot"}]}
     file.write_text("\n".join(json.dumps(one) for one in (DOCUMENT, bad, {**DOCUMENT, "notes": "again"})))
     tree = Tree.memory()
-    found = tree.read_file(file, ATIF())
+    found = import_file(tree, file, ATIF())
     assert len(list(tree.leaves())) == 2
     assert found.count("skipped") == 1
     with pytest.raises(BadInput, match="robot"):
-        tree.read_file(file, ATIF(), strict=True)
+        import_file(tree, file, ATIF(), strict=True)
 
 
 def test_what_harbors_models_wrote_is_read_and_written_again(tmp_path):

@@ -28,13 +28,13 @@ from refork.forking.change import (
 )
 from refork.forking.context import conversation
 from refork.formats import reader_for, writer_for
-from refork.formats.base import Remark
 from refork.formats.openai_chat import text_of
 from refork.growing.plant import plant
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree import Tree
 from refork.tree.node import Point, Trajectory
+from refork.tree.records import Remark
 from refork.tree.turn import Shown, parts_of
 from support.worlds import TwoTurns
 

@@ -14,7 +14,7 @@ import zipfile
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import Head, readers
+from refork.formats import Head, import_file, readers
 from refork.formats import reader_for as named
 from refork.formats.archive import open_zip
 from refork.formats.llm_logs import LLMLogs
@@ -82,7 +82,7 @@ def test_hostile_files_are_refused(name, kind, tmp_path):
     start = time.process_time()
     READERS[name].sniff(Head.of(file))
     with Tree.memory() as tree, pytest.raises(BadInput) as caught:
-        tree.read_file(file, READERS[name])
+        import_file(tree, file, READERS[name])
     assert str(file) in str(caught.value.where)
     assert "Error(" not in str(caught.value), "a message of Python's, not for people"
     assert time.process_time() - start < 20  # seconds; what is not linear here takes hours
@@ -94,7 +94,7 @@ def test_no_format_takes_hostile_files_for_its_own_and_breaks(kind, tmp_path):
     file = tmp_path / "log"
     file.write_bytes(HOSTILE[kind])
     with Tree.memory() as tree, pytest.raises(BadInput):
-        tree.read_file(file, named(file))
+        import_file(tree, file, named(file))
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -107,7 +107,7 @@ def test_changed_files_are_read_or_refused(name, tmp_path):
         READERS[name].sniff(Head.of(file))
         with Tree.memory() as tree:
             try:
-                tree.read_file(file, READERS[name])
+                import_file(tree, file, READERS[name])
             except BadInput:
                 assert data not in seeds
             assert list(tree.verify()) == []
@@ -155,7 +155,7 @@ def test_records_of_an_export_are_checked_field_by_field(record, change, tmp_pat
     file.write_text("\n".join(map(json.dumps, lines)))
     with Tree.memory() as tree:
         with pytest.raises(BadInput, match=r"not a record|digits") as caught:
-            tree.read_file(file, Native())
+            import_file(tree, file, Native())
         assert f"{file}:{at + 1}" in str(caught.value.where)
         assert len(tree) == 0
 
@@ -169,7 +169,7 @@ def test_an_export_that_nests_as_deep_as_a_tree_may_is_read(tmp_path):
     node["extra"] = deep
     file.write_text("\n".join(map(json.dumps, lines)))
     with Tree.memory() as tree:
-        tree.read_file(file, Native())
+        import_file(tree, file, Native())
         assert next(iter(tree.tasks())).extra == deep
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import InspectAI, reader_for
+from refork.formats import InspectAI, import_file, reader_for
 from refork.formats.archive import ZSTANDARD
 from refork.tree import Tree
 from refork.tree.load import Loader
@@ -27,7 +27,7 @@ def read(path: Path):
     tree = Tree.memory()
     reader = reader_for(path)
     assert reader.name == "inspect"
-    return tree, tree.read_file(path, reader)
+    return tree, import_file(tree, path, reader)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_both_forms_and_the_killed_run_are_one_tree(plain):
     killed, found = read(HERE / "inspect-killed.eval")
     assert {node.id for node in killed.walk()} == ids
     assert any("was cut" in note.what for note in found.remarks)
-    again = tree.read_file(plain, InspectAI())
+    again = import_file(tree, plain, InspectAI())
     said = {w.leaf.extra["line"]["uuid"]: [s.text for s in w] for w in tree.paths(tree.leaves())}
     assert len(said) == 4
     assert again.read["draft"] == 20

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refork.cli.tree import app
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.tree import Tree
 
 HERE = Path(__file__).parent / "fixtures"
@@ -101,9 +101,9 @@ def test_equal_prompts_of_other_models_are_other_tasks(tmp_path, name):
         for model, run in (("a", "1"), ("b", "2")):
             file = tmp_path / f"{model}-{name}"
             file.write_text(FORMS[name](model, True, run))
-            tree.read_file(file, reader_for(file))
+            import_file(tree, file, reader_for(file))
             # The same file again adds nothing.
-            assert tree.read_file(file, reader_for(file)).nodes == 0
+            assert import_file(tree, file, reader_for(file)).nodes == 0
         tasks = list(tree.tasks())
         assert len(tasks) == 2
         assert [task.extra["origin"]["model"] for task in tasks] == ["a", "b"]
@@ -118,7 +118,7 @@ def test_equal_prompts_with_other_tools_are_other_tasks(tmp_path, name):
         for tools, run in ((True, "1"), (False, "2")):
             file = tmp_path / f"{tools}-{name}"
             file.write_text(FORMS[name]("a", tools, run))
-            tree.read_file(file, reader_for(file))
+            import_file(tree, file, reader_for(file))
         assert len(list(tree.tasks())) == 2
 
 
@@ -142,7 +142,7 @@ def test_logs_that_say_nothing_of_their_origin_share_their_prompt_as_before(tmp_
     file = tmp_path / "chat.jsonl"
     file.write_text("\n".join(json.dumps({"messages": [*ASK, SAID], "n": n}) for n in range(2)))
     with Tree.memory() as tree:
-        tree.read_file(file, reader_for(file))
+        import_file(tree, file, reader_for(file))
         (task,) = tree.tasks()
         assert "origin" not in task.extra
 
@@ -173,7 +173,7 @@ def test_failed_rollouts_keep_their_own_errors_and_scores(tmp_path, form):
         for number, one in enumerate(bodies):
             file = tmp_path / f"{number}{name}"
             file.write_text(json.dumps(one))
-            tree.read_file(file, reader_for(file))
+            import_file(tree, file, reader_for(file))
         ends = sorted(tree.leaves(), key=lambda node: str(node.error))
         if form == "trace":
             # Its prompts are apart already where nothing was said.

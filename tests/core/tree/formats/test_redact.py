@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.formats import reader_for
-from refork.formats.base import Remark
+from refork.formats import import_file, reader_for
 from refork.formats.redact import Redactor, redacted
 from refork.formats.secret_shapes import GIVEN, NEIGHBOURS, STEMS
 from refork.tree import Tree
 from refork.tree.node import Draft
+from refork.tree.records import Remark
 from support.secret_samples import samples
 
 SAMPLES = samples(7)
@@ -217,7 +217,9 @@ def test_with_a_policy_the_clean_text_is_tokenised(tmp_path):
     file.write_text(json.dumps({"messages": turns}))
     redactor = Redactor()
     with Tree.memory() as tree:
-        found = tree.read_file(file, reader_for(file, policy=Letters(), redactor=redactor), redactor=redactor)
+        found = import_file(
+            tree, file, reader_for(file, policy=Letters(), redactor=redactor), redactor=redactor
+        )
         nodes = list(tree.walk())
     assert [Letters().decode(node.tokens) for node in nodes] == [f"<{nodes[0].text}>", nodes[1].text]
     assert all(secret.secret not in node.text for node in nodes)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refork.forking import Set, fork, recorded_settings
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.policies.base import Sampling
 from refork.policies.remote import RemotePolicy
 from refork.policies.sent import kept_request, sent_message
@@ -29,7 +29,7 @@ def log(tmp_path, name):
 
 def opened(file):
     tree = Tree.memory()
-    found = tree.read_file(file, reader_for(file))
+    found = import_file(tree, file, reader_for(file))
     assert found.count("skipped") == 0
     assert list(tree.verify()) == []
     return tree
@@ -139,7 +139,7 @@ def test_failed_runs_are_imported_each_with_its_own_error(tmp_path):
         assert f"failure {number}" in leaf.error
     assert [tree.path(leaf).steps[-2].node.kind for leaf in leaves] == ["task", "task", "observation"]
     # The same file again adds nothing.
-    assert tree.read_file(file, reader_for(file)).nodes == 0
+    assert import_file(tree, file, reader_for(file)).nodes == 0
 
 
 def test_a_failed_call_can_be_asked_again_where_it_failed(tmp_path, server):

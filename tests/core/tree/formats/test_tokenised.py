@@ -8,7 +8,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from refork.formats.tokenised import TokenWalk
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree import Tree
@@ -27,7 +27,7 @@ POLICY = ScriptedPolicy.from_replies(["hello", "yes?"])
 def tokens_of(file, policy=POLICY):
     """The token walks to the leaves of a file that is imported with a policy."""
     with Tree.memory() as tree:
-        found = tree.read_file(file, reader_for(file, policy=policy))
+        found = import_file(tree, file, reader_for(file, policy=policy))
         assert not found.count("skipped")
         assert list(tree.verify()) == []
         assert {root.extra["tokenizer"] for root in tree.tasks()} == {POLICY.card.tokenizer}
@@ -77,7 +77,7 @@ def test_a_context_that_begins_anew_is_tokenised_by_itself(tmp_path, expected):
 def test_what_was_not_captured_has_no_token_ids(tmp_path):
     file = traced(tmp_path / "spans.json", [span(1, CHAT[:1], CHAT[1]), span(2, [], CHAT[3])])
     with Tree.memory() as tree:
-        tree.read_file(file, reader_for(file, policy=POLICY))
+        import_file(tree, file, reader_for(file, policy=POLICY))
         (walk,) = tree.paths(tree.leaves())
     assert [step.node.tokens is None for step in walk] == [False, False, True]
 
@@ -137,7 +137,7 @@ def test_calls_of_tools_have_ids_that_say_who_wrote_them(form, tmp_path):
     else:
         file = unpacked("llm-0.36.db", tmp_path)
     with Tree.memory() as tree:
-        found = tree.read_file(file, reader_for(file, policy=POLICY))
+        found = import_file(tree, file, reader_for(file, policy=POLICY))
         assert found.count("skipped") == 0
         assert list(tree.verify()) == []
         made = [node for node in tree.walk() if (node.message or {}).get("tool_calls")]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Position, Remark
 from refork.formats.inspect_files import open_log
 from refork.plain import content_hash
+from refork.tree.records import Position, Remark
 from refork.types import Json
 
 #: inspect_ai's letters for correct, incorrect, and no answer.

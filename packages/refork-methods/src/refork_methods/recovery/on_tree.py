@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from refork.errors import BadInput
-from refork.formats.base import Record
 from refork.tree.address import is_address
 from refork.tree.node import Draft, Node, Trajectory, node_id
 from refork.tree.node import Step as Kept
+from refork.tree.records import Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.sqlite import is_database
 from refork.tree.tree import Tree

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Record, shaped
+from refork.formats.base import Head, shaped
 from refork.formats.pickled import fields, number, unpickled
 from refork.formats.walks_of_screens import Turn, drafts
+from refork.tree.records import Record
 from refork.types import Json
 from refork_worlds.screens.device import DONE, NOT_DONE
 from refork_worlds.screens.elements import Element, line

@@ -20,10 +20,11 @@ from typing import Any, Final, final
 from xml.etree import ElementTree
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Position, Record, Remark, shaped
-from refork.formats.json_guard import document
+from refork.formats.base import Head, shaped
 from refork.formats.rows import objects
 from refork.formats.walks_of_screens import Turn, drafts
+from refork.json_guard import document
+from refork.tree.records import Position, Record, Remark
 from refork.types import Json
 from refork_worlds.screens.elements import Element, line
 

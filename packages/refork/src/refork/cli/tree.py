@@ -311,22 +311,24 @@ def import_file(
 
     Example: `refork tree import mine.db chats.jsonl --policy hf:DIR`
     """
+    from refork import formats
     from refork.cli.live import LiveProgress
     from refork.cli.tree_report import print_loaded
-    from refork.formats import Redactor, reader_for
     from refork.tree import Tree
 
     tokeniser = next(iter(_policies([policy]).values())) if policy else None
-    redactor = None if keep_secrets else Redactor()
-    reader = None if existing(source).is_dir() else reader_for(source, format_, tokeniser, redactor)
+    redactor = None if keep_secrets else formats.Redactor()
+    reader = None if existing(source).is_dir() else formats.reader_for(source, format_, tokeniser, redactor)
     with Tree.open(tree) as store, LiveProgress() as progress:
         if reader is None:
-            loaded = store.read_folder(
-                source, format_, tokeniser, strict=strict, redactor=redactor, progress=progress
+            loaded = formats.import_folder(
+                store, source, format_, tokeniser, strict=strict, redactor=redactor, progress=progress
             )
             form = ", ".join(f"{name} ({count:,} files)" for name, count in sorted(loaded.files.items()))
         else:
-            loaded = store.read_file(source, reader, strict=strict, redactor=redactor, progress=progress)
+            loaded = formats.import_file(
+                store, source, reader, strict=strict, redactor=redactor, progress=progress
+            )
             form = reader.name
         # Where the first turn begins: that can be forked whether there are token ids or not.
         said = next((node.parent for node in store.walk() if node.kind == "action"), None)

@@ -13,25 +13,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import refork.tree  # noqa: F401 - first: it reads formats.base, which reads its modules
 from refork import registry
 from refork.errors import BadInput, UserError
-from refork.formats.base import (
-    BinaryWriter,
-    Blob,
-    FolderReader,
-    Head,
-    Reader,
-    Record,
-    Remark,
-    Writer,
-)
+from refork.formats.base import BinaryWriter, FolderReader, Head, Reader, Writer
 from refork.policies.base import Policy
 
 if TYPE_CHECKING:
     from refork.formats.agentworldbench import AgentWorldBench
     from refork.formats.atif import ATIF
     from refork.formats.atif_export import ATIFWriter
+    from refork.formats.importing import import_file, import_folder
     from refork.formats.inspect_ai import InspectAI
     from refork.formats.native import Native
     from refork.formats.openai_chat import OpenAIChat
@@ -50,6 +41,8 @@ _HOME = {
     "Redactor": "redact",
     "Verifiers": "verifiers",
     "VerifiersWriter": "verifiers_export",
+    "import_file": "importing",
+    "import_folder": "importing",
 }
 
 
@@ -197,24 +190,20 @@ __all__ = [
     "ATIF",
     "ATIFWriter",
     "AgentWorldBench",
-    "AndroidWorld",
     "BinaryWriter",
-    "Blob",
     "FolderReader",
     "Head",
     "InspectAI",
     "Native",
-    "OSWorld",
     "OpenAIChat",
-    "OpenAIChatWriter",
     "Reader",
-    "Record",
     "Redactor",
-    "Remark",
     "Verifiers",
     "VerifiersWriter",
     "Writer",
     "folder_files",
+    "import_file",
+    "import_folder",
     "reader_for",
     "readers",
     "writer_for",

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Record
+from refork.formats.base import Head
 from refork.formats.rows import alone, read_items
 from refork.plain import content_hash
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record
 from refork.types import Json, NodeKind
 
 _KEYS = {"prompt", "response", "turn_idx", "system_str"}

@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Record
 from refork.formats.conversation import graded, message_of
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.sampled import draft_id
 from refork.tree.node import Draft
+from refork.tree.records import Record
 from refork.tree.score import Producer
 from refork.types import Json, Message
 

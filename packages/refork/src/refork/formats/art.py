@@ -16,13 +16,14 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.conversation import check_results, graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
 from refork.formats.rows import alone
 from refork.formats.sampled import finish_of, finite, known_numbers
 from refork.policies.base import Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message, token_array
 

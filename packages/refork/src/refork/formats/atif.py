@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.conversation import check_results, origin, tool_call
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.policies.base import Cost, Policy
+from refork.tree.records import Record, Remark
 from refork.types import Json, Message
 
 _MARK: Final = "ATIF-v1"

@@ -14,12 +14,12 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
-from refork.formats.base import Record
 from refork.formats.chat_export import messages_of, rest_of, written
 from refork.formats.openai_chat import text_of
 from refork.formats.recorded import recorded, scores_of, walks_of
 from refork.policies.base import Cost
 from refork.tree.node import Trajectory
+from refork.tree.records import Record
 from refork.tree.score import Score
 from refork.tree.turn import Part, Turn
 from refork.types import Json, Message

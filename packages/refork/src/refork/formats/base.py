@@ -1,7 +1,8 @@
 """What a reader yields and a writer takes: the records of a tree, each after those it refers to.
 
-Helpers for readers stand beside this file: ``rows`` (JSON lines, arrays and documents, within limits, bad
-items skipped), ``json_guard`` (one JSON text within limits), ``archive`` (ZIP files within limits).
+The records are the tree's (:mod:`refork.tree.records`). Helpers for readers stand beside this file: ``rows``
+(JSON lines, arrays and documents, within limits, bad items skipped), ``archive`` (ZIP files within limits).
+:mod:`refork.json_guard` reads one JSON text within limits.
 """
 
 from __future__ import annotations
@@ -10,55 +11,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final, Literal, Protocol, TypeAlias, final, runtime_checkable
+from typing import IO, Any, Final, Literal, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
-from refork.formats.json_guard import parse_json
-from refork.tree.node import Draft, Node
-from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
-from refork.tree.scoring import Retired
+from refork.json_guard import parse_json
+from refork.tree.records import Record, Remark
 from refork.types import Json
 
 #: Bytes of a file that are looked at to tell its format.
 HEAD: Final = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """The bytes of a snapshot; nodes refer to their SHA-256."""
-
-    data: bytes
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """What an import could not bring along: ``count`` times ``what``, first seen at ``where``.
-
-    ``skipped``: an item that could not be read, with why. ``lost``: something that the file has and the tree
-    will not, or that a format does not record at all (token ids, log-probs, times). ``redacted``: a secret.
-    """
-
-    kind: Literal["skipped", "lost", "redacted"]
-    what: str
-    where: str | None = None
-    count: int = 1
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Position:
-    """That all items before a byte of a file were yielded; where a line is given, it can be resumed there."""
-
-    done: int
-    total: int
-    line: int = 0
-
-
-#: A foreign reader yields drafts with their keys; the native one whole nodes and everything else.
-Record: TypeAlias = (
-    Blob | Producer | Draft | Node | ForkRecord | DrawRecord | Score | Retired | Remark | Position
-)
 
 
 @final

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import IO, final
 
-from refork.formats.base import Record
 from refork.formats.recorded import recorded, walks_of
 from refork.tree.node import Trajectory
+from refork.tree.records import Record
 from refork.tree.turn import Part, Shown, parts_of
 from refork.types import Json, Message
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from refork.errors import BadInput
-from refork.formats.base import Record
 from refork.plain import content_hash
 from refork.policies.base import Sampling
 from refork.policies.sent import REQUEST
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
 

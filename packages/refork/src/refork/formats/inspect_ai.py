@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.conversation import origin
 from refork.formats.inspect_files import PACKED, START, open_log
 from refork.formats.inspect_messages import talks
@@ -23,6 +23,7 @@ from refork.formats.openai_chat import OpenAIChat
 from refork.plain import content_hash
 from refork.policies.base import Policy
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Position, Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json
 

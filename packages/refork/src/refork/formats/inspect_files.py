@@ -11,9 +11,9 @@ from typing import IO, Final, TypeAlias, final
 
 from refork.errors import BadInput
 from refork.formats.archive import Archive, open_zip
-from refork.formats.base import Position, Remark
-from refork.formats.json_guard import DOCUMENT, parse_object
 from refork.formats.rows import EVERY, elements
+from refork.json_guard import DOCUMENT, parse_object
+from refork.tree.records import Position, Remark
 from refork.types import Json
 
 #: What an archive begins with, and the first entry of one that inspect_ai writes.

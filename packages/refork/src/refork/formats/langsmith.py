@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
-from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.conversation import asked_for, origin
 from refork.formats.grouped import Grouped
 from refork.formats.langchain import asked_and_said
@@ -25,6 +25,7 @@ from refork.formats.sampled import draft_id, finish_of
 from refork.formats.spans import Call, ToolRun, Walk
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy
+from refork.tree.records import Position, Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
 

@@ -18,12 +18,13 @@ from urllib.parse import quote
 
 from refork.errors import BadInput
 from refork.foreign_sqlite import harden, real_tables, was_interrupted
-from refork.formats.base import Head, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.conversation import tool_call
 from refork.formats.llm_messages import MessageTree, cost_of, loaded, tool_of
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.tokenised import lacking
 from refork.policies.base import Policy
+from refork.tree.records import Record, Remark
 from refork.types import Json, Message
 
 _SQLITE: Final = b"SQLite format 3\0"

@@ -9,12 +9,13 @@ from itertools import groupby
 from typing import Any, final
 
 from refork.errors import BadInput
-from refork.formats.base import Record, Remark, whole
+from refork.formats.base import whole
 from refork.formats.conversation import tool_call
 from refork.formats.openai_chat import text_of
 from refork.formats.tokenised import TokenWalk, lacking
 from refork.policies.base import Cost, Policy
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record, Remark
 from refork.types import Json, Message, NodeKind
 
 

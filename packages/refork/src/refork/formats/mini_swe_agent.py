@@ -14,13 +14,14 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
-from refork.formats.base import Head, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.conversation import asked_for, check_results, graded, origin, tool_call
-from refork.formats.json_guard import document
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
+from refork.json_guard import document
 from refork.plain import content_hash
 from refork.policies.base import Cost, Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message
 

@@ -13,13 +13,14 @@ from typing import IO, Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput, TreeVersion
-from refork.formats.base import Blob, Head, Record, shaped
-from refork.formats.json_guard import shallow
+from refork.formats.base import Head, shaped
+from refork.json_guard import shallow
 from refork.policies.base import Cost
 from refork.policies.noise import NoiseKey
 from refork.settings import present_mark
 from refork.tree.codec import FLOATS, INTS
 from refork.tree.node import Draft, Node
+from refork.tree.records import Blob, Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.scoring import Retired
 from refork.types import Json

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.formats.answers import whole_message
-from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.conversation import asked_for, origin
 from refork.formats.grouped import Grouped
 from refork.formats.rows import objects
 from refork.formats.spans import Call, ToolRun, Walk
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy
+from refork.tree.records import Position, Record, Remark
 from refork.types import Json
 
 _KINDS: Final = ("trace", "trace.span")

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Record
+from refork.formats.base import Head
 from refork.formats.rows import read_items
 from refork.formats.tokenised import TokenWalk
 from refork.policies.base import Policy
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record
 from refork.types import Json, Message, NodeKind
 
 

@@ -14,10 +14,11 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import PREFERRED, Answer, answered, messages_of
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.policies.base import Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
 

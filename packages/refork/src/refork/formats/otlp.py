@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.conversation import origin
 from refork.formats.grouped import Grouped
 from refork.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
@@ -26,6 +26,7 @@ from refork.formats.sampled import draft_id, finish_of
 from refork.formats.spans import Call, ToolRun, Walk
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy, Sampling
+from refork.tree.records import Position, Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
 

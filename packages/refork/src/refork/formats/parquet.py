@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput, MissingExtra
-from refork.formats.base import Head, Position, Record, Remark, whole
+from refork.formats.base import Head, whole
 from refork.formats.rows import Item, Occurrences, read_items
 from refork.plain import content_hash
 from refork.policies.base import Policy
+from refork.tree.records import Position, Record, Remark
 from refork.types import Json
 
 MAGIC: Final = b"PAR1"

@@ -19,13 +19,13 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.formats.answers import PREFERRED
-from refork.formats.base import Record
 from refork.formats.openai_chat import text_of
 from refork.formats.parquet import arrow, write_rows
 from refork.formats.recorded import recorded, scores_of, walks_of
 from refork.formats.sampled import TURNS
 from refork.plain import canonical, content_hash
 from refork.tree.node import Trajectory
+from refork.tree.records import Record
 from refork.tree.turn import Part, Shown, Turn, parts_of
 from refork.types import Json
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from refork.formats.base import Record
 from refork.tree.node import Node, Trajectory
+from refork.tree.records import Record
 from refork.tree.score import Score
 
 if TYPE_CHECKING:

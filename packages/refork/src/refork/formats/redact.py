@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, final
 
-from refork.formats.base import Record, Remark
 from refork.formats.detected import STEMS as NAMED
 from refork.formats.detected import by_form, by_name
 from refork.formats.secret_shapes import (
@@ -30,6 +29,7 @@ from refork.formats.secret_shapes import (
 )
 from refork.policies.base import Policy, Rendered
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record, Remark
 from refork.tree.score import Score
 from refork.types import IntArray, Message
 

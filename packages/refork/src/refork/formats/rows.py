@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Position, Record, Remark, whole
-from refork.formats.json_guard import LINE, document, encoding_of, parse_json, parse_object
+from refork.formats.base import Head, whole
+from refork.json_guard import LINE, document, encoding_of, parse_json, parse_object
 from refork.plain import content_hash
+from refork.tree.records import Position, Record, Remark
 from refork.types import Json
 
 #: Makes records of an item: its object, its name (content digest / how often it came before), its place.

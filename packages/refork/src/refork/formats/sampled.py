@@ -12,11 +12,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.formats.base import Record, Remark
 from refork.formats.openai_chat import text_of
 from refork.plain import content_hash
 from refork.policies.base import Policy
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
 

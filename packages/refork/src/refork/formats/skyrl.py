@@ -14,13 +14,14 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import messages_of
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
 from refork.formats.rows import alone, begins
 from refork.formats.sampled import Sampled, SampledReader, finish_of
 from refork.policies.base import Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
 

@@ -16,11 +16,12 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.conversation import graded, origin
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.policies.base import Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message
 

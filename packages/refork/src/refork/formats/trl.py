@@ -16,7 +16,7 @@ from typing import IO, Any, Final, Literal, final
 
 from refork.errors import BadInput
 from refork.formats.answers import PREFERRED, Answer, answered, messages_of
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
@@ -24,6 +24,7 @@ from refork.formats.rows import alone
 from refork.formats.sampled import TURNS, Sampled, SampledReader, draft_id
 from refork.policies.base import Policy
 from refork.tree.node import Draft
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, Record
+from refork.formats.base import Head
 from refork.formats.conversation import check_results, graded, grades, message_of, origin
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.formats.verifiers_graph import GraphReader
 from refork.policies.base import Policy
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Record
 from refork.tree.score import Producer
 from refork.types import Json, Message
 

@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from refork.formats.base import Record
 from refork.formats.chat_export import messages_of, rest_of, written
 from refork.formats.recorded import recorded, scores_of, walks_of
 from refork.formats.verifiers_graph import PIECES, Run, runs_of
 from refork.tree.node import Node, Step, Trajectory, node_id
+from refork.tree.records import Record
 from refork.tree.turn import Shown, Turn, parts_of
 from refork.types import Json, Message
 

@@ -14,12 +14,12 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.formats.base import Remark
 from refork.formats.conversation import asked_for, check_results, message_of, origin
 from refork.formats.openai_chat import text_of
 from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.tree.node import Draft, node_id
+from refork.tree.records import Remark
 from refork.types import Finish, Json, Message, NodeKind
 
 #: Where ``info`` of our own traces says what a turn is made of, by the number of its node: where in the

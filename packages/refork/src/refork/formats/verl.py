@@ -16,13 +16,14 @@ from typing import IO, Any, Final, Literal, final
 
 from refork.errors import BadInput
 from refork.formats.answers import Answer, answered, messages_of
-from refork.formats.base import Head, Record, Remark
+from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
 from refork.formats.rows import alone, begins
 from refork.formats.sampled import TURNS, Sampled, SampledReader
 from refork.policies.base import Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
 

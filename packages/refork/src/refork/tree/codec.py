@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, TreeDamaged
+from refork.json_guard import shallow
 from refork.policies.base import Cost
 from refork.policies.noise import NoiseKey
 from refork.tree.database import Row
@@ -54,8 +55,6 @@ def dumps(value: Any, where: str) -> str:
     except RecursionError as error:
         raise BadInput(f"the data nest deeper than {DEEPEST} levels", where=where) from error
     if text.count("[") + text.count("{") > DEEPEST:
-        from refork.formats.json_guard import shallow
-
         shallow(text.encode("utf-8", "replace"), where, DEEPEST)
     return text
 

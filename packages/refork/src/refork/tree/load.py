@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
 from refork.errors import BadInput
-from refork.formats.base import Blob, Position, Record, Remark
 from refork.tree.arms import all_draws, begin_fork, finish_draws, forks
 from refork.tree.codec import SELECT, content, difference, draft_of, row_of
 from refork.tree.database import Database, Row
 from refork.tree.insert import Entry, insert_new, need_blobs, packed, put_blob
 from refork.tree.node import Draft, Node, node_id
+from refork.tree.records import Blob, Position, Record, Remark
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.scoring import (
     Retired,

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Self, final
 
 from refork.errors import BadInput, TreeDamaged
-from refork.formats.base import Reader, Record
-from refork.formats.redact import Redactor
 from refork.policies.base import Policy
-from refork.progress import Progress, silent
 from refork.tree import arms, scoring, walks
 from refork.tree.codec import decode
 from refork.tree.damage import blamed
 from refork.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
 from refork.tree.finding import Finding
-from refork.tree.importing import import_file, import_folder
 from refork.tree.insert import Entry, insert, put_blob
 from refork.tree.load import Loaded, Loader, records
 from refork.tree.node import Draft, Node, Point, Trajectory
 from refork.tree.outline import Options, Outline, outline, roots, shape_of
+from refork.tree.records import Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
 from refork.tree.sqlite import open_memory
 from refork.tree.stats import OriginLine, TreeStats, origin_lines, tree_stats
@@ -71,6 +69,11 @@ class Tree:
     def place(self) -> str | None:
         """What :meth:`open` takes to open it again, a path or an address; None in memory."""
         return self._db.place
+
+    @property
+    def created(self) -> str:
+        """When it was made, seconds since 1970 as its store writes them; tells a tree from its successor."""
+        return str(self._db.scalar("SELECT value FROM meta WHERE key = 'created'"))
 
     def close(self) -> None:
         """Give the file or the connection back; further use is refused."""
@@ -320,39 +323,23 @@ class Tree:
         An ordinal that names another event here is renumbered; a draw that does is a DrawConflict. An item
         that a reader had to skip is a BadInput.
         """
-        with self._db.transaction():
-            return Loader(self._db).load(records)
+        with self.transaction():
+            return self.loader().load(records)
 
-    def read_file(
-        self,
-        path: Path,
-        reader: Reader,
-        *,
-        strict: bool = False,
-        redactor: Redactor | None = None,
-        progress: Progress = silent,
-    ) -> Loaded:
-        """Read a file of any size into this tree; :func:`refork.tree.importing.import_file` says how."""
-        return import_file(self._db, path, reader, strict=strict, redactor=redactor, progress=progress)
+    def transaction(self) -> AbstractContextManager[None]:
+        """All that is written inside it is stored together, or none of it where an error leaves it.
 
-    def read_folder(
-        self,
-        folder: Path,
-        name: str | None = None,
-        policy: Policy | None = None,
-        *,
-        strict: bool = False,
-        redactor: Redactor | None = None,
-        progress: Progress = silent,
-    ) -> Loaded:
-        """Read every file of a folder by its own format, or by the named one; what is skipped is named.
-
-        ``policy`` tokenises texts; see :func:`refork.tree.importing.import_folder`.
+        Raises:
+            TreeBusy, DiskFull: nothing was written.
         """
-        from refork.formats import folder_files
+        return self._db.transaction()
 
-        files = folder_files(folder, name, policy, redactor)
-        return import_folder(self._db, files, strict=strict, redactor=redactor, progress=progress)
+    def loader(self, *, strict: bool = True, result: Loaded | None = None) -> Loader:
+        """A writer of records for use inside :meth:`transaction`, over several of them where it is long.
+
+        ``result`` is what an earlier part of the same copy counted.
+        """
+        return Loader(self._db, strict, result)
 
     def merge(self, other: Tree) -> Loaded:
         """Copy another tree into this one; see :meth:`load`."""

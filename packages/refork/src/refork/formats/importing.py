@@ -12,30 +12,32 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Self, final
 
 from refork.errors import BadInput, DiskFull, InternalError, TreeBusy
 from refork.foreign_sqlite import harden, names_another, real_tables
-from refork.formats.base import ItemReader, Position, Reader, Record, Remark
+from refork.formats import folder_files
+from refork.formats.base import ItemReader, Reader
 from refork.formats.parquet import is_parquet
 from refork.formats.redact import Redactor, redacted
 from refork.formats.rows import SEEN, Occurrences, Start, read_items
 from refork.interrupt import Interrupt
+from refork.policies.base import Policy
 from refork.progress import Progress, silent
-from refork.tree.database import Database
-from refork.tree.load import Loaded, Loader, Noted
+from refork.tree.load import Loaded, Noted
 from refork.tree.node import Draft
+from refork.tree.records import Position, Record, Remark
+from refork.tree.tree import Tree
 
 _STAGE: Final = "import (MB)"
 _PRINT: Final = 65536
-_MADE: Final = "SELECT value FROM meta WHERE key = 'created'"
 
 
 def import_file(
-    db: Database,
+    tree: Tree,
     path: Path,
     reader: Reader,
     *,
@@ -53,15 +55,15 @@ def import_file(
         KeyboardInterrupt: Ctrl-C; what was committed stays, and the same import goes on from there.
     """
     if strict or reader.name == "native":
-        with db.transaction():
-            return Loader(db, strict=strict).load(_watched(_records(path, reader, redactor, None), progress))
+        with tree.transaction():
+            return tree.loader(strict=strict).load(_watched(_records(path, reader, redactor, None), progress))
     with contextlib.ExitStack() as stack:
-        point = stack.enter_context(Checkpoint.open(db, path, _way(reader, redactor)))
+        point = stack.enter_context(Checkpoint.open(tree, path, _way(reader, redactor)))
         stop = stack.enter_context(Interrupt())
-        loader = Loader(db, strict=False, result=point.loaded)
+        loader = tree.loader(strict=False, result=point.loaded)
         parts = loader.parts(_records(path, reader, redactor, point))
         while True:
-            with db.transaction():
+            with tree.transaction():
                 at = next(parts, None)
             if at is None:
                 break
@@ -70,40 +72,47 @@ def import_file(
             _tell(at, progress)
             if stop.asked:
                 raise KeyboardInterrupt
-        with db.transaction():
+        with tree.transaction():
             found = loader.finish()
         point.done()
         return found
 
 
 def import_folder(
-    db: Database,
-    files: Iterable[tuple[Path, Reader | str]],
+    tree: Tree,
+    folder: Path,
+    name: str | None = None,
+    policy: Policy | None = None,
     *,
     strict: bool = False,
     redactor: Redactor | None = None,
     progress: Progress = silent,
 ) -> Loaded:
-    """Read files into a tree, each by its own reader; one without a reader (a text says why) is skipped.
+    """Read every file of a folder into a tree, by its own format or by the named one.
 
-    A file of which nothing can be read is skipped as well, with the reason, and the next one follows. Where
-    ``strict``, the first that is skipped is an error and nothing is written. ``Loaded.files`` counts the
-    files that were read, by format. The tree's own file may lie among them.
+    A file without a format, or of which nothing can be read, is skipped with the reason, and the next one
+    follows. Where ``strict``, the first that is skipped is an error and nothing is written. ``policy``
+    tokenises texts. ``Loaded.files`` counts the files that were read, by format. The tree's own file may lie
+    among them.
 
     Raises:
-        BadInput: no file can be read, or where ``strict`` one of them.
+        BadInput: no such format, no file can be read, or where ``strict`` one of them.
         KeyboardInterrupt: Ctrl-C; the same import goes on from there.
     """
-    own = {Path(f"{db.path.resolve()}{end}") for end in ("", "-wal", "-shm")} if db.path else set[Path]()
-    listed = ((path, reader) for path, reader in files if path.resolve() not in own)
+    own = {Path(f"{tree.file.resolve()}{end}") for end in ("", "-wal", "-shm")} if tree.file else set[Path]()
+    listed = (
+        (path, reader)
+        for path, reader in folder_files(folder, name, policy, redactor)
+        if path.resolve() not in own
+    )
     if strict:
-        return _strictly(db, list(listed), redactor, progress)
+        return _strictly(tree, list(listed), redactor, progress)
     whole = Loaded()
     for path, reader in listed:
         try:
             if isinstance(reader, str):
                 raise BadInput(reader, where=str(path))
-            found = import_file(db, path, reader, redactor=redactor, progress=progress)
+            found = import_file(tree, path, reader, redactor=redactor, progress=progress)
         except BadInput as error:
             whole.note(Remark("skipped", error.what, error.where or str(path)))
             continue
@@ -120,7 +129,7 @@ def import_folder(
 
 
 def _strictly(
-    db: Database, files: Sequence[tuple[Path, Reader | str]], redactor: Redactor | None, progress: Progress
+    tree: Tree, files: Sequence[tuple[Path, Reader | str]], redactor: Redactor | None, progress: Progress
 ) -> Loaded:
     """All files in one transaction."""
     for path, reader in files:
@@ -128,8 +137,8 @@ def _strictly(
             raise BadInput(reader, where=str(path))
     known = [(path, reader) for path, reader in files if not isinstance(reader, str)]
     records = (one for path, reader in known for one in _records(path, reader, redactor, None))
-    with db.transaction():
-        found = Loader(db, strict=True).load(_watched(records, progress))
+    with tree.transaction():
+        found = tree.loader().load(_watched(records, progress))
     for _, reader in known:
         found.files[reader.name] = found.files.get(reader.name, 0) + 1
     return found
@@ -181,11 +190,11 @@ def _way(reader: Reader, redactor: Redactor | None) -> str:
 class Checkpoint:
     """How far an import is; on the disk beside the tree, in memory where the tree is no file."""
 
-    def __init__(self, db: Database, path: Path, way: str) -> None:
+    def __init__(self, tree: Tree, path: Path, way: str) -> None:
         self._source = path
-        me = f"{path.resolve()} {way} {db.scalar(_MADE)}"
+        me = f"{path.resolve()} {way} {tree.created}"
         name = hashlib.blake2b(os.fsencode(me), digest_size=8).hexdigest()
-        self._file = None if db.path is None else db.path.with_name(f".{db.path.name}.{name}.import")
+        self._file = None if tree.file is None else tree.file.with_name(f".{tree.file.name}.{name}.import")
         self._store, body = self._opened()
         known = json.loads(body) if body is not None else None
         if known is not None and known["mark"] != _mark(path, known["done"]):
@@ -197,13 +206,13 @@ class Checkpoint:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, db: Database, path: Path, way: str) -> Iterator[Self]:
+    def open(cls, tree: Tree, path: Path, way: str) -> Iterator[Self]:
         """The checkpoint of one import; closed at the end, and kept unless it is done.
 
         Raises:
             TreeBusy: another process imports this file into this tree.
         """
-        point = cls(db, path, way)
+        point = cls(tree, path, way)
         try:
             yield point
         finally:
