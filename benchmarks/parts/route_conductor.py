@@ -19,17 +19,17 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task
 from refork_methods.credit.rewards import reward_credit
+from refork_methods.route.conduct.coins import Coins
 from refork_methods.route.conduct.collapse import collapse_table
 from refork_methods.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
 from refork_methods.route.conduct.plan import Plan
-from refork_methods.route.conduct.queries import Expressions, expression_pool
 from refork_methods.route.conduct.reward import Reward
 from refork_methods.route.conduct.world import ConductWorld
 from refork_methods.train.loop import TreeTraining, improve
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
 from refork_testbed.models.build import build
-from refork_testbed.worlds.coins import Coins
+from refork_testbed.trials.conducting import Expressions, expression_pool
 from refork_testbed.worlds.expressions import SKILLS, Expression, closed_forms
 
 LAW = Sampling(max_tokens=24)

@@ -13,9 +13,9 @@ from refork_methods.route.evolve import EvolveSettings, evolve
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.reinforce import ReinforceSettings
 from refork_methods.route.reinforce import reinforce as train_by_reinforce
-from refork_methods.route.scaffold import ALONE_BEST, BEST_SINGLE, ORACLE, RANDOM, WORKERS, Scaffold
 from refork_methods.route.stage1 import fit_stage1
 from refork_methods.route.svf import SvfAdapter, offset_counts
+from refork_testbed.trials.scaffold import ALONE_BEST, BEST_SINGLE, ORACLE, RANDOM, WORKERS, Scaffold
 
 PUBLISHED_COUNT = 19_456
 SOLVED = 0.70

@@ -13,6 +13,7 @@ from refork.errors import Mismatch
 from refork.policies.local import LocalPolicy
 from refork.tree.tree import Tree
 from refork.worlds.dice import Dice
+from refork_methods.route.conduct.coins import SeededCoins
 from refork_methods.route.conduct.evaluate import Written, evaluate
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.conduct.queries import Query
@@ -26,7 +27,6 @@ from refork_methods.route.conducting import (
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipes import conductor
 from refork_testbed.models.supervised import supervise
-from refork_testbed.worlds.coins import SeededCoins
 from refork_testbed.worlds.expressions import SKILLS, expressions
 
 

@@ -17,7 +17,7 @@ from refork.policies.probe import probe_policy
 from refork.policies.remote import RemotePolicy
 from refork.policies.scripted import ScriptedPolicy
 from refork.types import token_array
-from refork_testbed.worlds.maze import walker_law
+from refork_methods.recovery.maze import walker_law
 from support.openai_server import CODEC, Script
 
 

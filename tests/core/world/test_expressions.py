@@ -8,13 +8,13 @@ import pytest
 
 from refork.errors import BadInput
 from refork.types import Message
-from refork_testbed.worlds.coins import Coins, every_outcome
+from refork_methods.route.conduct.coins import Coins, every_outcome
+from refork_methods.route.conduct.conductor import asked
 from refork_testbed.worlds.expressions import (
     SKILLS,
     UNKNOWN,
     Expression,
     ExpressionWorker,
-    asked,
     closed_forms,
     expressions,
     workers,

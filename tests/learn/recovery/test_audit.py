@@ -18,14 +18,14 @@ from refork_methods.recovery.audit import recovery_audit
 from refork_methods.recovery.distillation import build_distillation_set, mix_traces
 from refork_methods.recovery.dose import coverage_dose
 from refork_methods.recovery.events import event_rule
+from refork_methods.recovery.graph import PathStar
+from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.on_tree import read_traces
 from refork_methods.recovery.render import PLACE_PATTERN, maze_traces
 from refork_methods.recovery.rows import RowPolicy
 from refork_methods.recovery.sample import sample_walks
 from refork_methods.recovery.surgery import Excursion, erase_loops
 from refork_methods.recovery.traces import Step, Trace, pattern_key, shorten, state_key
-from refork_testbed.worlds.maze import maze_world
-from refork_testbed.worlds.path_star import PathStar
 
 PLACE = pattern_key(PLACE_PATTERN)
 

@@ -19,9 +19,9 @@ from refork_methods.recovery.closed import (
     optimal_hitting_time,
     sft_limit_hitting_time,
 )
+from refork_methods.recovery.graph import Node, PathStar
 from refork_methods.recovery.hitting import exact_odds, expected_hitting_time, hitting_gradient, hitting_times
 from refork_methods.recovery.rows import BACKWARD, ROWS, RowPolicy, path_star
-from refork_testbed.worlds.path_star import Node, PathStar
 
 SHAPES = list(itertools.product(range(2, 7), repeat=3))
 

@@ -12,6 +12,8 @@ from refork.policies.open import open_policy
 from refork.policies.scripted import ScriptedPolicy
 from refork.worlds.open import open_world
 from refork_methods.recovery.censored import censored_mean
+from refork_methods.recovery.graph import PathStar
+from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.measure import measure_hitting, read_rows, straight_ways
 from refork_methods.recovery.network import (
     NodeTransformer,
@@ -22,8 +24,6 @@ from refork_methods.recovery.network import (
 )
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
-from refork_testbed.worlds.maze import maze_world
-from refork_testbed.worlds.path_star import PathStar
 
 GRAPH = PathStar(3, 3, 3)
 CAP = 400

@@ -10,6 +10,7 @@ from refork_methods.recovery.censored import censored_mean, complete_mean, survi
 from refork_methods.recovery.chain import expected_visits
 from refork_methods.recovery.closed import search_cost, sft_limit_hitting_time
 from refork_methods.recovery.dose import golden_student, maze_dose, shorten_walks
+from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time, hitting_gradient
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
@@ -25,7 +26,6 @@ from refork_methods.recovery.trainers import (
     sft,
     sft_gradient,
 )
-from refork_testbed.worlds.path_star import PathStar
 
 GRAPH = PathStar(3, 3, 3)
 BASE = RowPolicy.base(GRAPH)

@@ -9,7 +9,7 @@ from refork_methods.route.acting import Drawn, Episode, Episodes, Greedy, OneByO
 from refork_methods.route.evolve import EvolveSettings, evolve, fitness, recombination
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.reinforce import ReinforceSettings, leave_one_out, reinforce
-from refork_methods.route.scaffold import WORKERS, Scaffold
+from refork_testbed.trials.scaffold import WORKERS, Scaffold
 
 SMALL = EvolveSettings(iterations=6, repeats=8, seed=3)
 ZERO = SelectionHead.zero(WORKERS, 4)

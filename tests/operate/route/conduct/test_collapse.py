@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import BadInput
+from refork_methods.route.conduct.coins import every_outcome
 from refork_methods.route.conduct.collapse import (
     collapse_table,
     majority,
     majority_chance,
     vote,
 )
-from refork_testbed.worlds.coins import every_outcome
 
 
 def test_closed_forms() -> None:

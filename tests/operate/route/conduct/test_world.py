@@ -14,12 +14,13 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.types import Json, Message
 from refork.worlds.base import Episode, Task, World
 from refork.worlds.dice import split_of
+from refork_methods.route.conduct.coins import Coins
 from refork_methods.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
-from refork_methods.route.conduct.queries import Expressions, FileQueries, Query, expression_pool
+from refork_methods.route.conduct.queries import FileQueries, Query
 from refork_methods.route.conduct.reward import Reward
 from refork_methods.route.conduct.world import ConductWorld
 from refork_methods.route.pool import Worker, WorkerPool
-from refork_testbed.worlds.coins import Coins
+from refork_testbed.trials.conducting import Expressions, expression_pool
 from refork_testbed.worlds.expressions import SKILLS, closed_forms
 
 WORLD = ConductWorld(Expressions(), expression_pool())

@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 
 from refork.errors import BadInput
+from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from refork_testbed.worlds.path_star import PathStar
 
 
 def base_hitting_time(branches: int, diamonds: int, edges: int) -> Fraction:

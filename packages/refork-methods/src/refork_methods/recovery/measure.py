@@ -22,9 +22,9 @@ from refork.types import IntArray, Message, token_array
 from refork.worlds.base import Task
 from refork.worlds.game import GameWorld
 from refork_methods.recovery.censored import CensoredMean, censored_mean
+from refork_methods.recovery.graph import Node, State
+from refork_methods.recovery.maze import MazeFamily, MazeGame, Position
 from refork_methods.recovery.rows import ROWS, Float64, RowPolicy
-from refork_testbed.worlds.maze import MazeFamily, MazeGame, Position
-from refork_testbed.worlds.path_star import Node, State
 
 Maze = GameWorld[Position]
 

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from refork.errors import BadInput
 from refork.progress import Progress, silent
+from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
 from refork_methods.recovery.sample import moves_of, sample_walks
-from refork_testbed.worlds.path_star import PathStar
 
 Int64 = NDArray[np.int64]
 _SOURCE, _FORK, _LEAF, _FIRST = 0, 1, 2, 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from refork_methods.recovery.chain import TARGET
+from refork_methods.recovery.graph import Move, PathStar, State
+from refork_methods.recovery.maze import MazeGame
 from refork_methods.recovery.sample import Walks
 from refork_methods.recovery.traces import Step, Trace
-from refork_testbed.worlds.maze import MazeGame
-from refork_testbed.worlds.path_star import Move, PathStar, State
 
 #: A key for maze texts: the place without the direction of arrival, so that going back meets it again.
 PLACE_PATTERN = r"^[^;]+"

@@ -14,6 +14,7 @@ from refork.errors import BadInput
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.recovery import closed
+from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import Method, expected_hitting_time
 from refork_methods.recovery.jsonl import write_jsonl
 from refork_methods.recovery.render import maze_traces
@@ -29,7 +30,6 @@ from refork_methods.recovery.trainers import (
     sft,
     teacher_moves,
 )
-from refork_testbed.worlds.path_star import PathStar
 
 if TYPE_CHECKING:
     from refork.policies.base import Policy

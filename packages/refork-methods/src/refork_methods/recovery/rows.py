@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from refork.errors import BadInput
-from refork_testbed.worlds.path_star import PathStar
+from refork_methods.recovery.graph import PathStar
 
 Float64 = NDArray[np.float64]
 

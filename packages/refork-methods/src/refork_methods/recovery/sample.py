@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork_methods.recovery.censored import CensoredMean, censored_mean
 from refork_methods.recovery.chain import SOURCE, TARGET, Chain, Int64, maze_chain
+from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.rows import Float64, RowPolicy
-from refork_testbed.worlds.path_star import PathStar
 
 _BLOCK = 32
 cached_chain = lru_cache(maxsize=8)(maze_chain)

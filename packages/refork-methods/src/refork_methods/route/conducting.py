@@ -11,17 +11,19 @@ from pydantic import Field
 from refork.policies.base import Sampling
 from refork.policies.open import spell
 from refork.progress import Progress, silent
+from refork.registry import part
 from refork.runs.recipe import Part, digest, open_folder
 from refork.types import Json
-from refork_methods.route.conduct.queries import Expressions, FileQueries, Queries, expression_pool
+from refork_methods.route.conduct.coins import Coins
+from refork_methods.route.conduct.queries import FileQueries, Queries
 from refork_methods.route.conduct.reward import Reward
 from refork_methods.route.conduct.world import ConductWorld
 from refork_methods.route.pool import WorkerPool
 from refork_methods.train.run import Rates
-from refork_testbed.worlds.coins import Coins
 
-#: The built-in pool and queries.
+#: Pool and queries where every chance is known; they come with the testbed.
 BUILT_IN = "expressions"
+TESTBED = "refork-testbed"
 
 
 class ConductEvaluation(Part):
@@ -61,12 +63,18 @@ def pool_named(name: str, coins: Coins | None = None) -> WorkerPool:
     """The pool of a file, or the built-in one."""
     from refork_methods.route.pool_io import read_pool
 
-    return expression_pool(coins) if name == BUILT_IN else read_pool(Path(name))
+    if name != BUILT_IN:
+        return read_pool(Path(name))
+    pool: WorkerPool = part("route.pool", TESTBED)(coins)
+    return pool
 
 
 def queries_named(name: str) -> Queries:
     """The queries of a JSON-lines file, or the built-in ones."""
-    return Expressions() if name == BUILT_IN else FileQueries.read(name)
+    if name != BUILT_IN:
+        return FileQueries.read(name)
+    queries: Queries = part("route.queries", TESTBED)()
+    return queries
 
 
 def world_of(recipe: ConductRecipe, coins: Coins | None = None) -> ConductWorld:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
+from refork.registry import part
 from refork.tree import Tree
 from refork.worlds.open import open_world
 from refork_methods.route.acting import Rollouts
@@ -13,7 +14,6 @@ from refork_methods.route.backbone import RouterBackbone
 from refork_methods.route.card import HeadCard, load_head
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.pool import WorkerPool
-from refork_methods.route.scaffold import Scaffold
 from refork_methods.route.tree_rollouts import TreeRollouts
 
 
@@ -35,7 +35,8 @@ def open_rollouts(
     Raises: BadInput for a world without pool or backbone, and as the world itself.
     """
     if world == "scaffold":
-        return Scaffold(seed), Scaffold(seed, size=test, split=1), Scaffold.WIDTH
+        scaffold = part("route.scaffold", "refork-testbed")
+        return scaffold(seed), scaffold(seed, size=test, split=1), scaffold.WIDTH
     if pool is None or backbone is None:
         raise BadInput("a world needs --pool (who works) and --backbone (what the head reads)")
     place = open_world(world)

@@ -23,7 +23,7 @@ from refork.policies.base import Cost
 from refork.types import Json, Message
 from refork.worlds.base import Split
 from refork.worlds.dice import Dice, digest, split_of
-from refork_testbed.worlds.coins import Coins, SeededCoins
+from refork_methods.route.conduct.coins import Coins, SeededCoins
 
 OPERATORS = ("+", "*")
 NUMBERS = range(1, 10)
@@ -177,11 +177,6 @@ def closed_forms(names: Sequence[str] = tuple(SKILLS)) -> ClosedForms:
         steps=sum(best[first] * best[second] for first, second in kinds) / len(kinds),
         blind=0.0,
     )
-
-
-def asked(query: str, names: Sequence[str]) -> str:
-    """How a conductor is asked: the workers that are open, then the query."""
-    return f"{','.join(names)}\n{query}"
 
 
 def plan_text(names: Sequence[str], subtasks: Sequence[str], access: Sequence[str]) -> str:

@@ -19,11 +19,11 @@ from refork.chat import Reply, words_in
 from refork.errors import BadInput
 from refork.policies.base import Cost
 from refork.types import Json, Message
+from refork_methods.route.conduct.coins import Coins, SeededCoins, every_outcome
 from refork_methods.route.conduct.execute import Execution, execute
 from refork_methods.route.conduct.memory import Isolation, OrchestrationMemory
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.pool import Worker, WorkerPool
-from refork_testbed.worlds.coins import Coins, SeededCoins, every_outcome
 
 RIGHT, WRONG = "yes", "no"
 VOTERS = ("first", "second", "third")

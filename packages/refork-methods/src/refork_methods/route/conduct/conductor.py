@@ -15,12 +15,16 @@ from refork_methods.route.conduct.execute import Execution, Tool, execute
 from refork_methods.route.conduct.memory import OrchestrationMemory
 from refork_methods.route.conduct.plan import MOST_STEPS, Plan
 from refork_methods.route.pool import Price, Worker, WorkerPool
-from refork_testbed.worlds.expressions import asked
 
 #: The name under which a plan may ask the conductor itself.
 SELF = "self"
 #: Draws of workers stay below this, so that every step of a plan has room for one of its own.
 DRAWS = 1 << 28
+
+
+def asked(query: str, names: Sequence[str]) -> str:
+    """How a conductor is asked: the workers that are open, then the query."""
+    return f"{','.join(names)}\n{query}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task
+from refork_methods.route.conduct.coins import Coins, every_outcome
 from refork_methods.route.conduct.world import ConductWorld, Planned
-from refork_testbed.worlds.coins import Coins, every_outcome
 
 #: A world whose workers take their chance from these coins.
 Worlds = Callable[[Coins], ConductWorld]

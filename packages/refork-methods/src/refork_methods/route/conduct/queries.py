@@ -1,4 +1,4 @@
-"""Where queries come from: built-in expressions, or a file of questions with their answers."""
+"""Where queries come from, and who says that an answer is right: any collection, such as a file of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from refork.jsonl import json_objects
 from refork.types import Json
 from refork.worlds.base import Split
 from refork.worlds.dice import Dice, split_of
-from refork_methods.route.pool import Price, Worker, WorkerPool
-from refork_testbed.worlds.coins import Coins, SeededCoins
-from refork_testbed.worlds.expressions import Expression, expressions, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +44,6 @@ class Queries(Protocol):
 def query_to_json(query: Query) -> Json:
     """All fields but the split."""
     return {"id": query.id, "text": query.text, "data": query.data}
-
-
-@final
-class Expressions:
-    """Expressions of two operators; see :mod:`refork_testbed.worlds.expressions`."""
-
-    name = "expressions"
-
-    def draw(self, split: Split, count: int, seed: int) -> list[Query]:
-        """Expressions in seeded order."""
-        return in_rounds([Query(e.text, e.text, split) for e in expressions(split, None, seed)], count)
-
-    def quality(self, query: Query, answer: str) -> float:
-        """1 where the number is right."""
-        return float(answer.strip() == str(Expression.parse(query.text).value))
-
-
-def expression_pool(coins: Coins | None = None, price: float | None = None) -> WorkerPool:
-    """The four workers for expressions; ``coins`` is their chance, ``price`` the money per call of each."""
-    flips = coins or SeededCoins()
-    priced = None if price is None else Price(0.0, 0.0, price)
-    return WorkerPool(tuple(Worker(one.name, chat=one, price=priced) for one in workers(flips)))
 
 
 @final

@@ -16,14 +16,13 @@ from refork.errors import BadInput
 from refork.worlds.base import Split, Task
 from refork.worlds.dice import digest
 from refork.worlds.game import need
-from refork_methods.route.conduct.conductor import SELF
+from refork_methods.route.conduct.conductor import SELF, asked
 from refork_methods.route.conduct.episode import PlanEpisode
 from refork_methods.route.conduct.execute import Execution, ReplyCache, execute
 from refork_methods.route.conduct.plan import MOST_STEPS, Plan
 from refork_methods.route.conduct.queries import Queries, Query, query_to_json
 from refork_methods.route.conduct.reward import RUNS, Reward
 from refork_methods.route.pool import WorkerPool
-from refork_testbed.worlds.expressions import asked
 
 
 @final

@@ -13,17 +13,10 @@ from __future__ import annotations
 
 from refork.policies.base import Sampling
 from refork.worlds.dice import Dice
+from refork_methods.route.conduct.conductor import asked
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.expressions import (
-    NUMBERS,
-    OPERATORS,
-    SKILLS,
-    Expression,
-    asked,
-    expressions,
-    plan_text,
-)
+from refork_testbed.worlds.expressions import NUMBERS, OPERATORS, SKILLS, Expression, expressions, plan_text
 
 DIALOGUES = 12_000
 #: Shares of plans with one step, whose second step sees nothing, that name a worker who is not offered, and

@@ -13,10 +13,10 @@ import numpy as np
 
 from refork.policies.base import Sampling
 from refork.worlds.expert import demonstrate
+from refork_methods.recovery.maze import maze_world
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.demonstrations import as_conversation
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.maze import maze_world
 
 EPISODES = 2500
 MISTAKES = 0.15

@@ -8,7 +8,7 @@ import pytest
 from refork.errors import BadInput
 from refork.worlds import open_world
 from refork.worlds.expert import demonstrate, expert
-from refork_testbed.worlds.maze import golden_path, maze_world
+from refork_methods.recovery.maze import golden_path, maze_world
 
 
 def test_the_texts_are_those_of_the_documentation():

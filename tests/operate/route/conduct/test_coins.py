@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.coins import Coins, SeededCoins, every_outcome
+from refork_methods.route.conduct.coins import Coins, SeededCoins, every_outcome
 
 
 def test_seeded_flips_depend_on_seed_and_address_alone() -> None:
@@ -51,6 +51,6 @@ def test_certain_things_are_no_outcomes_and_bad_chances_are_refused(
     for chance in (-0.1, 1.1, float("nan")):
         with pytest.raises(BadInput):
             every_outcome(partial(_flip, chance))
-    monkeypatch.setattr("refork_testbed.worlds.coins.MOST", 100)
+    monkeypatch.setattr("refork_methods.route.conduct.coins.MOST", 100)
     with pytest.raises(BadInput, match="outcomes"):
         every_outcome(lambda coins: [coins(0.5, n) for n in range(8)])

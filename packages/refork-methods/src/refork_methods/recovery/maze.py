@@ -31,7 +31,7 @@ from refork.worlds.base import Task
 from refork.worlds.dice import Dice
 from refork.worlds.game import GameWorld, need
 from refork.worlds.spec import Spec
-from refork_testbed.worlds.path_star import Move, Node, PathStar, Place, State
+from refork_methods.recovery.graph import Move, Node, PathStar, Place, State
 
 _WORDS = (
     "find", "the", "target", "leaf", "source", "fork", "branch", "left", "right", "exits", "out",

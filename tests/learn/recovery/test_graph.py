@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.path_star import Move, Node, PathStar, State
+from refork_methods.recovery.graph import Move, Node, PathStar, State
 
 SHAPES = [(1, 1, 1), (2, 1, 2), (2, 3, 1), (3, 3, 3), (4, 2, 5)]
 
