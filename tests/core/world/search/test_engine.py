@@ -3,9 +3,8 @@
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.search.actions import Call, read_action
+from refork_methods.simulate.search_text import Call, grade, items_of, normalised, read_action, spans_of
 from refork_testbed.worlds.search.engine import Index, Snippets, best_sentence, query_words
-from refork_testbed.worlds.search.grade import grade, items_of, normalised, spans_of
 
 PAGES = {
     "velora": (

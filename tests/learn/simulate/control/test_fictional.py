@@ -7,7 +7,7 @@ from refork.policies.noise import NoiseKey
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
 from refork_methods.simulate.control.base import Control
-from refork_methods.simulate.control.fictional import Fictional
+from refork_testbed.trials.fictional import Fictional
 from refork_testbed.worlds.search.fiction import fiction
 from refork_testbed.worlds.search.source import text_of
 

@@ -6,7 +6,6 @@ Source: arXiv 2606.24597.
 from refork_methods.simulate.asked import Asked, Prediction
 from refork_methods.simulate.compare import compare_simulators
 from refork_methods.simulate.control.base import Control, Controls
-from refork_methods.simulate.control.fictional import Fictional
 from refork_methods.simulate.control.perturb import Perturb
 from refork_methods.simulate.control.stingy import Stingy
 from refork_methods.simulate.drift import alarms, drift_rate
@@ -26,7 +25,6 @@ __all__ = [
     "Asked",
     "Control",
     "Controls",
-    "Fictional",
     "HybridReward",
     "LearnedSimulator",
     "Perturb",

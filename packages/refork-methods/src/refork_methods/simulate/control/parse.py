@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from refork.errors import BadInput
+from refork.registry import part
 from refork_methods.simulate.control.base import Control, Controls
-from refork_methods.simulate.control.fictional import Fictional
 from refork_methods.simulate.control.perturb import Perturb
 from refork_methods.simulate.control.stingy import Stingy
 
@@ -17,6 +17,12 @@ GRAMMAR = (
     "perturb[:rate=0.3,kinds=error+pages+partial+failure,actions=NAME+NAME,how=enforce], "
     "stingy[:answer=TEXT], fictional[:db=FILE]; several, separated by semicolons"
 )
+
+
+def _fictional(db: Path | None = None) -> Control:
+    """Invented worlds come with the testbed, and so does the control that speaks from their tables."""
+    control: Control = part("simulate.fictional", "refork-testbed")(db)
+    return control
 
 
 def _many(text: str) -> tuple[str, ...]:
@@ -29,7 +35,7 @@ _READ: dict[str, tuple[Callable[..., Control], dict[str, Callable[[str], Any]]]]
         {"rate": float, "kinds": _many, "actions": _many, "spare": _many, "how": str, "page": int},
     ),
     "stingy": (Stingy, {"answer": _many, "needs": _many, "teaser": str}),
-    "fictional": (Fictional, {"db": Path}),
+    "fictional": (_fictional, {"db": Path}),
 }
 
 

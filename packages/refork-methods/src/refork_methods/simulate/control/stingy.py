@@ -22,9 +22,7 @@ from refork.policies.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Seen
-from refork_testbed.worlds.search.actions import NO_PAGE, read_action
-from refork_testbed.worlds.search.engine import MORE
-from refork_testbed.worlds.search.grade import spans_of
+from refork_methods.simulate.search_text import MORE, NO_PAGE, read_action, spans_of
 
 #: What numbers a result, and the line that counts the pages: no part of what a result says.
 _NUMBER = re.compile(r"\s*\d+[.):]?\s+")

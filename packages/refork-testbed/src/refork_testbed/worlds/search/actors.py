@@ -8,7 +8,7 @@ from typing import final
 from refork.worlds.base import Task
 from refork.worlds.dice import Dice
 from refork.worlds.environment import Seen
-from refork_testbed.worlds.search.actions import read_action
+from refork_methods.simulate.search_text import read_action
 
 MANNERS = ("solver", "solver", "explorer", "erring")
 

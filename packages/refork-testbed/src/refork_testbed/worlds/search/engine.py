@@ -15,12 +15,12 @@ from typing import final
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork_methods.simulate.search_text import MORE
 from refork_testbed.worlds.search.words import STOP
 
 _WORD = re.compile(r"\w+")
 #: A word of the title counts as much as four of the page.
 _WEIGHTS = (4.0, 1.0)
-MORE = "..."
 
 
 @dataclass(frozen=True, slots=True)

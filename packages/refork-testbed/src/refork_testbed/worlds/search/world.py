@@ -21,11 +21,19 @@ from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest
 from refork.worlds.environment import Brief, DomainName, Seen
 from refork.worlds.spec import Spec
-from refork_testbed.worlds.search.actions import NO_PAGE, NO_RESULTS, NOTHING, TIME_UP, Call, read_action
+from refork_methods.simulate.search_text import (
+    NO_PAGE,
+    NO_RESULTS,
+    NOTHING,
+    TIME_UP,
+    Call,
+    Grade,
+    grade,
+    read_action,
+)
 from refork_testbed.worlds.search.actors import SearchActor
 from refork_testbed.worlds.search.engine import Index, Snippets, query_words
 from refork_testbed.worlds.search.folder import Folder
-from refork_testbed.worlds.search.grade import Grade, grade
 from refork_testbed.worlds.search.questions import KINDS
 from refork_testbed.worlds.search.source import Fictions, Source, text_of
 

@@ -22,10 +22,16 @@ from refork.policies.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Seen
-from refork_testbed.worlds.search.actions import NO_PAGE, NO_RESULTS, TIME_UP, read_action
-from refork_testbed.worlds.search.engine import MORE
+from refork_methods.simulate.search_text import (
+    MORE,
+    NO_PAGE,
+    NO_RESULTS,
+    TIME_UP,
+    grade,
+    read_action,
+    spans_of,
+)
 from refork_testbed.worlds.search.fiction import Fiction, fiction
-from refork_testbed.worlds.search.grade import grade, spans_of
 from refork_testbed.worlds.search.source import text_of
 
 _RESULT = re.compile(r"(\d+) (.+?) : (.*)")
