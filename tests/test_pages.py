@@ -1,7 +1,13 @@
-"""Pages that list what is there list all of it: design decisions."""
+"""Pages that list what is there list all of it: design decisions, papers, questions."""
 
 import re
+import shlex
 from pathlib import Path
+
+import pytest
+import typer
+
+from refork.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -23,3 +29,55 @@ def test_every_decision_says_what_was_asked_why_and_instead_of_what():
     for path in sorted((DOCS / "design").glob("*.md")):
         parts = [part for part in path.read_text().split("\n\n") if part.startswith("**")]
         assert tuple(part[: part.index("** ") + 3] for part in parts) == PARTS, path.name
+
+
+INDEXES = ("papers.md", "questions.md")
+METHODS = ROOT / "packages/refork-methods/src/refork_methods"
+PRODUCT = ROOT / "packages/refork/src/refork"
+COMMAND = re.compile(r"`(refork [^`]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def lacking(command):
+    """What the command line does not have of a command, as words and options; none where all is there."""
+    group = typer.main.get_command(app)
+    context = typer.Context(group, info_name="refork")
+    words = [word for word in shlex.split(command)[1:] if word.isalnum() or word.startswith("--")]
+    while words and hasattr(group, "get_command") and not words[0].startswith("--"):
+        found = group.get_command(context, words[0])
+        if found is None:
+            return [words[0]]
+        group = found
+        context = typer.Context(group, info_name=words.pop(0), parent=context)
+    options = {option for parameter in group.params for option in parameter.opts}
+    return [word for word in words if word.startswith("--") and word not in options]
+
+
+def test_every_folder_of_the_methods_is_in_the_index_by_paper():
+    rows = [line.split("|") for line in (DOCS / "papers.md").read_text().splitlines() if "| `refork" in line]
+    named = {name for row in rows for cell in row[1:3] for name in re.findall(r"`(\w+)`", cell)}
+    folders = {path.parent.name for path in METHODS.glob("*/__init__.py")}
+    assert folders <= named
+    assert all((PRODUCT / name).is_dir() for name in named - folders)
+
+
+def test_every_page_of_a_method_is_in_the_index_by_paper():
+    linked = set(LINK.findall((DOCS / "papers.md").read_text()))
+    assert {f"methods/{path.name}" for path in (DOCS / "methods").glob("*.md")} <= linked
+
+
+@pytest.mark.parametrize("page", INDEXES)
+def test_what_an_index_names_is_there(page):
+    text = (DOCS / page).read_text()
+    commands = COMMAND.findall(text)
+    assert len(commands) > 18
+    assert {command: gone for command in commands if (gone := lacking(command))} == {}
+    pages = [link for link in LINK.findall(text) if "://" not in link]
+    assert [link for link in pages if not (DOCS / link).is_file()] == []
+
+
+def test_a_command_that_is_not_there_is_seen():
+    assert lacking("refork nothing") == ["nothing"]
+    assert lacking("refork tree nothing") == ["nothing"]
+    assert lacking("refork fork --nothing") == ["--nothing"]
+    assert lacking("refork grow --selector uucb") == []

@@ -1,5 +1,7 @@
 """Benchmarks to documentation: run them, keep their figures, write docs/results.md. No number is typed.
 
+The figures that docs/papers.md quotes are written there as well.
+
 Each benchmark prints one JSON object as its last line. ``--run`` stores it in benchmarks/results/ with a
 description of the machine; the page is made from what is stored. benchmarks/claims/ says what each
 benchmark claims, what was published or asked for, and what a reader should know before quoting it.
@@ -11,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tomllib
@@ -24,6 +27,9 @@ BENCHMARKS = ROOT / "benchmarks"
 CLAIMS = BENCHMARKS / "claims"
 STORED = BENCHMARKS / "results"
 PAGE = ROOT / "docs/results.md"
+#: A page that quotes figures; the title of each link to the page of results is the figure's key.
+QUOTING = ROOT / "docs/papers.md"
+QUOTED = re.compile(r'\[[^\[\]]*\](\(results\.md#([a-z0-9-]+) "([^"]+)"\))')
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,24 @@ def render(stored: dict[str, dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+def quote(text: str, stored: dict[str, dict[str, Any]]) -> str:
+    """A page whose quoted figures are those that are stored.
+
+    Raises:
+        ValueError: a quoted figure is not among those that the benchmark claims.
+    """
+    claimed = {(entry.name, figure.key) for entry in REGISTRY for figure in entry.figures}
+
+    def figure(found: re.Match[str]) -> str:
+        name, key = found[2].replace("-", "_"), found[3]
+        if (name, key) not in claimed:
+            raise ValueError(f"benchmark {name} claims no {key!r}")
+        value = look_up(stored[name]["figures"], key) if name in stored else None
+        return f"[{'not run yet' if value is None else number(value)}]{found[1]}"
+
+    return QUOTED.sub(figure, text)
+
+
 def run(entry: Entry, quick: bool) -> None:
     """Run one benchmark, its output shown live, and store what its last line says."""
     command = ["python", f"benchmarks/{entry.name}.py", *(["--quick"] if quick else [])]
@@ -209,14 +233,16 @@ def main() -> int:
     for entry in REGISTRY if args.run else ():
         if not args.only or entry.name in args.only:
             run(entry, args.quick)
-    page = render(read_stored())
+    stored = read_stored()
+    pages = {PAGE: render(stored), QUOTING: quote(QUOTING.read_text(), stored)}
     if args.check:
-        if PAGE.exists() and PAGE.read_text() == page:
-            return 0
-        print(f"{PAGE.relative_to(ROOT)} is not what benchmarks/results says; run tools/results.py")
-        return 1
-    PAGE.write_text(page)
-    print(f"{PAGE.relative_to(ROOT)}: {len(read_stored())} of {len(REGISTRY)} benchmarks")
+        stale = [path for path, page in pages.items() if not path.exists() or path.read_text() != page]
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what benchmarks/results says; run tools/results.py")
+        return 1 if stale else 0
+    for path, page in pages.items():
+        path.write_text(page)
+    print(f"{PAGE.relative_to(ROOT)}: {len(stored)} of {len(REGISTRY)} benchmarks")
     return 0
 
 

@@ -71,11 +71,14 @@ def test_a_page_out_of_date_and_a_stray_benchmark_are_noticed(tmp_path, monkeypa
         "ROOT": tmp_path,
         "BENCHMARKS": tmp_path / "benchmarks",
         "PAGE": tmp_path / "results.md",
+        "QUOTING": tmp_path / "papers.md",
     }.items():
         monkeypatch.setattr(results, name, value)
     monkeypatch.setattr(results, "STORED", tmp_path / "stored")
+    (tmp_path / "papers.md").write_text('[7](results.md#store "open_ms")')
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
     assert results.main() == 1
+    assert "papers.md is not what" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["results.py"])
     assert results.main() == 0
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
@@ -83,3 +86,13 @@ def test_a_page_out_of_date_and_a_stray_benchmark_are_noticed(tmp_path, monkeypa
     (tmp_path / "benchmarks/other.py").write_text("")
     assert results.main() == 2
     assert "other" in capsys.readouterr().out
+
+
+def test_quoted_figures_are_the_stored_ones():
+    stored = {"store": record({"open_ms": 120.0})}
+    assert results.quote('opens in [7](results.md#store "open_ms") ms', stored) == (
+        'opens in [120](results.md#store "open_ms") ms'
+    )
+    assert "[not run yet](" in results.quote('[7](results.md#store "open_ms")', {})
+    with pytest.raises(ValueError, match="store claims no 'speed'"):
+        results.quote('[7](results.md#store "speed")', stored)
