@@ -113,7 +113,7 @@ PICTURES: dict[str, Drawn | Bars] = {
 
 def bars(picture: Bars) -> str:
     """A bar for each figure, from what is stored."""
-    from refork.viewer.svg import label, svg, tag
+    from refork.report.svg import label, svg, tag
 
     figures = json.loads((STORED / f"{picture.benchmark}.json").read_text())["figures"]
     found = [(name, key if isinstance(key, float) else look_up(figures, key)) for name, key in picture.rows]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from refork.viewer.report_data import (
+from refork.report.data import (
     Cliff,
     CurvePoint,
     Effect,

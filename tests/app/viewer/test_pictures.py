@@ -5,13 +5,13 @@ from xml.etree import ElementTree
 import pytest
 
 from refork.errors import BadInput
-from refork.viewer import palette
-from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows, success_curve
-from refork.viewer.report_data import Cliff, CurvePoint, Token, Trace, TraceStep, TreeNode
-from refork.viewer.svg import num, path, runs, tag, ticks
-from refork.viewer.tree_layout import endings, layout, twigs_of
-from refork.viewer.tree_picture import tree_picture
-from refork.viewer.value_picture import value_chart
+from refork.report import palette
+from refork.report.data import Cliff, CurvePoint, Token, Trace, TraceStep, TreeNode
+from refork.report.pictures import NARROW, WIDE, Row, interval_rows, success_curve
+from refork.report.svg import num, path, runs, tag, ticks
+from refork.report.tree_layout import endings, layout, twigs_of
+from refork.report.tree_picture import tree_picture
+from refork.report.value_picture import value_chart
 
 
 def node(id_, parent, kind="action", label="go", success=None, leaves=1, **more):

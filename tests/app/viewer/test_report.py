@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from refork.errors import BadInput
-from refork.viewer.report import render
-from refork.viewer.report_data import (
+from refork.report.data import (
     Cliff,
     CurvePoint,
     Effect,
@@ -20,6 +19,7 @@ from refork.viewer.report_data import (
     TreeData,
     TreeNode,
 )
+from refork.report.page import render
 
 EVIL = "<script>alert('x')</script>\"&\u202e\x1b]0;\x07"
 VOID = {"meta", "br"}

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from refork.errors import BadInput
-from refork.viewer.report_data import CurvePoint, Effect, Rate, ReportData, read
+from refork.report.data import CurvePoint, Effect, Rate, ReportData, read
 
 
 def test_json_round_trip_is_the_identity(report):

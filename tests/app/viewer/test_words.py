@@ -1,8 +1,8 @@
 import pytest
 
-from refork.viewer import sentences, words
-from refork.viewer.diff import pieces
-from refork.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.report import sentences, words
+from refork.report.data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.report.diff import pieces
 
 
 def plain(text):

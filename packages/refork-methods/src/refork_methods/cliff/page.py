@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from refork.report import palette
+from refork.report.data import Cliff, Token, Trace, TraceStep
+from refork.report.page import environment
+from refork.report.value_picture import value_chart
 from refork.types import Json
-from refork.viewer import palette
-from refork.viewer.report import environment
-from refork.viewer.report_data import Cliff, Token, Trace, TraceStep
-from refork.viewer.value_picture import value_chart
 
 #: Traces that are drawn; the files hold all.
 MOST = 40

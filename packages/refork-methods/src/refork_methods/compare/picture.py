@@ -7,9 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import label, path, svg, tag, ticks
-from refork.viewer.words import rate
+from refork.report.pictures import Frame
+from refork.report.svg import label, path, svg, tag, ticks
+from refork.report.words import rate
 
 _SVG = "http://www.w3.org/2000/svg"
 _WIDE, _PANEL, _LEFT, _RIGHT = 760, 330, 56, 210

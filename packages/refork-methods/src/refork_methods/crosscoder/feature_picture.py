@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.viewer.svg import label, line, svg, tag, ticks
+from refork.report.svg import label, line, svg, tag, ticks
 from refork_methods.crosscoder.rank import FeatureRow
 
 _SVG = "http://www.w3.org/2000/svg"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.viewer.svg import label, path, svg, tag, ticks
+from refork.report.svg import label, path, svg, tag, ticks
 
 _SVG = "http://www.w3.org/2000/svg"
 _WIDE, _HIGH = 680, 380

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import label, path, runs, svg, tag, ticks
-from refork.viewer.words import one_line
+from refork.report import palette
+from refork.report.pictures import Frame
+from refork.report.svg import label, path, runs, svg, tag, ticks
+from refork.report.words import one_line
 
 _SVG = "http://www.w3.org/2000/svg"
 _BLUE, _BRICK, _GREY = palette.LIGHT[-1], palette.LIGHT[0], palette.LIGHT[5]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from refork.report import palette
+from refork.report.page import environment
+from refork.report.pictures import NARROW, WIDE, Row, interval_rows
+from refork.report.words import one_line
 from refork.types import Json
-from refork.viewer import palette
-from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows
-from refork.viewer.report import environment
-from refork.viewer.words import one_line
 from refork_methods.forensics.dose_picture import Mark, dose_picture
 from refork_methods.forensics.markdown import NAMES, figure, places, prediction_words, rate_words, span
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.svg import label, svg, tag
+from refork.report import palette
+from refork.report.svg import label, svg, tag
 from refork_methods.gate.regime_report import FAMILIES, OTHER, family, mark
 from refork_methods.gate.regimes import BAYES, TIE, Comparison, RegimeMap
 

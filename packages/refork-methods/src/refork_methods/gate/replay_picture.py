@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.svg import label, num, svg, tag, ticks
+from refork.report import palette
+from refork.report.svg import label, num, svg, tag, ticks
 
 _SVG = "http://www.w3.org/2000/svg"
 _BLUE, _BRICK = palette.LIGHT[-1], palette.LIGHT[0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import label, svg, tag, ticks
+from refork.report import palette
+from refork.report.pictures import Frame
+from refork.report.svg import label, svg, tag, ticks
 from refork_methods.localize.transfer import SettingTransfer, TransferReport
 
 _SVG = "http://www.w3.org/2000/svg"

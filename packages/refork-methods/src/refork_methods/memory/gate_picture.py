@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.svg import label, num, path, svg, tag, ticks
+from refork.report import palette
+from refork.report.svg import label, num, path, svg, tag, ticks
 from refork_methods.memory.report import ThetaRow
 
 #: A count as a height on the page.

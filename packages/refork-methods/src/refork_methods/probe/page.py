@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from refork.report import palette
+from refork.report.page import environment
 from refork.types import Json
-from refork.viewer import palette
-from refork.viewer.report import environment
 from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
 
 _NAMES = {

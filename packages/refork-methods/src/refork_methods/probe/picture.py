@@ -8,10 +8,10 @@ from typing import Final
 
 from markupsafe import Markup
 
+from refork.report.palette import shade
+from refork.report.pictures import WIDE, Frame, band
+from refork.report.svg import label, line, path, svg, tag, ticks
 from refork.types import Json
-from refork.viewer.palette import shade
-from refork.viewer.pictures import WIDE, Frame, band
-from refork.viewer.svg import label, line, path, svg, tag, ticks
 
 _STEP: Final = 38
 

@@ -183,7 +183,7 @@ def _show(found: dict[str, Any], page: Path) -> None:
     from rich.table import Table
 
     from refork.cli.screen import open_console
-    from refork.viewer.words import points, rate, span
+    from refork.report.words import points, rate, span
     from refork_methods.rot.picture import condition_name
 
     console = open_console()

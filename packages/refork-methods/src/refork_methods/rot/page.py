@@ -7,11 +7,11 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
+from refork.report import palette
+from refork.report.page import environment
+from refork.report.pictures import NARROW, WIDE
+from refork.report.words import points, rate, span
 from refork.types import Json
-from refork.viewer import palette
-from refork.viewer.pictures import NARROW, WIDE
-from refork.viewer.report import environment
-from refork.viewer.words import points, rate, span
 from refork.visible import visible
 from refork_methods.rot.picture import condition_name, conditions_picture, strip
 

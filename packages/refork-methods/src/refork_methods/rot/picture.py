@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from refork.report.pictures import NARROW, WIDE, Row, interval_rows
+from refork.report.svg import label, line, svg, tag
+from refork.report.words import one_line, rate
 from refork.types import Json
-from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows
-from refork.viewer.svg import label, line, svg, tag
-from refork.viewer.words import one_line, rate
 
 _STEP, _TOP, _NAME = 34, 34, 118
 _NAMES = {

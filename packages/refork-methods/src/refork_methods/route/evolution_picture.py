@@ -7,9 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import label, path, svg, tag, ticks
+from refork.report import palette
+from refork.report.pictures import Frame
+from refork.report.svg import label, path, svg, tag, ticks
 
 _SVG = "http://www.w3.org/2000/svg"
 _BLUE, _BRICK, _GREY, _INK = palette.LIGHT[-1], palette.LIGHT[0], "#77736c", "#333"

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import label, path, svg, tag, ticks
+from refork.report import palette
+from refork.report.pictures import Frame
+from refork.report.svg import label, path, svg, tag, ticks
 from refork_methods.route.baselines import Option
 from refork_methods.route.frontier_report import FrontierReport
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.svg import label, num, svg, tag
+from refork.report import palette
+from refork.report.svg import label, num, svg, tag
 from refork_methods.route.conduct.execute import Execution, StepRun
 
 _SVG = "http://www.w3.org/2000/svg"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.svg import label, svg, tag
+from refork.report import palette
+from refork.report.svg import label, svg, tag
 from refork_methods.simulate.fidelity import Fidelity, Figures
 
 _SVG = "http://www.w3.org/2000/svg"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.viewer import palette
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import label, path, svg, tag, ticks
+from refork.report import palette
+from refork.report.pictures import Frame
+from refork.report.svg import label, path, svg, tag, ticks
 from refork_methods.speculate.replay import LOGGED, Load, Replay, Replayed
 
 _SVG = "http://www.w3.org/2000/svg"

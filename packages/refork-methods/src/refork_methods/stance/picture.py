@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from refork.viewer.pictures import Frame
-from refork.viewer.svg import Number, label, path, svg, tag
-from refork.viewer.words import one_line, rate
+from refork.report.pictures import Frame
+from refork.report.svg import Number, label, path, svg, tag
+from refork.report.words import one_line, rate
 
 _SVG: Final = "http://www.w3.org/2000/svg"
 _FONT: Final[dict[str, Number | str | None]] = {

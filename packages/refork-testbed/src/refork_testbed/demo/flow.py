@@ -22,10 +22,10 @@ from refork.policies.base import Sampling
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
+from refork.report.page import render
 from refork.runs.recipe import Law, Part, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
-from refork.viewer.report import render
 from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_methods.train.loop import TreeTraining, Update, improve

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from refork import __version__, stats
 from refork.forking import Effect, Sweep, trace_report
-from refork.tree.node import Trajectory
-from refork.types import Json
-from refork.viewer.report_data import (
+from refork.report.data import (
     CurvePoint,
     Gain,
     Rate,
@@ -21,7 +19,9 @@ from refork.viewer.report_data import (
     TreeNode,
     read,
 )
-from refork.viewer.report_data import Effect as EffectData
+from refork.report.data import Effect as EffectData
+from refork.tree.node import Trajectory
+from refork.types import Json
 from refork_methods.credit.segments import walk_tree
 from refork_methods.credit.siblings import leaf_mean_values, visit_counts
 

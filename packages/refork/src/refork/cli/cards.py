@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from refork.cli.live import LiveProgress
-from refork.viewer import sentences, words
-from refork.viewer.diff import pieces
-from refork.viewer.palette import LIGHT
-from refork.viewer.report_data import Effect, Gain, Rate, Token, Trace, read
+from refork.report import sentences, words
+from refork.report.data import Effect, Gain, Rate, Token, Trace, read
+from refork.report.diff import pieces
+from refork.report.palette import LIGHT
 
 __all__ = ["LiveProgress", "effect_card", "summary_panel", "trace_strip"]
 

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from refork.report.words import one_line
 from refork.tree.view import TreeView
 from refork.types import Json
 from refork.viewer.live.answers import number
-from refork.viewer.words import one_line
 from refork_methods.credit.graph.export import graph_json
 from refork_methods.credit.graph.on_tree import graded_walks
 from refork_methods.credit.graph.walk_steps import WalkSteps, walk_steps

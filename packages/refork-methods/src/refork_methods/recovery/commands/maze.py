@@ -103,7 +103,7 @@ def train(
     if write_traces is not None:
         save_traces(result, traces, cap, seed, write_traces)
     if plot is not None:
-        from refork.viewer.curve_picture import curve_picture
+        from refork.report.curve_picture import curve_picture
 
         title = f"{report['method']} on the maze {shape}"
         plot.write_text(curve_picture(report["curve"], title, "update", "expected moves to the target"))

@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Final
 
 from refork.errors import BadInput, InternalError
+from refork.report.palette import DARK, LIGHT
 from refork.types import Json
-from refork.viewer.palette import DARK, LIGHT
 
 _PACKAGE: Final = "refork.viewer.live"
 #: Our modules and those of other projects, each after what it imports.

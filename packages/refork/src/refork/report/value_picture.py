@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.viewer.palette import shade
-from refork.viewer.pictures import WIDE, Frame, band, rate_axis
-from refork.viewer.report_data import Token, Trace
-from refork.viewer.svg import label, line, num, path, runs, svg, tag, ticks
-from refork.viewer.words import count, one_line, rate, span, token_text
+from refork.report.data import Token, Trace
+from refork.report.palette import shade
+from refork.report.pictures import WIDE, Frame, band, rate_axis
+from refork.report.svg import label, line, num, path, runs, svg, tag, ticks
+from refork.report.words import count, one_line, rate, span, token_text
 
 
 def policy_tokens(trace: Trace) -> list[tuple[int, Token]]:

@@ -9,13 +9,13 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from refork.report import palette, pictures, sentences, value_picture, words
+from refork.report.data import Effect, Rate, ReportData, TreeData, TreeNode
+from refork.report.diff import pieces
+from refork.report.pictures import NARROW, WIDE, Row, interval_rows
+from refork.report.tree_layout import children_of
+from refork.report.tree_picture import tree_picture
 from refork.types import Json
-from refork.viewer import palette, pictures, sentences, value_picture, words
-from refork.viewer.diff import pieces
-from refork.viewer.pictures import NARROW, WIDE, Row, interval_rows
-from refork.viewer.report_data import Effect, Rate, ReportData, TreeData, TreeNode
-from refork.viewer.tree_layout import children_of
-from refork.viewer.tree_picture import tree_picture
 from refork.visible import visible
 
 
@@ -30,10 +30,10 @@ def render(data: ReportData) -> str:
 
 
 @cache
-def environment(package: str = "refork.viewer") -> Environment:
+def environment(package: str = "refork.report") -> Environment:
     """The templates of a package, which may include those of the report, with the filters of all pages."""
     env = Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader("refork.viewer")]),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("refork.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from refork.viewer.report_data import CurvePoint
-from refork.viewer.svg import label, line, path, runs, svg, tag, ticks
-from refork.viewer.words import (
+from refork.report.data import CurvePoint
+from refork.report.svg import label, line, path, runs, svg, tag, ticks
+from refork.report.words import (
     count,
     mean,
     points,

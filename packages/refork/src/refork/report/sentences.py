@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refork.viewer.report_data import Cliff, CurvePoint, Effect, Gain, Rate
-from refork.viewer.words import (
+from refork.report.data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.report.words import (
     NBSP,
     change_of,
     count,
