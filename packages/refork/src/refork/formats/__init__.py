@@ -119,7 +119,7 @@ def reader_for(
             if isinstance(reader, FolderReader) and reader.unit(path) is not None:
                 return reader
         raise BadInput(
-            "the folder has no format of its own", where=str(path), hint="Tree.read_folder reads its files"
+            "the folder has no format of its own", where=str(path), hint="import_folder reads its files"
         )
     head = Head.of(path)
     for reader in known:
