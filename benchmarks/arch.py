@@ -29,7 +29,7 @@ from refork.decoding.opening import open_decoder
 from refork.decoding.score import score
 from refork.errors import ReforkError
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"

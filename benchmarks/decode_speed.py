@@ -34,7 +34,7 @@ from refork.decoding.live import LiveDecoder
 from refork.decoding.packed import PackedLinears
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.dflash_hf import as_assistant
 from refork_methods.speculate.profile import profile

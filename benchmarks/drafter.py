@@ -27,7 +27,7 @@ import torch
 from parts.drafter_kinds import KINDS, LONG, MAX_TOKENS, SHORT, Kind, target, trained
 from refork.policies.base import Request, Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, token_array
 from refork_methods.speculate.calibrate import Calibrated, calibrate
 from refork_methods.speculate.decoder import SpeculativeDecoder

@@ -38,7 +38,7 @@ from refork.decoding.backbone import Backbone
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.packed import PackedLinears
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 TRACE, POINTS, DRAWS, TOKENS = 200, 20, 64, 16
 TARGETS = {"small": 0.15, "middle": 0.30, "large": 0.50}

@@ -34,7 +34,7 @@ from refork.forking.arm import prepare, run_jobs
 from refork.growing.plant import plant_prompt
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft, Point
 from refork.tree.tree import Tree
 from refork.types import token_array

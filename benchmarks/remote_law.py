@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from parts.seeded_server import TOKENS, InProcess, enumerated, serving
 from refork.errors import CannotDo
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.grammar import Grammar
-from refork.policies.noise import NoiseKey
 from refork.policies.remote import RemotePolicy
 from refork.policies.remote_ask import Asker
 from refork.policies.remote_probe import Abilities
+from refork.sampling.grammar import Grammar
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 
 LENGTH = 3

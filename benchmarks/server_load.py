@@ -37,7 +37,7 @@ from rich.table import Table
 from parts.decode_models import TARGET, drafter, drafter_folder, openings, prompts, target, threads
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.serve.engine_model import SEEDED
 from refork_methods.speculate.profile import profile
 from refork_methods.speculate.speculator import ModelSpeculator

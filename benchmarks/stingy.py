@@ -34,7 +34,7 @@ from refork import stats
 from refork.growing import Group, grow
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.tree.node import Trajectory
 from refork.tree.tree import Tree
 from refork.worlds.base import Task, World

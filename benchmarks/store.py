@@ -30,7 +30,7 @@ import numpy as np
 
 from parts.store_inspect import compare
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree import Draft, Tree, node_id
 from refork.tree.schema import columns, ddl, insert_sql
 

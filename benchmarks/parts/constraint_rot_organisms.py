@@ -23,8 +23,8 @@ from refork.chat import ChatModel
 from refork.compaction import Compactor, holds
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json, token_array
 from refork_methods.pin.checkers import grade
 from refork_methods.pin.strategies import HeadTail, Summarise

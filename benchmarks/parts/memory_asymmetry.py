@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.worlds.base import Task
 from refork_testbed.worlds.miniapps import (
     Agent,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parts.memory_accounts import CountedAgent, CountedCodifier, CountedManager, CountedReflector
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.sandbox import Sandbox
 from refork.worlds.base import Task
 from refork_methods.memory.agent import Help, StreamTask

@@ -18,8 +18,8 @@ import typer
 
 from refork import MatchJudge, Remove, ScriptedPolicy, cli, fork, plant_prompt
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
 from refork.runs.logs import stop_log
+from refork.sampling.noise import NoiseKey
 from refork.tree import Draft, Producer, Score, Tree
 from refork.tree.schema import FIELDS, TABLES
 from refork.tree.score import DrawRecord, ForkRecord

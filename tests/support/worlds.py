@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from refork.policies.noise import NoiseKey, uniforms
+from refork.sampling.noise import NoiseKey, uniforms
 from refork.worlds.base import Observation, Task
 
 

@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
 from refork.policies.remote import RemotePolicy
+from refork.sampling.noise import NoiseKey
 from refork.serve import serving
 from refork.serve.engine_model import SEEDED, EngineModel
 from refork.types import token_array

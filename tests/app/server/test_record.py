@@ -10,7 +10,7 @@ import pytest
 from refork.errors import DiskFull
 from refork.forking.context import conversation
 from refork.policies.base import PolicyCard, Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.serve.exchange import Choice, Exchange
 from refork.serve.exchange_nodes import Conversations, nodes_of
 from refork.serve.metrics import Metrics

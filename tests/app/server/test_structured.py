@@ -14,8 +14,8 @@ from refork.forking.arm import fork
 from refork.forking.change import Insert
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.call_form import call_form
-from refork.policies.grammar import Grammar
-from refork.policies.noise import NoiseKey
+from refork.sampling.grammar import Grammar
+from refork.sampling.noise import NoiseKey
 from refork.serve import serving
 from refork.serve.engine_model import SEEDED, EngineModel
 from refork.serve.settings import ServerSettings

@@ -386,7 +386,7 @@ def as_before(monkeypatch):
 
     def arm_recorded(tree, plan, change, *, start, limits, seed, episodes, exclude_first, stream, dry):
         del start, limits, dry
-        from refork.policies.noise import stream_of
+        from refork.sampling.noise import stream_of
         from refork.tree.score import ForkRecord
 
         point = plan.point

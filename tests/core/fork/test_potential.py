@@ -35,10 +35,10 @@ from refork.forking.potential import (
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge, Verdict
 from refork.policies.base import Sampling
-from refork.policies.grammar import Grammar
-from refork.policies.noise import NoiseKey, stream_of, uniforms
 from refork.policies.scripted import ScriptedPolicy, filtered
 from refork.progress import silent
+from refork.sampling.grammar import Grammar
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.tree.node import Point
 from refork.tree.score import Producer
 from support.chain import PLAIN, TABLE
@@ -654,7 +654,7 @@ def test_what_nobody_graded_gets_no_score(tree, start, policy, judge):
 
 def test_a_fork_where_a_sweep_has_drawn_shares_no_noise_with_it(tree, start, policy, judge):
     """What found a token takes no part in proving it, even under the same seed."""
-    from refork.policies.noise import stream_of
+    from refork.sampling.noise import stream_of
 
     base = fork(start, policy, 40, settings=PLAIN, judge=judge)
     leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " guess wrong")

@@ -7,7 +7,7 @@ import pytest
 from refork.errors import BadInput, CannotDo
 from refork.policies.call_form import CallForm, arguments_schema, call_form, turn_grammar
 from refork.policies.chat import Codec
-from refork.policies.guide import check_grammar
+from refork.sampling.guide import check_grammar
 from support.models import make_tokenizer
 
 TOOL = {"name": 'a"b', "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}

@@ -8,7 +8,7 @@ from refork.decoding.live import LiveDecoder
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.generation import end_ids
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from support.models import make_model, make_tokenizer
 
 LIST = [7, 40, 201]

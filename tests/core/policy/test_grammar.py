@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refork.decoding.live import LiveDecoder
+from refork.decoding.states import Capture
 from refork.errors import BadInput, CannotDo
-from refork.policies import law
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.grammar import Grammar
-from refork.policies.guide import Guides, source_of
-from refork.policies.inside import Capture
-from refork.policies.noise import NoiseKey
 from refork.policies.scripted import ScriptedPolicy
+from refork.sampling import distribution
+from refork.sampling.grammar import Grammar
+from refork.sampling.guide import Guides, source_of
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from support.models import tiny_policy
 
@@ -86,8 +86,8 @@ def test_filters_act_on_what_is_left(kind):
     allowed = torch.zeros(3, 9, dtype=torch.bool)
     allowed[:, [1, 4, 6, 8]] = True
     noise = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
-    got = law.draw(logits, Sampling(**kind), noise, allowed=allowed)
-    few = law.draw(logits[:, [1, 4, 6, 8]], Sampling(**kind), noise)
+    got = distribution.draw(logits, Sampling(**kind), noise, allowed=allowed)
+    few = distribution.draw(logits[:, [1, 4, 6, 8]], Sampling(**kind), noise)
     assert got.tokens.tolist() == [[1, 4, 6, 8][i] for i in few.tokens.tolist()]
     torch.testing.assert_close(got.logprobs, few.logprobs)
     torch.testing.assert_close(
@@ -102,7 +102,10 @@ def test_a_row_that_may_say_all_keeps_its_bits_beside_one_that_may_not():
     free[3, 5:] = False
     noise = torch.rand(8, dtype=torch.float64)
     for kind in (Sampling(), Sampling(temperature=0.8, top_k=40, top_p=0.9, banned=(3,))):
-        beside, alone = law.draw(logits, kind, noise, allowed=free), law.draw(logits, kind, noise)
+        beside, alone = (
+            distribution.draw(logits, kind, noise, allowed=free),
+            distribution.draw(logits, kind, noise),
+        )
         for row in (0, 1, 2, 4, 5, 6, 7):
             assert beside.tokens[row] == alone.tokens[row]
             assert beside.logprobs[row] == alone.logprobs[row]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork.policies.grammar import Grammar
-from refork.policies.guide import (
+from refork.sampling.grammar import Grammar
+from refork.sampling.guide import (
     WHITESPACE,
     Guides,
     _first,

@@ -15,9 +15,9 @@ from refork.forking import fork
 from refork.growing.rollouts import grow
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
 from refork.policies.remote import RemotePolicy
 from refork.policies.remote_call import Patience
+from refork.sampling.noise import NoiseKey
 from refork.tree import Tree
 from refork.types import IntArray, token_array
 from refork.worlds.open import open_world

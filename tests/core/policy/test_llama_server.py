@@ -18,11 +18,11 @@ import pytest
 from refork.errors import ServerError
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
 from refork.policies.remote import RemotePolicy
 from refork.policies.remote_call import Patience
 from refork.policies.remote_endpoint import Endpoint
 from refork.policies.remote_wire import Expected, first_choice, read_completion
+from refork.sampling.noise import NoiseKey
 from refork.tree import Tree
 from refork.types import token_array
 from refork_testbed.models import build

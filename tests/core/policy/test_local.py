@@ -7,14 +7,14 @@ import pytest
 import torch
 from tests.core.policy.decoder import models
 
+from refork.decoding.states import Capture, Edit
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.policies import law
 from refork.policies.base import Policy, Request, Sampling, sample_all
-from refork.policies.inside import Capture, Edit
 from refork.policies.load import cache_only
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
 from refork.policies.weights import require_weights, weights_digest
+from refork.sampling import distribution
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from support.models import CONTEXT, make_model, make_tokenizer
 
@@ -343,7 +343,7 @@ def test_no_requests_no_work(policy):
 def test_exclude_first_draws_from_the_filtered_law_without_that_token(policy):
     prefix = policy.encode("hello ")
     settings = Sampling(max_tokens=2, top_k=6, temperature=0.8)
-    kept = law.restrict(torch.from_numpy(policy.next_logprobs([prefix])[0])[None], settings)
+    kept = distribution.restrict(torch.from_numpy(policy.next_logprobs([prefix])[0])[None], settings)
     exact = torch.softmax(kept[0].double(), 0).numpy()
     out = int(exact.argmax())
     asked = [Request(prefix, NoiseKey(1, 0, draw), exclude_first=out) for draw in range(600)]

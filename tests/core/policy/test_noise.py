@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refork.policies.noise import NoiseKey, gumbels, philox, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, gumbels, philox, stream_of, uniforms
 
 
 def words(text):

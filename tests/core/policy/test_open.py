@@ -11,11 +11,11 @@ from refork import registry
 from refork.cli.policy import app
 from refork.errors import BadInput
 from refork.policies.base import Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
 from refork.policies.open import open_policy, parse_spec, recorded_policy, scripted, spell
 from refork.policies.probe import probe_policy
 from refork.policies.remote import RemotePolicy
 from refork.policies.scripted import ScriptedPolicy
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from refork_methods.recovery.maze import walker_law
 from support.openai_server import CODEC, Script

@@ -15,11 +15,11 @@ from transformers.generation.logits_process import (
 )
 
 from refork.errors import BadInput, CannotDo, InternalError
-from refork.policies import law
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
 from refork.policies.scripted import ScriptedPolicy, filtered
+from refork.sampling import distribution
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from support.models import make_model, make_tokenizer
 
@@ -72,8 +72,10 @@ def vllm(logits, prompt, said, settings):
 
 def drawn_by(logits, prompt, said, settings):
     """Log-probs [V] of the law that is drawn from."""
-    history = law.History.of([law.SoFar(token_array([*prompt, *said]), len(said))], torch.device("cpu"))
-    return torch.log_softmax(law.restrict(logits[None], settings, history=history)[0].double(), -1)
+    history = distribution.History.of(
+        [distribution.SoFar(token_array([*prompt, *said]), len(said))], torch.device("cpu")
+    )
+    return torch.log_softmax(distribution.restrict(logits[None], settings, history=history)[0].double(), -1)
 
 
 def agree(found, true):
@@ -128,8 +130,10 @@ def test_what_penalties_read_by_hand():
     prompt, said = [0, 3], [1, 2, 2, 3]
 
     def left(**settings):
-        history = law.History.of([law.SoFar(token_array([*prompt, *said]), len(said))], logits.device)
-        return law.penalise(logits[None], Sampling(**settings), history)[0].tolist()
+        history = distribution.History.of(
+            [distribution.SoFar(token_array([*prompt, *said]), len(said))], logits.device
+        )
+        return distribution.penalise(logits[None], Sampling(**settings), history)[0].tolist()
 
     assert left(repetition_penalty=2.0) == [1.0, 1.0, 1.0, -4.0, 2.0]
     assert left(frequency_penalty=0.5) == [2.0, 1.5, 1.0, -2.5, 2.0]
@@ -141,21 +145,26 @@ def test_what_penalties_read_by_hand():
 
 def test_a_banned_token_stays_banned():
     logits = torch.zeros(1, 4)
-    history = law.History.of([law.SoFar(token_array([1, 2]), 1)], logits.device)
+    history = distribution.History.of([distribution.SoFar(token_array([1, 2]), 1)], logits.device)
     settings = Sampling(banned=(1, 2), repetition_penalty=0.2, frequency_penalty=-2, presence_penalty=-2)
-    assert law.restrict(logits, settings, history=history)[0].tolist() == [0, -math.inf, -math.inf, 0]
+    assert distribution.restrict(logits, settings, history=history)[0].tolist() == [
+        0,
+        -math.inf,
+        -math.inf,
+        0,
+    ]
 
 
 def test_penalties_without_a_history_are_our_bug():
     with pytest.raises(InternalError, match="nobody follows"):
-        law.restrict(torch.zeros(1, 4), Sampling(presence_penalty=1.0))
+        distribution.restrict(torch.zeros(1, 4), Sampling(presence_penalty=1.0))
     # Settings that change nothing need none.
     neutral = Sampling(presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, min_p=0.0)
     assert not neutral.penalised
     assert not neutral.filtered
     assert neutral.is_plain
     assert neutral.distribution == Sampling().distribution
-    assert law.restrict(torch.zeros(1, 4), neutral).tolist() == [[0.0] * 4]
+    assert distribution.restrict(torch.zeros(1, 4), neutral).tolist() == [[0.0] * 4]
 
 
 def by_forward(policy, prompt, begun, item, settings):

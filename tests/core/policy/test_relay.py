@@ -7,9 +7,9 @@ import pytest
 
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
 from refork.policies.relay import Relay, Turn, Voice, by_chance, by_schedule
 from refork.policies.scripted import ScriptedPolicy
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 
 LAW = Sampling(max_tokens=8)

@@ -12,10 +12,10 @@ import pytest
 from refork.errors import BadInput, ServerError
 from refork.policies import remote_endpoint
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
 from refork.policies.remote_call import CallFailed, Patience, TooLong, Unreadable, parsed
 from refork.policies.remote_endpoint import Endpoint
 from refork.policies.remote_wire import Expected, read_completion, read_echo, read_message
+from refork.sampling.noise import NoiseKey
 from support.openai_server import CODEC, Refusal, Script
 
 PREFIX = CODEC.encode("once upon")

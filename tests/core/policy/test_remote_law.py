@@ -12,10 +12,10 @@ from scipy.stats import chisquare
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies import remote_ask
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.grammar import Grammar
-from refork.policies.noise import NoiseKey
 from refork.policies.remote_ask import Asker
 from refork.policies.remote_probe import Abilities, _seeds, honours
+from refork.sampling.grammar import Grammar
+from refork.sampling.noise import NoiseKey
 from support.openai_server import CODEC, LETTERS, Script, complete, filtered, normal, penalised
 
 A, B, C = LETTERS[:3]

@@ -7,7 +7,7 @@ import pytest
 
 from refork.errors import ServerError
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from support.openai_server import CODEC, LETTERS, Refusal, Script, law
 

@@ -10,7 +10,6 @@ from scipy import stats
 
 from refork.errors import BadInput
 from refork.policies.base import Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey, gumbels, uniforms
 from refork.policies.scripted import (
     END,
     TURN,
@@ -22,6 +21,7 @@ from refork.policies.scripted import (
     law_array,
     without,
 )
+from refork.sampling.noise import NoiseKey, gumbels, uniforms
 from refork.types import token_array
 
 COIN = {" heads": 0.6, " tails": 0.3, "": 0.1}
@@ -395,7 +395,7 @@ def test_the_law_and_the_draw_are_those_of_the_models(
     logits, temperature, top_k, top_p, banned, coupling, seed
 ):
     torch = pytest.importorskip("torch")
-    models = pytest.importorskip("refork.policies.law")
+    models = pytest.importorskip("refork.sampling.distribution")
     bare = np.array(logits, dtype=np.float32).astype(np.float64)
     bare -= np.log(np.exp(bare).sum())
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, banned=banned, coupling=coupling)

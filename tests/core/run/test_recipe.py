@@ -6,8 +6,8 @@ import pytest
 
 from refork.errors import BadInput, Mismatch
 from refork.growing.run import plan_grow, run_grow
-from refork.policies.grammar import Grammar
 from refork.runs.recipe import GrowRecipe, Law, digest, open_folder, resolve
+from refork.sampling.grammar import Grammar
 
 TEXT = """
 world = "household:1"

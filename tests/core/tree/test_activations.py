@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from refork.decoding.states import Capture, Edit
 from refork.errors import BadInput, CannotDo, WrongWeights
 from refork.forking import SwapPolicy, fork
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
-from refork.policies.inside import Capture, Edit, white_box
 from refork.policies.scripted import ScriptedPolicy
+from refork.policies.whitebox import white_box
 from refork.tree.activations import Activations, ActivationStore, activations_folder
 from refork.tree.capture import Capturing, record_activations
 from refork.tree.tree import Tree

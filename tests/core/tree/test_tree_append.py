@@ -8,7 +8,7 @@ import pytest
 from core.tree.tree_builders import seen, small, step
 from refork.errors import BadInput, BadPoint, DrawConflict, TreeError, UnknownNode
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree import Draft, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from refork.errors import BadInput
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
 from refork.policies.scripted import ScriptedPolicy
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from refork.worlds.base import Task
 from refork.worlds.lock import (

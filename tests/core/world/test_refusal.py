@@ -7,8 +7,8 @@ from scipy import stats as scipy_stats
 from refork.errors import BadInput
 from refork.growing import grow
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
 from refork.policies.open import open_policy
+from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world

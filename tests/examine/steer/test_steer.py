@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from refork.decoding.states import Edit
 from refork.errors import BadInput, CannotDo
 from refork.forking import SwapPolicy, fork
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.inside import Edit
-from refork.policies.noise import NoiseKey
 from refork.policies.scripted import ScriptedPolicy
+from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork_methods.steer import (
     AblateDirection,

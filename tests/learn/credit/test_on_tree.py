@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft
 from refork.tree.score import ForkRecord, Producer, Score
 from refork.tree.tree import Tree

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey, uniforms
+from refork.sampling.noise import NoiseKey, uniforms
 from refork.worlds.base import Observation
 from refork_methods.simulate.actions import name_of, read_action
 from refork_methods.simulate.drift import alarms, drift_rate

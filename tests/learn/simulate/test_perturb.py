@@ -4,7 +4,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Task
 from refork_methods.simulate.control.base import Control, Controls, instruct, steer
 from refork_methods.simulate.control.parse import parse_control

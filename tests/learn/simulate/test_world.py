@@ -6,7 +6,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Episode, Task, World
 from refork.worlds.environment import Brief, Environment
 from refork.worlds.simulated import Simulated, Simulator, StepsTogether

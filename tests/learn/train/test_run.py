@@ -167,7 +167,7 @@ def test_sft_learns_conversations_and_resumes(tiny, talks, tmp_path):
     policy = LocalPolicy.load(str(tmp_path / "run" / "policy"))
     asked = policy.render([], [], [{"role": "user", "content": "one two"}]).tokens
     from refork.policies.base import Request, Sampling, sample_all
-    from refork.policies.noise import NoiseKey
+    from refork.sampling.noise import NoiseKey
 
     (said,) = sample_all(policy, [Request(asked, NoiseKey(0, 0, 0))], Sampling(temperature=0, max_tokens=4))
     assert said.text == "ten"

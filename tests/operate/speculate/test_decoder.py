@@ -10,7 +10,7 @@ from refork.decoding.live import LiveDecoder
 from refork.decoding.speculator import Branches
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.decoder import SpeculativeDecoder
@@ -53,7 +53,7 @@ def requests():
 
 def test_turns_held_to_a_grammar_are_the_target_s(target, drafters, requests):
     pytest.importorskip("llguidance")
-    from refork.policies.grammar import Grammar
+    from refork.sampling.grammar import Grammar
 
     law = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
     asked = [

@@ -6,7 +6,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from refork_methods.speculate.checkpoint import load_draft, save_draft
 from refork_methods.speculate.config import draft_config, eagle_layers

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from refork.errors import BadInput
-from refork.policies import law
 from refork.policies.base import Sampling
+from refork.sampling import distribution
 from refork_methods.speculate.accept import keep_chance, residual
 from refork_methods.speculate.laws import chance_of, law_of, law_scores
 
@@ -37,7 +37,9 @@ def test_the_law_said_is_that_of_plain_decoding_under_every_filter(logits, setti
     assert float((said - p).abs().max()) < 1e-12
     # And p is the law that plain decoding states for its own draws, up to its float32 sums.
     forced = torch.arange(9)
-    stated = law.draw(logits[:1].expand(9, -1), settings, torch.full((9,), 0.5).double(), forced=forced)
+    stated = distribution.draw(
+        logits[:1].expand(9, -1), settings, torch.full((9,), 0.5).double(), forced=forced
+    )
     assert torch.allclose(stated.logprobs.double().exp(), p, atol=1e-6)
 
 

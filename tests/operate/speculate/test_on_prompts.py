@@ -7,7 +7,7 @@ import pytest
 
 from refork.errors import Mismatch
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.data import parse_prompt
 from refork_methods.speculate.on_prompts import ANSWERS, GREEDY, plan_on_prompts, train_on_prompts

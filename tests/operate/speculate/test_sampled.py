@@ -5,7 +5,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork.policies.base import Continuation, PolicyCard, Sampling
-from refork.policies.noise import uniforms
+from refork.sampling.noise import uniforms
 from refork.types import token_array
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.decoder import SpeculativeDecoder

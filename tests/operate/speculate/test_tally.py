@@ -5,7 +5,7 @@ import pytest
 
 from refork.decoding.speculator import Branches, Drafts
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork_methods.speculate.held_out import HeldOut
 from refork_methods.speculate.outcome import Outcome
 from refork_methods.speculate.tally import DECAY, Tally

@@ -28,7 +28,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from refork.errors import BadInput, CannotDo, Mismatch, MissingExtra
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of

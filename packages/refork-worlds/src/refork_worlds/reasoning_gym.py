@@ -23,7 +23,7 @@ from importlib.metadata import version
 from typing import Any, final
 
 from refork.errors import BadInput, Mismatch, MissingExtra
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest, split_of

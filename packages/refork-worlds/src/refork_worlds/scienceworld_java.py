@@ -24,7 +24,7 @@ from typing import IO, Any, Final, Protocol, TypeVar, final
 
 from refork.errors import CannotDo, MissingExtra
 from refork.interrupt import Interrupt
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 
 T = TypeVar("T")
 #: Simulators that run at once in this process; each takes a few hundred megabytes.

@@ -13,8 +13,8 @@ from typing import Protocol, final, runtime_checkable
 
 from refork.errors import BadInput, ServerError
 from refork.policies.base import Cost, Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.one_at_a_time import one_at_a_time
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Finish, Json, Message, token_array
 
 

@@ -17,7 +17,7 @@ from refork.forking.backend.wire import (
     unpack_score,
 )
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft, Node
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from refork.decoding.speculator import Drafts, Settled
-from refork.policies import law
-from refork.policies.noise import gumbels, uniforms
+from refork.sampling import distribution
+from refork.sampling.noise import gumbels, uniforms
 
 
 class Oracle:
@@ -58,7 +58,7 @@ class Oracle:
             noise = uniforms(key, 1, offset)[:, 0]
             if settings.coupling == "gumbel":
                 noise = gumbels(key, offset, logits.shape[1])
-            drawn.append(law.draw(logits[j : j + 1], settings, torch.from_numpy(noise)))
+            drawn.append(distribution.draw(logits[j : j + 1], settings, torch.from_numpy(noise)))
             if j == drafts.lengths[row] or int(drawn[-1].tokens) != drafts.tokens[row, j]:
                 break
 

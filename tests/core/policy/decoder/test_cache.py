@@ -9,7 +9,7 @@ from refork.decoding.plan import BLOCK
 from refork.decoding.session import NEVER
 from refork.decoding.stack import KvShape, LayerShape, Stack
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 SHAPE = KvShape((LayerShape(1, 1, 2, 3),), torch.float32, torch.device("cpu"))
 TOKENS = np.arange(3 * BLOCK, dtype=np.int32)

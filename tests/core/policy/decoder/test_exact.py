@@ -8,7 +8,7 @@ from tests.core.policy.decoder import models
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import hidden, score
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 LENGTH = 40

@@ -11,10 +11,10 @@ from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import BLOCK, clusters, traces
 from refork.decoding.score import hidden, next_laws, score
 from refork.decoding.sites import Look, Sites
+from refork.decoding.states import Capture, Edit, layer_number
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Sampling
-from refork.policies.inside import Capture, Edit, layer_number
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 NOISE = [NoiseKey(5, 0, i) for i in range(len(PREFIXES))]

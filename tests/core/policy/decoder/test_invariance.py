@@ -13,7 +13,7 @@ from tests.core.policy.decoder import models
 from refork.decoding.backbone import Backbone
 from refork.decoding.loop import BranchDecoder
 from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 DRAWS = 3

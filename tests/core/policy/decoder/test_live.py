@@ -10,10 +10,10 @@ from refork.decoding.live import Ask, LiveDecoder
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import hidden
 from refork.decoding.session import NEVER, Ends
+from refork.decoding.states import Edit
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.policies.inside import Edit
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 PREFIXES = models.prefixes()
 LAWS = [

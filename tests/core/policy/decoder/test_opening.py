@@ -15,8 +15,8 @@ from refork.decoding.own import OwnDecoder
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
 from refork.policies.open import open_policy
+from refork.sampling.noise import NoiseKey
 from support.models import make_tokenizer
 
 

@@ -10,12 +10,12 @@ from tests.core.policy.decoder import models
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.own import OwnDecoder, OwnForward
 from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.states import Capture, Edit
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.grammar import Grammar
-from refork.policies.inside import Capture, Edit
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.grammar import Grammar
+from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from support.models import CONTEXT, make_model, make_tokenizer
 

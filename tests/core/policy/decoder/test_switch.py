@@ -10,10 +10,10 @@ from refork.decoding.backbone import Backbone
 from refork.decoding.live import Ask, LiveDecoder
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.states import Capture, Edit
 from refork.errors import CannotDo
 from refork.policies.base import Sampling
-from refork.policies.inside import Capture, Edit
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 
 SWITCH = 80
 LENGTH = 40

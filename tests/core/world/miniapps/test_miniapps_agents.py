@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput, ReplayDiverged
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.worlds.base import Task
 from refork_testbed.worlds.miniapps import (
     Agent,

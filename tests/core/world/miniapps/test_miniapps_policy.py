@@ -9,7 +9,7 @@ from refork.errors import ServerError
 from refork.forking import SwapPolicy, compare, fork
 from refork.growing.plant import plant
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.worlds import open_world
 from refork_testbed.worlds.miniapps import Agent, MiniAppsWorld, Rates, ToolLike, expert, miniapps_world, play
 from refork_testbed.worlds.miniapps.mind import default_slips

@@ -211,7 +211,7 @@ def test_a_note_is_given_where_it_is_demanded_and_a_question_is_answered():
 
     def reply(new):
         from refork.policies.base import Request
-        from refork.policies.noise import NoiseKey
+        from refork.sampling.noise import NoiseKey
         from refork.types import token_array
 
         tokens = policy.render([], token_array([]), [*talk, *new]).tokens

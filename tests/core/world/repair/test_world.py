@@ -7,8 +7,8 @@ import pytest
 
 from refork.errors import BadInput
 from refork.policies.base import Request, Sampling
-from refork.policies.noise import NoiseKey
 from refork.policies.open import scripted
+from refork.sampling.noise import NoiseKey
 from refork.worlds import open_world
 from refork_testbed.worlds.repair.critics import hidden_tests, public_tests, ruff, ruff_batch, syntax
 from refork_testbed.worlds.repair.edits import EditError, as_action, edited

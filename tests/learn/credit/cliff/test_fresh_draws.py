@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refork.forking import fork
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork_methods.cliff.candidates import candidates
 from refork_methods.cliff.intervene import contrast, intervene
 from refork_methods.cliff.scan import nominate, token_potential

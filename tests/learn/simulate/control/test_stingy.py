@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
 from refork_methods.simulate.control.base import Control, steer

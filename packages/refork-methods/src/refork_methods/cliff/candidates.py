@@ -16,8 +16,8 @@ from refork.forking.arm import prepare, run_jobs
 from refork.forking.change import Force
 from refork.judge import Judge
 from refork.policies.base import NextLaw, Policy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.worlds.base import World
 from refork_methods.cliff.detect import Count
 from refork_methods.cliff.kinds import token_rank

@@ -23,8 +23,8 @@ from refork.forking.arm import Fork, Job, prepare, run_jobs
 from refork.forking.change import Change, Remove, Replace
 from refork.judge import Judge
 from refork.policies.base import Policy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Point
 from refork.worlds.base import World
 from refork_methods.cliff.detect import Count

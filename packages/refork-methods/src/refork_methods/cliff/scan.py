@@ -12,8 +12,8 @@ from refork.forking.context import need_tokens
 from refork.forking.potential import Sweep, action_steps, plan_sweep, run_sweep, token_chances
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Point, Trajectory
 from refork.worlds.base import World
 from refork_methods.cliff.curve import Curve, Floats, Ints

@@ -11,8 +11,8 @@ from refork.errors import CannotDo
 from refork.forking.arm import Fork, graded, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import NextLaw, Policy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.worlds.base import World
 from refork_methods.cliff.bound import max_drop
 from refork_methods.cliff.detect import Count, survivors

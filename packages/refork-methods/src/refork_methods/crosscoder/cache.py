@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput, DrawConflict
 from refork.jsonl import json_objects
-from refork.policies.inside import Layer
 from refork.policies.weights import require_weights
 from refork.progress import Progress, silent
 from refork.tree.activations import ActivationStore, Dtype

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from refork.decoding.states import Edit, Layer
 from refork.errors import BadInput
-from refork.policies.inside import Edit, Layer
 from refork.policies.local import LocalPolicy
 from refork.types import IntArray
 from refork_methods.crosscoder.model import CrossCoder

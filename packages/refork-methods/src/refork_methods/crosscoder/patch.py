@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from refork.decoding.states import Edit, Layer
 from refork.errors import BadInput, CannotDo
-from refork.policies.inside import Edit, Layer
 from refork_methods.crosscoder.model import CrossCoder
 from refork_methods.crosscoder.normalizer import Normalizer
 from refork_methods.crosscoder.paired import Pairs, delta_edit, trained_layer

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput
-from refork.policies.inside import Layer
 from refork.progress import Progress, silent
 from refork.runs.recipe import Part, open_folder
 from refork.types import Json

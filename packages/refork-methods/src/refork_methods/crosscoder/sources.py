@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput, Mismatch, WrongTokenizer
-from refork.policies.inside import Layer
 from refork.tree.activations import ActivationStore
 from refork.types import IntArray, Json, token_array
 

@@ -15,7 +15,7 @@ from refork.errors import BadInput
 from refork.growing.plant import opening
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Json, token_array
 from refork.worlds.base import Task, World
 

@@ -15,7 +15,7 @@ import numpy as np
 from refork.errors import BadInput
 from refork.journal import Entry, Journal
 from refork.plain import to_json
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork_methods.evolve.archive import BEGIN, CELLS, CHECKPOINT, END, EXPAND, MEASURE, Archive
 from refork_methods.evolve.clades import thompson

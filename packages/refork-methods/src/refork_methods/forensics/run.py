@@ -17,8 +17,8 @@ import numpy as np
 from refork import stats
 from refork.errors import BadInput
 from refork.policies.base import Policy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork_methods.forensics import statistics
 from refork_methods.forensics.arm import Arm, Outcome

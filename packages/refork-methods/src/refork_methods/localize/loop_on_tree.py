@@ -21,8 +21,8 @@ from refork.chat import Reply
 from refork.errors import BadInput, ReplayDiverged
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Draft, Node, Trajectory, node_id
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.tree import Tree

@@ -18,7 +18,7 @@ from refork.chat import Reply, words_in
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json, Message
 from refork_methods.localize.prompts import FINAL
 from refork_methods.localize.ranking import is_test

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from refork.errors import CannotDo
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.sandbox import Sandbox, SandboxResult
 from refork.types import Json
 from refork.worlds.base import Split, Task

@@ -9,8 +9,9 @@ from typing import Final, final
 
 import numpy as np
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput
-from refork.policies.inside import Layer, WhiteBox
+from refork.policies.whitebox import WhiteBox
 from refork.progress import Progress, silent
 from refork.tree.activations import Activations, ActivationStore
 from refork.types import FloatArray, IntArray

@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Policy
-from refork.policies.inside import Layer, white_box
+from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

@@ -14,7 +14,7 @@ from refork.forking.arm import prepare, run_jobs
 from refork.jsonl import read_utf8
 from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
-from refork.policies.inside import white_box
+from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
 from refork.runs.recipe import Law, Part
 from refork.tree.score import Score

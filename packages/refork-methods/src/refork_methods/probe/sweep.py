@@ -11,7 +11,7 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.policies.base import Policy
-from refork.policies.inside import white_box
+from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
 from refork.types import FloatArray, Json, token_array
 from refork_methods.probe.area import Area, area

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput, CannotDo, Mismatch
 from refork.plain import content_hash
-from refork.policies.inside import Layer, WhiteBox, white_box
 from refork.policies.local import LocalPolicy
 from refork.policies.one_at_a_time import one_at_a_time
+from refork.policies.whitebox import WhiteBox, white_box
 from refork.progress import Progress, silent
 from refork.types import IntArray, Json, Message, token_array
 from refork_methods.route.svf import SvfAdapter

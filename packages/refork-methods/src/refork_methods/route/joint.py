@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from refork.decoding.states import layer_number
 from refork.errors import BadInput, CannotDo
-from refork.policies.inside import layer_number
 from refork.progress import Progress, silent
 from refork.types import IntArray, Json
 from refork_methods.route.backbone import RouterBackbone, Transcript

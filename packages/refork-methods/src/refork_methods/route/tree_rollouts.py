@@ -14,8 +14,8 @@ from refork.errors import BadInput
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.growing.plant import plant
 from refork.policies.base import Request, Sampling
-from refork.policies.noise import stream_of
 from refork.policies.relay import Turn
+from refork.sampling.noise import stream_of
 from refork.tree.node import Trajectory
 from refork.tree.tree import Tree
 from refork.types import Message

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.worlds.environment import Brief, Seen
 
 #: Why there is no prediction where the model did answer.

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from refork.errors import BadInput
 from refork.plain import content_hash
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory, Turn
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from refork.chat import ChatModel
 from refork.errors import ServerError
 from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.one_at_a_time import one_at_a_time
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Message, token_array
 from refork_methods.simulate.extract import extract_prediction, matches
 from refork_methods.simulate.prompt import TAG, THINK

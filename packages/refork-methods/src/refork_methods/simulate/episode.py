@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.thoughts import without_thoughts
 from refork.types import Json
 from refork.worlds.base import Observation, Task

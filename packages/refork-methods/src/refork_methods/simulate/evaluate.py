@@ -9,8 +9,8 @@ from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from refork.errors import BadInput
 from refork.interrupt import Interrupt
-from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
 from refork_methods.simulate.asked import Asked, Prediction

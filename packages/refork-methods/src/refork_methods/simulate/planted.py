@@ -12,7 +12,7 @@ from typing import final
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.policies.base import Cost
-from refork.policies.noise import uniforms
+from refork.sampling.noise import uniforms
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Environment

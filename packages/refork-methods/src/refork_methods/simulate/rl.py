@@ -18,8 +18,8 @@ from refork.errors import BadInput, Mismatch
 from refork.plain import content_hash
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork_methods.simulate.cpt import Trained
 from refork_methods.simulate.draw import Drawn, draw, fitting

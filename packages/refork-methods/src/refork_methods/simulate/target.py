@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from refork.errors import BadInput
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Message
 from refork.worlds.environment import Brief, EnvTrajectory, Seen, Turn
 from refork_methods.simulate.prompt import TAG, messages

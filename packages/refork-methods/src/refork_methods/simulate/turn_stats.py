@@ -21,7 +21,7 @@ from numpy import ndarray as Array
 
 from refork.errors import BadInput
 from refork.plain import to_json
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork.worlds.environment import Turn
 

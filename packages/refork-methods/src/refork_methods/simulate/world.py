@@ -15,8 +15,8 @@ from typing import final
 
 from refork.errors import BadInput
 from refork.policies.base import Cost, Policy, Request, Sampling, sample_all, total_cost
-from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.one_at_a_time import one_at_a_time
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Json, token_array
 from refork.worlds.base import Task
 from refork.worlds.environment import Brief, Environment, Seen

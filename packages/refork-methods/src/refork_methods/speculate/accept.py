@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.policies.law import TIE
+from refork.sampling.distribution import TIE
 from refork_methods.speculate.laws import check_law, draw_from
 
 

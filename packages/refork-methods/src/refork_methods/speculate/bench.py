@@ -12,8 +12,8 @@ import numpy as np
 from refork.errors import BadInput
 from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import FloatArray, IntArray, Json, token_array
 from refork_methods.speculate.data import Prompt
 from refork_methods.speculate.decoder import SpeculativeDecoder

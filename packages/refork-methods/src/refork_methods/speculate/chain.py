@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.policies.base import Sampling
-from refork.policies.law import restrict
+from refork.sampling.distribution import restrict
 from refork_methods.speculate.eagle import Chain as Steps
 from refork_methods.speculate.laws import law_of, law_scores, pick
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 
-from refork.policies.noise import NoiseKey, gumbels, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
 
 Ints = NDArray[np.int64]
 

@@ -24,8 +24,8 @@ from refork.jsonl import json_objects
 from refork.plain import content_hash
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Json, Message, token_array
 
 _CHUNK: Final = 64

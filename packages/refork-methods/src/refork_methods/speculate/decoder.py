@@ -12,7 +12,7 @@ from refork.decoding.live import Ask, LiveDecoder, Said
 from refork.errors import BadInput
 from refork.policies.base import Continuation, Cost, Request, Sampling, in_order
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import FloatArray, IntArray
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.chain import Rule

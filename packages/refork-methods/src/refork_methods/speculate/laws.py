@@ -12,7 +12,7 @@ from torch import Tensor
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.policies.law import TIE, restrict
+from refork.sampling.distribution import TIE, restrict
 
 _SUM = 1e-9
 """How far the sum of a law may be from 1: float64 stays far below, float32 and half precision do not."""

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from refork.decoding.loop import packed
 from refork.errors import BadInput, CannotDo
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork_methods.speculate.attention import attend_cached, attend_packed, rotate, visible
 from refork_methods.speculate.config import DraftConfig
 from refork_methods.speculate.heads import make_confidence, make_head

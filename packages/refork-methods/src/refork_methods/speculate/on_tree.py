@@ -13,7 +13,7 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft, Node
 from refork.tree.tree import Tree
 from refork.types import token_array

@@ -17,8 +17,8 @@ from refork.decoding.speculator import Branches, Drafts, Speculator
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey
 from refork.types import IntArray, token_array
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.speculator import ModelSpeculator

@@ -10,8 +10,8 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.policies.base import NextLaw, Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.stats import holm
 from refork.types import IntArray, token_array
 from refork_methods.speculate.lossless import Case, Certificate
@@ -86,7 +86,7 @@ def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Pref
     """
     import torch
 
-    from refork.policies.law import History, SoFar, restrict
+    from refork.sampling.distribution import History, SoFar, restrict
 
     if not isinstance(policy, NextLaw) or settings.penalties[0] != 1.0:
         return None

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from refork.decoding.speculator import Settled
 from refork.errors import BadInput
-from refork.policies import law
 from refork.policies.base import Sampling
+from refork.sampling import distribution
 from refork_methods.speculate.accept import couple, decided, keep_chance, leading, residual, within
 from refork_methods.speculate.chain import Chain, Group, Noise
 from refork_methods.speculate.chances import RoundChances
@@ -84,7 +84,7 @@ def settle_coupled(turn: Turn, chain: Chain, noise: Noise) -> list[Settled]:
     values = turn.logits.new_zeros(0, dtype=torch.float64)
     if noise.values is not None:
         values = noise.values[torch.from_numpy(spread.row), torch.from_numpy(spread.place)]
-    drawn = law.draw(turn.logits, turn.group.settings, values, first=first, forced=forced)
+    drawn = distribution.draw(turn.logits, turn.group.settings, values, first=first, forced=forced)
     tokens = drawn.tokens.cpu()
     own = spread.pad(tokens, chain.tokens.shape[1] + 1, -1)
     accepted, _ = couple(own, chain.tokens.cpu(), torch.from_numpy(turn.lengths))
@@ -133,7 +133,7 @@ def _given(
     rows = torch.from_numpy(np.flatnonzero(spread.place <= accepted[spread.row]))
     index = rows.to(turn.logits.device)
     some = tokens[rows]
-    drawn = law.draw(
+    drawn = distribution.draw(
         turn.logits[index],
         _inverse(turn.group),
         torch.zeros(len(rows), dtype=torch.float64, device=turn.logits.device),
@@ -152,7 +152,7 @@ def _inverse(group: Group) -> Sampling:
 
 
 def _settled(
-    spread: Spread, tokens: Ints, accepted: Ints, drawn: law.Drawn, ties: NDArray[np.bool_]
+    spread: Spread, tokens: Ints, accepted: Ints, drawn: distribution.Drawn, ties: NDArray[np.bool_]
 ) -> list[Settled]:
     """One answer per branch, from flat arrays [N] of which the first accepted + 1 of each branch are said."""
     logprobs, logprobs_t1 = drawn.logprobs.cpu().numpy(), drawn.logprobs_t1.cpu().numpy()

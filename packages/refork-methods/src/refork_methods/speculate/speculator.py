@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from refork.decoding.packed import PackedLinears
 from refork.decoding.speculator import Branches, Drafts, Settled
+from refork.decoding.states import Layer
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.policies.inside import Layer
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.chain import Block, Chain, Group, Noise, Rule, draw_chain, grouped

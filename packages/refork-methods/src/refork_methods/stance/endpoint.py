@@ -10,7 +10,7 @@ from typing import Final, final
 
 from refork.errors import BadInput
 from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.tree.score import Producer
 from refork.types import Json, Message, token_array
 from refork_methods.stance.guards import Exchange

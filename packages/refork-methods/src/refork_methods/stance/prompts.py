@@ -14,8 +14,8 @@ from refork.forking.change import Change, Insert
 from refork.growing.plant import plant_prompt
 from refork.jsonl import json_objects
 from refork.policies.base import Policy, PolicyCard, Sampling
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Node, Point
 from refork.tree.tree import Tree
 from refork.types import Json, Message

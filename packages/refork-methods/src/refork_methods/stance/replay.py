@@ -18,8 +18,8 @@ from refork import stats
 from refork.errors import BadInput, BadPoint
 from refork.forking.arm import Job, prepare, recorded_settings
 from refork.policies.base import Policy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Node, Point
 from refork_methods.stance.agreement import fleiss_kappa
 from refork_methods.stance.batches import run_batches

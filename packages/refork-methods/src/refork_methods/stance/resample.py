@@ -20,8 +20,8 @@ import numpy as np
 from refork.errors import BadInput
 from refork.forking.arm import Fork, Job, prepare, recorded_settings, run_jobs
 from refork.policies.base import Policy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Node, Point
 from refork.tree.tree import Tree
 from refork_methods.stance.batches import run_batches

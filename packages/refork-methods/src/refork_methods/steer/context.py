@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from refork.decoding.states import Edit
 from refork.errors import BadInput
-from refork.policies.inside import Edit, white_box
 from refork.policies.local import LocalPolicy
+from refork.policies.whitebox import white_box
 from refork_methods.steer.steers import Steer
 
 

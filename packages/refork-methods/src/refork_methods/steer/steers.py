@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refork.decoding.states import Edit, Layer, Phase, Positions
 from refork.errors import BadInput
-from refork.policies.inside import Edit, Layer, Phase, Positions
 from refork.types import FloatArray
 
 

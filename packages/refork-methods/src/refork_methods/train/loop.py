@@ -16,8 +16,8 @@ from refork.forking.arm import graded
 from refork.growing import Group, Independent, RandomNode, Selector, grow_trees
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Trajectory
 from refork.tree.tree import Tree
 from refork.types import Json

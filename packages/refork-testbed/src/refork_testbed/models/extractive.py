@@ -23,7 +23,7 @@ from refork.chat import Reply
 from refork.errors import BadInput, CannotDo
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost, NextLaw, Policy
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.types import Json, Message, token_array
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -19,8 +19,8 @@ from refork.decoding.prefill import Forest, Ints, Seat, causal_mask, gather_part
 from refork.decoding.sites import Look, Rows, all_prompt
 from refork.decoding.spread import Spread, runs_of, spread_pass
 from refork.decoding.stack import Stack, Suffix
+from refork.decoding.states import Edit
 from refork.errors import CannotDo
-from refork.policies.inside import Edit
 from refork.types import IntArray
 
 _GROWTH = 64

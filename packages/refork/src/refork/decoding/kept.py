@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from refork.decoding.record import Sampled
-from refork.policies.inside import Capture, States
+from refork.decoding.states import Capture, States
 from refork.types import FloatArray
 
 

@@ -16,10 +16,10 @@ from refork.decoding.prefill import Ints
 from refork.decoding.record import AHEAD
 from refork.decoding.session import NEVER, Ends
 from refork.errors import BadInput
-from refork.policies import law
-from refork.policies.base import Sampling
-from refork.policies.guide import Guide, masks
-from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.sampling import distribution
+from refork.sampling.guide import Guide, masks
+from refork.sampling.noise import NoiseKey, gumbels, uniforms
+from refork.sampling.settings import Sampling
 from refork.types import FloatArray, IntArray
 
 NOT_FINITE = "the model gave logits that are not finite"
@@ -65,7 +65,7 @@ class Branch:
         self.forced = len(settings.forced)
         # What says when a branch ends is its own; all else decides how its tokens are drawn.
         self.law = settings.but(max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None)
-        self.so_far = law.SoFar(ask.tokens, ask.said) if settings.penalised else None
+        self.so_far = distribution.SoFar(ask.tokens, ask.said) if settings.penalised else None
         self.words: IntArray | None = None if ask.ends.check is None else np.zeros(32, dtype=np.int32)
 
     def leave(self, prompts: Prompts) -> None:
@@ -141,7 +141,7 @@ Groups = list[tuple[Sampling, Ints]]
 
 
 def groups(branches: Sequence[Branch]) -> Groups:
-    """Places in ``branches`` by law."""
+    """Places in ``branches`` by distribution."""
     found: dict[Sampling, list[int]] = {}
     for place, branch in enumerate(branches):
         found.setdefault(branch.law, []).append(place)
@@ -164,7 +164,7 @@ class Draw:
     noises: Noises
 
     def all(self, parts: Groups) -> Tokens:
-        """The tokens of all branches, law after law."""
+        """The tokens of all branches, law after distribution."""
         count = len(self.logits)
         nats = np.zeros((2, count), dtype=np.float32)
         out = Tokens(np.zeros(count, dtype=np.int64), nats[0], nats[1], np.zeros(count, dtype=np.bool_))
@@ -183,9 +183,11 @@ class Draw:
         allowed = self._allowed(places, out)
         history = None
         if settings.penalised:
-            history = law.History.of([self.branches[place].so_far for place in places], logits.device)
+            history = distribution.History.of(
+                [self.branches[place].so_far for place in places], logits.device
+            )
         try:
-            drawn = law.draw(
+            drawn = distribution.draw(
                 logits,
                 settings,
                 noise,

@@ -16,7 +16,7 @@ from refork.decoding.live_say import Said, Verified, failed, say_settled
 from refork.decoding.prefill import Ints
 from refork.decoding.speculator import Branches, Drafts, Settled, Speculator
 from refork.errors import BadInput, InternalError
-from refork.policies.base import Sampling
+from refork.sampling.settings import Sampling
 
 
 @final

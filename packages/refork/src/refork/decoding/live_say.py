@@ -15,7 +15,7 @@ from refork.decoding.live_rows import LiveRows
 from refork.decoding.prefill import Ints
 from refork.decoding.speculator import Settled
 from refork.errors import InternalError
-from refork.policies import law
+from refork.sampling import distribution
 from refork.types import FloatArray, IntArray
 
 Top: TypeAlias = tuple[tuple[IntArray, FloatArray], ...]
@@ -157,5 +157,5 @@ def _tops(rows: LiveRows, which: Ints, logits: Tensor) -> dict[int, Top]:
 
 def _top(logits: Tensor, count: int) -> Top:
     """Per row of logits [k, V]: the ids of the likeliest tokens and their log-probs."""
-    ids, logs = law.likeliest(logits, count)
+    ids, logs = distribution.likeliest(logits, count)
     return tuple(zip(ids.int().cpu().numpy(), logs.cpu().numpy(), strict=True))

@@ -20,11 +20,11 @@ from refork.decoding.prefill import Forest, Ints, Pass
 from refork.decoding.record import Sampled
 from refork.decoding.session import NEVER, Branches, Ends, Session, Waiting
 from refork.decoding.sites import Look, Sites, all_prompt
+from refork.decoding.states import Capture, Edit, Layer, layer_numbers
 from refork.errors import CannotDo
-from refork.policies.base import Sampling
-from refork.policies.inside import Capture, Edit, Layer, layer_numbers
-from refork.policies.law import SoFar
-from refork.policies.noise import NoiseKey
+from refork.sampling.distribution import SoFar
+from refork.sampling.noise import NoiseKey
+from refork.sampling.settings import Sampling
 from refork.types import IntArray
 
 CPU_CACHE = 2 << 20

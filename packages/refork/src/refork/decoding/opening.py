@@ -29,8 +29,8 @@ from refork.decoding.loop import BranchDecoder, Decoder
 from refork.decoding.own import OwnDecoder, OwnForward
 from refork.decoding.score import score
 from refork.errors import BadInput, CannotDo
-from refork.policies.base import Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
+from refork.sampling.settings import Sampling
 from refork.settings import home
 from refork.types import FloatArray, IntArray
 

@@ -25,8 +25,8 @@ from refork.decoding.loop import Decoder, Part, Wanted
 from refork.decoding.plan import Traces, traces
 from refork.decoding.prefill import Ints
 from refork.decoding.sites import Look, Rows, Sites
+from refork.decoding.states import Edit
 from refork.errors import CannotDo
-from refork.policies.inside import Edit
 from refork.types import IntArray
 
 _CACHES = ("past_key_values", "cache_params", "state")

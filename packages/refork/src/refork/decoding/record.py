@@ -8,8 +8,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.policies import law
-from refork.policies.inside import States
+from refork.decoding.states import States
+from refork.sampling import distribution
 from refork.types import Finish, FloatArray, IntArray
 
 Ints = NDArray[np.int64]
@@ -61,7 +61,7 @@ class Record:
         return self.tokens[np.arange(len(said)), said - 1]
 
     def put(
-        self, rows: slice, offset: Ints, alive: NDArray[np.bool_], tokens: Ints, drawn: law.Drawn
+        self, rows: slice, offset: Ints, alive: NDArray[np.bool_], tokens: Ints, drawn: distribution.Drawn
     ) -> None:
         """Write one token per living row."""
         place = np.flatnonzero(alive)

@@ -11,8 +11,8 @@ import torch
 from refork.decoding.loop import Decoder, Part, Wanted
 from refork.decoding.plan import Traces
 from refork.decoding.prefill import Ints
-from refork.policies import law
-from refork.policies.inside import Layer
+from refork.decoding.states import Layer
+from refork.sampling import distribution
 from refork.types import FloatArray, IntArray
 
 
@@ -39,7 +39,7 @@ def score(
             )
             index = torch.from_numpy(picked).to(logits.device)
             token = torch.from_numpy(targets).to(logits.device)
-            found = law.token_logprobs(logits[index], token).cpu().numpy()
+            found = distribution.token_logprobs(logits[index], token).cpu().numpy()
             for r, o, value in zip(row, offset, found, strict=True):
                 out[part[r]][o] = value
     return out

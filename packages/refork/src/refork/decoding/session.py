@@ -14,12 +14,12 @@ from torch import Tensor
 from refork.decoding.kept import Kept
 from refork.decoding.prefill import Ints
 from refork.decoding.record import AHEAD, Record, Sampled
+from refork.decoding.states import Edit, States
 from refork.errors import BadInput
-from refork.policies import law
-from refork.policies.base import Sampling
-from refork.policies.guide import Guide, masks
-from refork.policies.inside import Edit, States
-from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.sampling import distribution
+from refork.sampling.guide import Guide, masks
+from refork.sampling.noise import NoiseKey, gumbels, uniforms
+from refork.sampling.settings import Sampling
 from refork.types import IntArray
 
 
@@ -97,7 +97,7 @@ class Session:
         ends: Ends,
         edits: tuple[Edit, ...] = (),
         kept: Kept | None = None,
-        so_far: Callable[[int], law.SoFar] | None = None,
+        so_far: Callable[[int], distribution.SoFar] | None = None,
     ) -> None:
         self.edits, self.kept = edits, kept
         self.batch, self.waiting, self.opening = batch, waiting, opening
@@ -106,7 +106,7 @@ class Session:
         self.width = width
         self._guides: dict[int, Guide] = {}
         # What penalties read of each request, by the caller's number; ``so_far`` says how it begins.
-        self._so_far: dict[int, law.SoFar] = {}
+        self._so_far: dict[int, distribution.SoFar] = {}
         self._begin = so_far
         self.record = Record(width, int(waiting.limit.max()), settings.entropy_top_k is not None)
 
@@ -184,7 +184,7 @@ class Session:
         alive = batch.alive[rows]
         allowed, wrong = self._allowed(batch.request[rows], offset, alive, logits)
         history = self._history(whose, offset, alive, logits)
-        drawn = law.draw(
+        drawn = distribution.draw(
             logits,
             self.settings,
             noise,
@@ -204,16 +204,16 @@ class Session:
 
     def _history(
         self, whose: Ints, offset: Ints, alive: NDArray[np.bool_], logits: Tensor
-    ) -> law.History | None:
+    ) -> distribution.History | None:
         """What penalties read of the living rows, where there are any."""
         if self._begin is None:
             return None
-        rows: list[law.SoFar | None] = []
+        rows: list[distribution.SoFar | None] = []
         for number, said, living in zip(whose.tolist(), offset.tolist(), alive.tolist(), strict=True):
             if living and said == 0:
                 self._so_far[number] = self._begin(number)
             rows.append(self._so_far[number] if living else None)
-        return law.History.of(rows, logits.device)
+        return distribution.History.of(rows, logits.device)
 
     def _without(self, request: Ints, offset: Ints, logits: Tensor) -> Tensor | None:
         """What rows at their first free token must not say (-1: anything), where some must not."""

@@ -10,8 +10,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from refork.decoding.states import Edit, layer_number
 from refork.errors import BadInput, CannotDo
-from refork.policies.inside import Edit, layer_number
 
 _ROWS = 16
 """Rows of a product from which on, in multiples, their bits no longer depend on how many there are."""

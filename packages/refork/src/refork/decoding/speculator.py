@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.policies.base import Sampling
-from refork.policies.inside import Layer
-from refork.policies.noise import NoiseKey
+from refork.decoding.states import Layer
+from refork.sampling.noise import NoiseKey
+from refork.sampling.settings import Sampling
 from refork.types import IntArray
 
 Ints = NDArray[np.int64]
@@ -77,7 +77,7 @@ class Speculator(Protocol):
     The decoder calls, for every round: :meth:`draft`; then it runs the model over each branch's newest
     token and the drafts to be verified; :meth:`settle`; :meth:`fed`. Where :meth:`draft` gives None it draws
     one token of each branch as usual and calls :meth:`fed` only. Hidden states are those of ``layers``
-    (numbered as in :mod:`refork.policies.inside`).
+    (numbered as in :mod:`refork.decoding.states`).
     """
 
     @property

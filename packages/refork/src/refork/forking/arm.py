@@ -27,10 +27,10 @@ from refork.forking.episodes import TURNS, Episodes
 from refork.forking.run_on import Branch, judge_draws, run_on, world_producer
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.sent import REQUEST
 from refork.policies.shown import ends_of, render_delta
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.tree.node import Draft, Point, Trajectory
 from refork.tree.score import DrawRecord, ForkRecord
 from refork.tree.tree import Tree

@@ -25,8 +25,8 @@ from refork.forking.arm import Job, graded, prepare, recorded_settings, run_jobs
 from refork.forking.grading import need_grader
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.policies.noise import NoiseKey, stream_of, uniforms
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.tree.node import Node, Point, Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree

@@ -15,9 +15,9 @@ from refork.forking.change import join
 from refork.forking.context import called
 from refork.judge import Judge
 from refork.policies.base import Continuation, Policy, Rendered, Request, Sampling, each_once
-from refork.policies.noise import NoiseKey
 from refork.policies.shown import render_delta
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft, Trajectory, node_id
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree

@@ -16,7 +16,7 @@ from refork.errors import BadInput, TreeVersion
 from refork.formats.base import Head, shaped
 from refork.json_guard import shallow
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.settings import present_mark
 from refork.tree.codec import FLOATS, INTS
 from refork.tree.node import Draft, Node

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.growing.selector import EVERY, Candidates
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.tree.node import Node, Step, Trajectory
 from refork.tree.tree import Tree
 

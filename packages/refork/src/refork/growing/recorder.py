@@ -18,8 +18,8 @@ from refork.interrupt import Interrupt
 from refork.jsonl import json_objects
 from refork.plain import canonical
 from refork.policies.base import Policy
-from refork.policies.noise import NoiseKey, stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.tree.node import Draft, node_id
 from refork.tree.score import Score
 from refork.tree.tree import Tree

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey, stream_of, uniforms
 from refork.registry import resolve
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 
 #: Every token of a turn is a candidate.
 EVERY = -1

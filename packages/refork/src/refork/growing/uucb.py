@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from refork.errors import BadInput
 from refork.growing.selector import Candidates, Choice, Needs, PointValues
 from refork.growing.submodular import greedy_submodular
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

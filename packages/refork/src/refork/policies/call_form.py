@@ -13,8 +13,8 @@ from typing import Final, final
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.chat import Codec
-from refork.policies.grammar import Grammar
-from refork.policies.guide import WHITESPACE, with_style
+from refork.sampling.grammar import Grammar
+from refork.sampling.guide import WHITESPACE, with_style
 from refork.types import Json, Message
 
 _ASK: Final[Message] = {"role": "user", "content": "a"}

@@ -19,6 +19,7 @@ from refork.decoding.opening import Forward, Opening, open_decoder
 from refork.decoding.record import Sampled
 from refork.decoding.score import hidden, next_laws, score
 from refork.decoding.session import Ends
+from refork.decoding.states import Capture, Edit, Layer, States
 from refork.errors import BadInput, CannotDo, WrongTokenizer
 from refork.policies.base import (
     Continuation,
@@ -30,15 +31,14 @@ from refork.policies.base import (
 )
 from refork.policies.chat import Codec
 from refork.policies.generation import end_ids, not_applied
-from refork.policies.guide import Guide, Guides, guides_of
-from refork.policies.inside import Capture, Edit, Layer, States
 from refork.policies.load import load_model, load_tokenizer, short_name
 from refork.policies.weights import require_weights, weights_digest
+from refork.sampling.guide import Guide, Guides, guides_of
 from refork.types import FloatArray, IntArray, Json, Message
 
 if TYPE_CHECKING:
     from refork.decoding.live import Ask
-    from refork.policies.noise import NoiseKey
+    from refork.sampling.noise import NoiseKey
 
 _REFERENCE_BATCH = 256
 _MARGIN = 32

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import Finish, Json, token_array
 
 _TOKENS = 16

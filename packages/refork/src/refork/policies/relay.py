@@ -23,8 +23,8 @@ from refork.policies.base import (
     each_once,
 )
 from refork.policies.chat import Codec
-from refork.policies.noise import stream_of
 from refork.policies.shown import codec_of
+from refork.sampling.noise import stream_of
 from refork.types import FloatArray, IntArray, Json, Message, token_array
 
 

@@ -27,7 +27,7 @@ from refork.policies.base import (
     Sampling,
     refuse_grammar,
 )
-from refork.policies.noise import NoiseKey, gumbels, uniforms
+from refork.sampling.noise import NoiseKey, gumbels, uniforms
 from refork.types import Finish, FloatArray, IntArray, Message, token_array
 
 Float64 = NDArray[np.float64]

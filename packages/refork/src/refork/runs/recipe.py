@@ -21,7 +21,7 @@ from pydantic import (
 
 from refork.errors import BadInput, Mismatch
 from refork.policies.base import Sampling
-from refork.policies.grammar import Grammar
+from refork.sampling.grammar import Grammar
 from refork.settings import PREFIX, variables
 from refork.types import Json
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from refork.policies.base import Sampling
-from refork.policies.grammar import Grammar
+from refork.sampling.grammar import Grammar
 from refork.serve.api_chat import ChatRequest
 from refork.serve.api_forms import AllowedTools, NamedTool, schema_of
 from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told

@@ -16,8 +16,8 @@ from refork.errors import BadInput, UserError
 from refork.policies.base import PolicyCard
 from refork.policies.call_form import CallForm, call_form
 from refork.policies.local import LocalPolicy
-from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.one_at_a_time import one_at_a_time
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.serve.engine import Engine, Live
 from refork.serve.exchange import Choice
 from refork.serve.refusal import Refused

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
 from refork.policies.base import PolicyCard, Sampling
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import FloatArray, IntArray, Json, Message
 
 #: OpenTelemetry's names of what is asked for.

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from refork.policies.base import Sampling
 from refork.policies.call_form import CallForm
-from refork.policies.grammar import Grammar
+from refork.sampling.grammar import Grammar
 from refork.serve.api import SamplingBody
 from refork.serve.api_forms import schema_of
 from refork.serve.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest

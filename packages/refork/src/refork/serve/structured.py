@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias, TypeVar, final
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.call_form import CallForm, arguments_schema, turn_grammar
-from refork.policies.grammar import Grammar
-from refork.policies.guide import check_grammar
+from refork.sampling.grammar import Grammar
+from refork.sampling.guide import check_grammar
 from refork.serve.asking import tokens_of
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Served

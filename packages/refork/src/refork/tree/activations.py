@@ -18,9 +18,9 @@ from typing import Any, Literal, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from refork.decoding.states import Layer
 from refork.errors import BadInput
 from refork.policies.base import PolicyCard
-from refork.policies.inside import Layer
 from refork.tree.tree import Tree
 from refork.types import FloatArray, IntArray, Json
 

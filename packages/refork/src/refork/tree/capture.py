@@ -8,9 +8,10 @@ from typing import Any, Literal, final
 
 import numpy as np
 
+from refork.decoding.states import Capture, States
 from refork.errors import BadInput, WrongTokenizer, WrongWeights
 from refork.policies.base import Continuation, Request, Sampling
-from refork.policies.inside import Capture, States, WhiteBox, white_box
+from refork.policies.whitebox import WhiteBox, white_box
 from refork.progress import Progress, silent
 from refork.tree.activations import Activations, ActivationStore
 from refork.tree.node import Node
@@ -35,7 +36,7 @@ def record_activations(
 
     ``which`` tokens of each node are kept. Nodes that the store holds already are passed over, so an
     interrupted run goes on where it stopped. Nodes without token ids add nothing. A node's tokens are read
-    as drawn by the policy (see :class:`~refork.policies.inside.Edit`), what stands before as its prompt.
+    as drawn by the policy (see :class:`~refork.decoding.states.Edit`), what stands before as its prompt.
 
     Raises:
         CannotDo: the policy does not show hidden states.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput, TreeDamaged
 from refork.json_guard import shallow
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.database import Row
 from refork.tree.node import Draft, Node
 from refork.tree.schema import columns

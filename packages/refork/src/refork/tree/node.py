@@ -11,7 +11,7 @@ import numpy as np
 
 from refork.errors import BadPoint
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import Finish, FloatArray, IntArray, Json, Message, NodeKind, Origin
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from refork.errors import BadPoint, UserError
 from refork.policies.base import Policy, Request, Sampling, sample_all
-from refork.policies.inside import prompted_logprobs
+from refork.policies.whitebox import prompted_logprobs
 from refork.tree.database import Database
 from refork.tree.finding import Finding
 from refork.tree.node import Node, Step, Trajectory

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar, final
 
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.worlds.base import Split
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of

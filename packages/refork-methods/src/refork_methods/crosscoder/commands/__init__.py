@@ -58,9 +58,9 @@ def _open(
     coder: Path, a: str, b: str, world: str, tasks: int, which: str, caps: str, seed: int
 ) -> _Opened:  # fmt: skip
     from refork.errors import BadInput
-    from refork.policies.inside import white_box
     from refork.policies.local import LocalPolicy
     from refork.policies.open import open_policy
+    from refork.policies.whitebox import white_box
     from refork.worlds.open import open_world
     from refork_methods.crosscoder.exchange import load
     from refork_methods.crosscoder.paired import read_pairs, trained_layer

@@ -10,7 +10,7 @@ import typer
 from refork.cli.common import existing, print_json
 
 if TYPE_CHECKING:
-    from refork.policies.inside import Layer
+    from refork.decoding.states import Layer
     from refork_methods.crosscoder.rank import FeatureRow
 
 app = typer.Typer(
@@ -172,8 +172,8 @@ def _layer(text: str) -> Layer:
 
 
 def _local(spec: str) -> Any:
-    from refork.policies.inside import white_box
     from refork.policies.open import open_policy
+    from refork.policies.whitebox import white_box
 
     return white_box(open_policy(spec))
 

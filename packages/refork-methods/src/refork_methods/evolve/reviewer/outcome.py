@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from refork.plain import from_json
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.stats import Interval, auroc, paired_difference, wilson
 from refork.stats.results import Array
 from refork_methods.evolve.archive import Archive

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.plain import from_json, to_json
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.stats.results import Array
 from refork.types import Json
 from refork_methods.evolve.archive import Archive

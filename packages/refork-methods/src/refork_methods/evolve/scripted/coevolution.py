@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork.journal import Journal
 from refork.plain import content_hash, from_json, to_json
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
 from refork_methods.evolve.belief import best_beliefs

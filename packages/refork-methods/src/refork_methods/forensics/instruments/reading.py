@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from refork.errors import BadInput
 from refork.judge import Verdict
 from refork.policies.base import Policy, Request, Sampling, sample_all
-from refork.policies.noise import NoiseKey, stream_of
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.tree.node import Trajectory
 from refork.tree.score import Producer
 from refork.types import Message, token_array

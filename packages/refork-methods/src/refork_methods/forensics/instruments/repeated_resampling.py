@@ -20,8 +20,8 @@ from refork.errors import BadInput
 from refork.forking.arm import Job, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.policies.noise import stream_of
 from refork.progress import Progress, silent
+from refork.sampling.noise import stream_of
 from refork.tree.node import Point
 from refork.tree.score import DrawRecord
 from refork.tree.tree import Tree

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar, final
 
 from refork.errors import BadInput
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 
 T = TypeVar("T")
 #: More outcomes than this are a mistake in what is enumerated.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Seen

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, final, get_args
 import numpy as np
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.stats import unpaired_difference
 from refork.types import Json
 from refork.worlds.base import Task

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from refork.errors import BadInput
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Seen

@@ -28,8 +28,8 @@ import numpy as np
 
 from refork.growing.plant import opening
 from refork.policies.base import Request, Sampling
-from refork.policies.noise import NoiseKey, stream_of
 from refork.policies.scripted import ScriptedPolicy
+from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json, Message, token_array
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape

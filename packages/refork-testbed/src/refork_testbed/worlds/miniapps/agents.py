@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final, runtime_checkable
 
 from refork.errors import ReplayDiverged
-from refork.policies.noise import NoiseKey, uniforms
+from refork.sampling.noise import NoiseKey, uniforms
 from refork.types import Json
 from refork_testbed.worlds.miniapps.advice import Text, documented
 from refork_testbed.worlds.miniapps.grammar import call_text, done_text, tool_text

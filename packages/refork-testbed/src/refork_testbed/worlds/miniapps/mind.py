@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from refork.errors import BadInput
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork_testbed.worlds.miniapps.advice import (
     PURPOSES,
     Text,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
-from refork.policies.noise import stream_of
+from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest, split_of

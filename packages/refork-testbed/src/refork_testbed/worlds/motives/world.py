@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from refork.errors import BadInput
 from refork.judge import Verdict
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.tree.node import Trajectory
 from refork.tree.score import Producer
 from refork.types import Json

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 from refork.errors import BadInput, CannotDo
-from refork.policies.noise import NoiseKey, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork_methods.simulate.search_text import MORE
 from refork_testbed.worlds.search.words import STOP
 

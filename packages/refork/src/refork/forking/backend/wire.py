@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.policies.base import Cost
-from refork.policies.noise import NoiseKey
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft, Node
 from refork.tree.score import Producer, Score
 from refork.types import Json

@@ -25,11 +25,11 @@ from refork.forking.backend.wire import pack, pack_score, unpack, unpack_array, 
 from refork.forking.episodes import Episodes
 from refork.forking.run_on import Branch, run_to, world_producer
 from refork.policies.base import Policy, Sampling
-from refork.policies.noise import NoiseKey
 from refork.policies.open import open_policy
 from refork.registry import Kind, resolve
 from refork.runs.join import join
 from refork.runs.record import BEAT
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Draft, Node, Step, Trajectory, node_id
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree

@@ -1,4 +1,4 @@
-"""Hidden states of a policy: which are kept, and which are changed while tokens are drawn.
+"""Hidden states of a draw: which are kept, and which are changed while tokens are drawn.
 
 Layers are numbered as ``output_hidden_states`` numbers them: 0 is the embedding, ``l`` the residual stream
 after ``l`` blocks, the last (also -1) what leaves the final norm. ``"raw"`` is the stream after the last
@@ -7,13 +7,12 @@ block, before that norm, which transformers does not show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
-from refork.errors import BadInput, CannotDo
-from refork.policies.base import Continuation, Policy, PolicyCard, Request, Sampling
-from refork.types import FloatArray, IntArray, Json
+from refork.errors import BadInput
+from refork.types import FloatArray, Json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,68 +134,3 @@ def layer_number(layer: Layer, blocks: int) -> int:
 def layer_numbers(layers: Sequence[Layer], blocks: int) -> list[int]:
     """:func:`layer_number` of each."""
     return [layer_number(layer, blocks) for layer in layers]
-
-
-@runtime_checkable
-class WhiteBox(Protocol):
-    """A policy on this machine whose hidden states can be read and changed."""
-
-    @property
-    def card(self) -> PolicyCard:
-        """Name, digests and capabilities."""
-        ...
-
-    def encode(self, text: str) -> IntArray:
-        """Token ids of plain text."""
-        ...
-
-    def sample_captured(
-        self, requests: Sequence[Request], settings: Sampling, capture: Capture
-    ) -> Iterator[tuple[Continuation, States]]:
-        """Continuations with the hidden states of the pass that drew them."""
-        ...
-
-    def logprobs(
-        self, sequences: Sequence[IntArray], prompts: Sequence[int] | None = None
-    ) -> list[FloatArray]:
-        """Log-prob of every token but the first given those before it, temperature 1: [n - 1] each."""
-        ...
-
-    def hidden_states(
-        self,
-        sequences: Sequence[IntArray],
-        layers: Sequence[Layer],
-        prompts: Sequence[int] | None = None,
-        starts: Sequence[int] | None = None,
-    ) -> list[FloatArray]:
-        """Hidden states [layers, n - start, width] of given tokens."""
-        ...
-
-    def edited(self, *edits: Edit) -> WhiteBox:
-        """A view of the policy with hidden states changed as it runs."""
-        ...
-
-
-def white_box(policy: Any) -> WhiteBox:
-    """The policy, if its inside can be seen.
-
-    Raises:
-        CannotDo: it cannot.
-    """
-    if isinstance(policy, WhiteBox) and policy.card.can("whitebox"):
-        return policy
-    card = getattr(policy, "card", None)
-    raise CannotDo(
-        f"hidden states need a local model; {getattr(card, 'name', type(policy).__name__)!r} is "
-        f"{getattr(card, 'kind', 'none')}",
-        hint="open the weights on this machine (a folder or hub id) as the policy",
-    )
-
-
-def prompted_logprobs(
-    policy: Policy, sequences: Sequence[IntArray], prompts: Sequence[int]
-) -> list[FloatArray]:
-    """``policy.logprobs`` of recorded draws, where an edited policy must know how long their prompts were."""
-    if "edits" in policy.card.extra and isinstance(policy, WhiteBox):
-        return policy.logprobs(sequences, prompts)
-    return policy.logprobs(sequences)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, CannotDo, InternalError, MissingExtra
-from refork.policies.grammar import Grammar
+from refork.sampling.grammar import Grammar
 from refork.types import IntArray
 
 Mask = NDArray[np.bool_]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.errors import BadInput, InternalError
-from refork.policies.base import Sampling
+from refork.sampling.settings import Sampling
 from refork.types import IntArray
 
 TIE = 1e-6
