@@ -44,7 +44,7 @@ $(READY): pyproject.toml $(PACKAGES) constraints.txt
 	  --editable 'packages/refork[export,serve,trace,inspect,postgres,grammar]' \
 	  --editable 'packages/refork-worlds[worlds,minigrid,mcp,web]' \
 	  --editable 'packages/refork-testbed[critics]' \
-	  --editable 'packages/refork-methods[harness,languages,critics,export,mcp]'
+	  --editable 'packages/refork-methods[harness,languages,export,mcp]'
 	@touch $@
 
 demo: $(READY) ## The whole story in under three minutes: runs/demo

@@ -30,7 +30,10 @@ from refork_methods.localize.inject import InjectionGate, finding_right
 from refork_methods.localize.investigate import investigate
 from refork_methods.localize.mask import mask_code
 from refork_methods.localize.metrics import Scores, mean_scores, score_locations
-from refork_methods.localize.on_repair import (
+from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.transfer import SettingTransfer, transfer_report
+from refork_methods.localize.trial_table import TrialRow, break_evens, trial_table
+from refork_testbed.trials.localize_repairs import (
     ForkedTask,
     Investigated,
     agent_effects,
@@ -41,9 +44,6 @@ from refork_methods.localize.on_repair import (
     repair_runs,
     task_spectrum,
 )
-from refork_methods.localize.snapshot import Snapshot
-from refork_methods.localize.transfer import SettingTransfer, transfer_report
-from refork_methods.localize.trial_table import TrialRow, break_evens, trial_table
 from refork_testbed.worlds.repair.projects import project_names, shared_runner, split_of_project
 from refork_testbed.worlds.repair.tasks import RepairTask, renamed_task, repair_tasks
 

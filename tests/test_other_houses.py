@@ -23,7 +23,7 @@ from refork.runs.recipe import GrowRecipe, Selection, digest, resolve
 from refork.tree.tree import Tree
 from refork_methods.compare.recipe import Arm
 from refork_methods.credit.methods import credit_method
-from refork_methods.gate.on_repair import RepairBench
+from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.critics import Verdict
 from refork_testbed.worlds.repair.tasks import task_from_json
 from refork_testbed.worlds.repair.world import repair_world
@@ -357,9 +357,9 @@ def test_a_critic(house, tmp_path, monkeypatch, spec):
         write, critics, _ = bench.open(task)(0)
         candidate, _ = write(None, ())
         assert critics["even"](candidate).passed is False  # what the policy says is no edit
-        monkeypatch.setattr("refork_methods.gate.on_repair.files_of", lambda *given: {"a": "", "b": ""})
+        monkeypatch.setattr("refork_testbed.trials.gate_repairs.files_of", lambda *given: {"a": "", "b": ""})
         assert critics["even"](candidate).passed is True
-        monkeypatch.setattr("refork_methods.gate.on_repair.files_of", lambda *given: {"a": ""})
+        monkeypatch.setattr("refork_testbed.trials.gate_repairs.files_of", lambda *given: {"a": ""})
         assert critics["even"](candidate).passed is False
         if spec.startswith("/"):
             house.write_text(CODE + "# another version\n")

@@ -16,10 +16,10 @@ from refork_methods.gate.compare import Comparison, compare
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.fit import fit_critics
 from refork_methods.gate.live import run_gate
-from refork_methods.gate.on_repair import RepairBench
 from refork_methods.gate.problem import in_floats
 from refork_methods.gate.records import Record
 from refork_methods.gate.replay import Replay, replay
+from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.repairer import Skill, repairer
 from refork_testbed.worlds.repair.world import repair_world
 

@@ -29,12 +29,12 @@ from refork_methods.gate import CriticModel, Prices
 from refork_methods.gate.collect import collect_records
 from refork_methods.gate.fit import fit_critics
 from refork_methods.gate.independence import independence
-from refork_methods.gate.on_repair import RepairBench
 from refork_methods.gate.on_tree import Candidate
 from refork_methods.gate.prr import prr
 from refork_methods.gate.records import Record
 from refork_methods.gate.score import Scores, score
 from refork_testbed.models import build, find
+from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.world import RepairWorld
 
 ORGANISM = "repair-writer"

@@ -13,7 +13,7 @@ import numpy as np
 
 from refork import stats
 from refork_methods.localize.baseline import FileBm25
-from refork_methods.localize.on_repair import investigate_task
+from refork_testbed.trials.localize_repairs import investigate_task
 from refork_testbed.worlds.repair.tasks import repair_tasks
 
 GRID = [

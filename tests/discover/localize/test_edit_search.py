@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.localize.edit_search import OWN, EditSearch
 from refork_methods.localize.inject import finding_right, refuse_gold
-from refork_methods.localize.on_repair import (
+from refork_methods.localize.transfer import transfer_report
+from refork_testbed.trials.edit_search import OWN, EditSearch
+from refork_testbed.trials.localize_repairs import (
     Investigated,
     agent_effects,
     first_place,
@@ -19,7 +20,6 @@ from refork_methods.localize.on_repair import (
     task_spectrum,
     wrong_case,
 )
-from refork_methods.localize.transfer import transfer_report
 from refork_testbed.worlds.repair.projects import project_names, shared_runner
 from refork_testbed.worlds.repair.tasks import repair_tasks
 

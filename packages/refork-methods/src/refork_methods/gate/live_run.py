@@ -34,7 +34,7 @@ FAILED = "failed"
 
 
 class Bench(Protocol):
-    """Where tasks become episodes: ``RepairBench`` of ``on_repair``, or one of your own."""
+    """Where tasks become episodes: the repair world's in the testbed, or one of your own."""
 
     @property
     def producers(self) -> Mapping[str, Producer]:

@@ -12,6 +12,7 @@ from refork_methods.gate.commands.tables import print_live
 
 if TYPE_CHECKING:
     from refork.errors import ServerError
+    from refork.policies.base import Sampling
 
 Writer = Annotated[
     str, typer.Option(help="Policy that writes candidates: scripted:repairer, openai:URL#MODEL.")
@@ -42,6 +43,13 @@ def register(app: typer.Typer) -> None:
     app.command("live")(play_live)
 
 
+def _settings(given: list[str] | None) -> Sampling:
+    from refork.policies.base import Sampling
+
+    plain = Sampling(max_tokens=2048)  # a turn of a writer may hold a whole diff
+    return settings_for(plain, given or []) or plain
+
+
 def collect_candidates(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="JSON lines to write, or to go on with.")],
     tree: Store,
@@ -65,19 +73,20 @@ def collect_candidates(
     from refork.cli.live import LiveProgress
     from refork.policies.open import open_policy
     from refork.progress import waits
+    from refork.registry import part
     from refork.tree import Tree
     from refork.worlds.open import open_world
     from refork_methods.gate.collect import collected_json
-    from refork_methods.gate.on_repair import CRITICS, SETTINGS, collect_repairs
 
-    law = settings_for(SETTINGS, settings or []) or SETTINGS
+    collect_repairs = part("gate.collect", "refork-testbed")
+    law = _settings(settings)
     cut: list[ServerError] = []
     with LiveProgress() as live:
         place, acting = open_world(world), open_policy(writer, on_wait=waits(live))
         with Tree.open(tree) as store:  # made last: a name that is wrong leaves no empty tree
             found = collect_repairs(
                 out, store, place, acting, law, failed=cut.append, split=split, tasks=tasks, draws=draws,
-                steps=steps, seed=seed, critics=critic or CRITICS, progress=live,
+                steps=steps, seed=seed, critics=critic or (), progress=live,
             )  # fmt: skip
     told = collected_json(found) | {"cut": len(cut), "error": cut[0].what if cut else None}
     if cut:
@@ -126,19 +135,20 @@ def play_live(
     from refork.cli.live import LiveProgress
     from refork.policies.open import open_policy
     from refork.progress import waits
+    from refork.registry import part
     from refork.tree import Tree
     from refork.worlds.open import open_world
     from refork_methods.gate.live_run import setting_from
-    from refork_methods.gate.on_repair import CRITICS, SETTINGS, live_repairs
 
     setting = setting_from(existing(policy), use, horizon=horizon, verify=verify, measured=measured)
-    law = settings_for(SETTINGS, settings or []) or SETTINGS
+    live_repairs = part("gate.live", "refork-testbed")
+    law = _settings(settings)
     with LiveProgress() as live:
         place, acting = open_world(world), open_policy(writer, on_wait=waits(live))
         with Tree.open(tree) as store:
             told = live_repairs(
                 store, place, acting, setting, law, split=split, tasks=tasks, draws=draws, seed=seed,
-                critics=critic or CRITICS, progress=live,
+                critics=critic or (), progress=live,
             ).to_json()  # fmt: skip
     if as_json:
         print_json(told)

@@ -1,4 +1,4 @@
-"""The live case that ships: repairs of small Python packages, really checked and really tested.
+"""The gate's live case: repairs of small Python packages, really checked and really tested.
 
 Candidates are turns of any policy on a tree; their edits add up. Critics are the syntax, ruff and the few
 public tests; the oracle is the hidden suite.
@@ -148,18 +148,19 @@ def collect_repairs(
     draws: int = 1,
     steps: int = 3,
     seed: int = 0,
-    critics: Sequence[str] = CRITICS,
+    critics: Sequence[str] = (),
     failed: Callable[[ServerError], None] | None = None,
     progress: Progress = silent,
 ) -> list[Record]:
     """Calibration records of a writer on tasks of the repair world, into JSON lines; costs are in seconds.
 
-    ``failed`` is told of what a writer failed where that cut its chain short.
+    ``critics``: names of ``refork.critics`` or files; none: :data:`CRITICS`. ``failed`` is told of what a
+    writer failed where that cut its chain short.
 
     Raises: CannotDo for another world; BadInput for a file that was collected otherwise; ServerError where
     the writer gave nothing at all.
     """
-    place = repair_only(world)
+    place, critics = repair_only(world), critics or CRITICS
     bench = RepairBench(tree, place, policy, settings, seed=seed, critics=critics)
     others = "" if tuple(critics) == CRITICS else f" critics {' '.join(critics)}"
     opened = {task.id: bench.open(task) for task in place.tasks(split, tasks, seed)}
@@ -183,10 +184,12 @@ def live_repairs(
     tasks: int = 40,
     draws: int = 1,
     seed: int = 0,
-    critics: Sequence[str] = CRITICS,
+    critics: Sequence[str] = (),
     progress: Progress = silent,
 ) -> LiveRun:
     """Live episodes on tasks of the repair world that the gate's policy was not fitted on.
+
+    ``critics`` as for :func:`collect_repairs`.
 
     Raises: CannotDo for another world; BadInput for tasks it was fitted on, real seconds against prices in
         another unit, and as :func:`run_live`.
@@ -199,7 +202,7 @@ def live_repairs(
         )
     found = place.tasks(split, tasks, seed)
     refuse_instances(setting.model, (task.id for task in found), "tasks")
-    bench = RepairBench(tree, place, policy, settings, seed=seed, critics=critics)
+    bench = RepairBench(tree, place, policy, settings, seed=seed, critics=critics or CRITICS)
     return run_live(tree, bench, found, setting, draws=draws, progress=progress)
 
 

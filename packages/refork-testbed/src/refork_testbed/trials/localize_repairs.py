@@ -10,7 +10,6 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork_methods.localize.casefile import CaseFile, Location
-from refork_methods.localize.edit_search import OWN, Attempt, EditSearch, Own
 from refork_methods.localize.gold import gold_spans
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.inject import (
@@ -25,6 +24,7 @@ from refork_methods.localize.investigate import investigate
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.spectrum import Spectrum, spectrum
 from refork_methods.localize.transfer import Findings, RepairRun
+from refork_testbed.trials.edit_search import OWN, Attempt, EditSearch, Own
 from refork_testbed.worlds.repair.runner import TestRunner
 from refork_testbed.worlds.repair.tasks import RepairTask
 

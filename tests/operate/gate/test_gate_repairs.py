@@ -1,7 +1,7 @@
 """What the repair bench tells a writer before it tries again."""
 
 from refork_methods.gate.live import Told, Verdict
-from refork_methods.gate.on_repair import RepairBench
+from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.world import repair_world
 
 
@@ -14,8 +14,8 @@ class Asked:
         def writer(root, policy, settings, *, feedback, **more):
             self.feedback = feedback
 
-        monkeypatch.setattr("refork_methods.gate.on_repair.TreeWriter", writer)
-        monkeypatch.setattr("refork_methods.gate.on_repair.plant", lambda *given: [None])
+        monkeypatch.setattr("refork_testbed.trials.gate_repairs.TreeWriter", writer)
+        monkeypatch.setattr("refork_testbed.trials.gate_repairs.plant", lambda *given: [None])
         world = repair_world(origin="generated", wording=wording)
         task = world.tasks("train", 1)[0]
         RepairBench(None, world, None).open(task)(0)
