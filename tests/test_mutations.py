@@ -186,7 +186,7 @@ MUTATIONS = [
         "core/decide/test_threshold.py::test_break_even_of_known_cases",
     ),
     Mutation(
-        "refork_methods/gate/belief.py",
+        "refork_methods/gate/policy.py",
         "return belief * (1 - breaks) + (1 - belief) * fix",
         "return belief + (1 - belief) * fix",
         "operate/gate/test_belief.py::test_refining_uses_the_posterior_means",

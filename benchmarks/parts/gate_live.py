@@ -11,14 +11,12 @@ from refork import Tree
 from refork.errors import ServerError
 from refork.worlds.base import Split, Task
 from refork_methods.gate import BayesController, CriticModel, Prices, every_rule
-from refork_methods.gate.collect import collect_records
-from refork_methods.gate.compare import Comparison, compare
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.fit import fit_critics
-from refork_methods.gate.live import run_gate
-from refork_methods.gate.problem import in_floats
+from refork_methods.gate.live import collect_records, run_gate
 from refork_methods.gate.records import Record
-from refork_methods.gate.replay import Replay, replay
+from refork_methods.gate.replay import Comparison, Replay, compare, replay
+from refork_methods.gate.solve import in_floats
 from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.repairer import Skill, repairer
 from refork_testbed.worlds.repair.world import repair_world

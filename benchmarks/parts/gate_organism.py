@@ -26,13 +26,12 @@ from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
 from refork_methods.gate import CriticModel, Prices
-from refork_methods.gate.collect import collect_records
 from refork_methods.gate.fit import fit_critics
 from refork_methods.gate.independence import independence
+from refork_methods.gate.live import collect_records
 from refork_methods.gate.on_tree import Candidate
-from refork_methods.gate.prr import prr
 from refork_methods.gate.records import Record
-from refork_methods.gate.score import Scores, score
+from refork_methods.gate.score import Scores, prr, score
 from refork_testbed.models import build, find
 from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.world import RepairWorld

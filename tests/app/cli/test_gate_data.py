@@ -9,7 +9,7 @@ from refork.errors import BadInput
 from refork_methods.gate.commands import app
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, read_policy
 from refork_methods.gate.planted import planted_records
-from refork_methods.gate.readers import read_jsonl, write_jsonl
+from refork_methods.gate.records import read_jsonl, write_jsonl
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
 

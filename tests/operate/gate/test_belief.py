@@ -9,7 +9,8 @@ from hypothesis import given
 from operate.gate.gate_problems import IMPERFECT, KERNEL, beliefs, chances, signals
 from refork.decide import BetaRate
 from refork.errors import BadInput
-from refork_methods.gate.belief import (
+from refork_methods.gate.model import Critic, Kernel
+from refork_methods.gate.policy import (
     State,
     after,
     observed,
@@ -20,7 +21,6 @@ from refork_methods.gate.belief import (
     rejected,
     transition,
 )
-from refork_methods.gate.model import Critic, Kernel
 
 
 @given(beliefs, chances, chances)

@@ -7,14 +7,13 @@ from hypothesis import given, settings
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, model, problems
 from refork.errors import BadInput
-from refork_methods.gate.belief import State
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.exact import solve_exact
-from refork_methods.gate.greedy import greedy_q
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
-from refork_methods.gate.problem import in_floats
+from refork_methods.gate.policy import State
 from refork_methods.gate.rules import every_rule
+from refork_methods.gate.solve import greedy_q, in_floats
 
 
 @given(problems(most_critics=3))

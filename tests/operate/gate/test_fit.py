@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.gate.belief import after, refined
-from refork_methods.gate.fit import FEWEST, beliefs, fit, fit_critics, leave_one_out, refuse_fitted
-from refork_methods.gate.kernel import count_steps, fit_kernel
+from refork_methods.gate.fit import (
+    FEWEST,
+    beliefs,
+    count_steps,
+    fit,
+    fit_critics,
+    fit_kernel,
+    leave_one_out,
+    refuse_fitted,
+)
 from refork_methods.gate.model import Critic, CriticModel, Kernel, exact, read_policy, write_policy
 from refork_methods.gate.planted import planted_records
+from refork_methods.gate.policy import after, refined
 from refork_methods.gate.records import Record
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))

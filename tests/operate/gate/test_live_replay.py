@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refork_methods.gate.collect import collect_records
 from refork_methods.gate.controller import BayesController
-from refork_methods.gate.live import Verdict, run_gate
+from refork_methods.gate.live import Verdict, collect_records, run_gate
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.planted import planted_records
 from refork_methods.gate.policy import Choice

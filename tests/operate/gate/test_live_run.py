@@ -9,12 +9,17 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
-from refork_methods.gate.collect import collect_file, collected_json
-from refork_methods.gate.live import Verdict
-from refork_methods.gate.live_run import Setting, policy_named, run_live, setting_from
+from refork_methods.gate.live import Verdict, collect_file, collected_json
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
-from refork_methods.gate.on_tree import TreeWriter, critic_producer
-from refork_methods.gate.readers import read_jsonl
+from refork_methods.gate.on_tree import (
+    Setting,
+    TreeWriter,
+    critic_producer,
+    policy_named,
+    run_live,
+    setting_from,
+)
+from refork_methods.gate.records import read_jsonl
 from refork_testbed.trials.gate_repairs import live_repairs, repair_only
 
 MODEL = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2.0), Critic("llm", 0.8, 0.35, 5.0)), Kernel(0.25, 0.1))

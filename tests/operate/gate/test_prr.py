@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.gate.prr import prr, rejection_area
+from refork_methods.gate.score import prr, rejection_area
 
 RNG = np.random.default_rng(7)
 

@@ -5,9 +5,21 @@ import pytest
 from refork.errors import BadInput
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.planted import planted_records
-from refork_methods.gate.prices import Rates, convert, convert_critics, measured, price_of, prices_from
-from refork_methods.gate.readers import read_jsonl
-from refork_methods.gate.records import Record, completed, critic_names, labelled, refuse_overlap, split
+from refork_methods.gate.records import (
+    Rates,
+    Record,
+    completed,
+    convert,
+    convert_critics,
+    critic_names,
+    labelled,
+    measured,
+    price_of,
+    prices_from,
+    read_jsonl,
+    refuse_overlap,
+    split,
+)
 
 
 class TestRecord:

@@ -8,11 +8,9 @@ import pytest
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
 from refork.decide import BetaRate
 from refork.errors import BadInput
-from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
-from refork_methods.gate.regimes import BAYES, compare_rules, regime_map
+from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, parameters, present, varied
+from refork_methods.gate.regimes import BAYES, compare_rules, regime_map, sensitivity
 from refork_methods.gate.rules import gates
-from refork_methods.gate.sensitivity import sensitivity
-from refork_methods.gate.vary import parameters, present, varied
 
 
 @pytest.fixture(scope="module")

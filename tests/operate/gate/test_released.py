@@ -6,13 +6,13 @@ import pytest
 
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
 from refork.errors import BadInput
-from refork_methods.gate.belief import State
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
-from refork_methods.gate.problem import in_floats
+from refork_methods.gate.policy import State
 from refork_methods.gate.released import ReleasedController, released_policies
 from refork_methods.gate.rules import gate
+from refork_methods.gate.solve import in_floats
 
 PRICES = Prices()
 

@@ -5,17 +5,24 @@ import pytest
 
 from refork.decide import brier
 from refork.errors import BadInput
-from refork_methods.gate.belief import after, refined
-from refork_methods.gate.calibration_report import replay_json, scores_json
-from refork_methods.gate.compare import adjust, check_calibration, check_prediction, compare, drawn
+from refork_methods.gate.calibration import replay_json, scores_json
 from refork_methods.gate.controller import BayesController
-from refork_methods.gate.crossfit import cross_replay, merged
 from refork_methods.gate.fit import fit_critics
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.planted import planted_records
-from refork_methods.gate.policy import Choice
+from refork_methods.gate.policy import Choice, after, refined
 from refork_methods.gate.records import Record
-from refork_methods.gate.replay import episodes, replay
+from refork_methods.gate.replay import (
+    adjust,
+    check_calibration,
+    check_prediction,
+    compare,
+    cross_replay,
+    drawn,
+    episodes,
+    merged,
+    replay,
+)
 from refork_methods.gate.rules import always_verify, best_of_n, gate, reflexion, simple_rules, stop
 from refork_methods.gate.score import score
 
@@ -44,12 +51,12 @@ class Fixed:
         return Choice(next(self.actions), {}, None, "")
 
     def update(self, state, critic, passed):
-        from refork_methods.gate.belief import observed
+        from refork_methods.gate.policy import observed
 
         return observed(state, TRUE.critic(critic), passed)
 
     def refine(self, state):
-        from refork_methods.gate.belief import regenerated
+        from refork_methods.gate.policy import regenerated
 
         return regenerated(state, TRUE.kernel)
 

@@ -9,12 +9,12 @@ import pytest
 from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
 from refork.errors import BadInput
 from refork_methods.gate import rules
-from refork_methods.gate.belief import State
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Prices
-from refork_methods.gate.problem import in_rationals
+from refork_methods.gate.policy import State
+from refork_methods.gate.solve import in_rationals
 
 # critics, prior, verifier's price; planned value; best rule that judges each candidate alone, and its value;
 # always verifying. Stopping is the best of those rules in the last two rows, the pipeline is next.

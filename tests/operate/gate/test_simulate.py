@@ -9,9 +9,9 @@ from refork_methods.gate import rules
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.model import Prices
-from refork_methods.gate.problem import in_floats
 from refork_methods.gate.released import released_policies
 from refork_methods.gate.simulate import draw_trajectories, simulate
+from refork_methods.gate.solve import in_floats
 
 PRICES = Prices(verify=45, ship_loss=60)
 EPISODES = 4000

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 
 from operate.gate.gate_problems import IMPERFECT, KERNEL, NEAR_ORACLE, model, problems
 from refork.errors import BadInput, CannotDo
-from refork_methods.gate.belief import posterior, transition
 from refork_methods.gate.exact import solve_exact
-from refork_methods.gate.lines import envelope, values
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
-from refork_methods.gate.solve import solve_grid
+from refork_methods.gate.policy import posterior, transition
+from refork_methods.gate.solve import envelope, solve_grid, values
 
 NONE = frozenset()
 

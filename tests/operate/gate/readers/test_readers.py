@@ -6,12 +6,14 @@ import json
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.gate.prices import Rates
-from refork_methods.gate.readers import read_jsonl, read_reports, read_swebench, write_jsonl
-from refork_methods.gate.readers.junit import read_junit
-from refork_methods.gate.readers.pytest_json import read_pytest_json
-from refork_methods.gate.readers.suite import parametrised
-from refork_methods.gate.records import joined, labelled
+from refork_methods.gate.readers import (
+    parametrised,
+    read_junit,
+    read_pytest_json,
+    read_reports,
+    read_swebench,
+)
+from refork_methods.gate.records import Rates, joined, labelled, read_jsonl, write_jsonl
 
 
 def lines(path, *rows):

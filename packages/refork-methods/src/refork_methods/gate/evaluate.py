@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Generic, final
 
 from refork.errors import BadInput
-from refork_methods.gate.belief import Number, State, rejected
 from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY
-from refork_methods.gate.policy import Policy
-from refork_methods.gate.problem import Check, Problem
+from refork_methods.gate.policy import Number, Policy, State, rejected
+from refork_methods.gate.solve import Check, Problem
 
 #: Actions after which an episode is stopped; only the policies of the release can run into it.
 CAP = 64

@@ -7,10 +7,9 @@ from fractions import Fraction
 from typing import TypeAlias, final
 
 from refork.errors import CannotDo
-from refork_methods.gate.belief import pass_chance, posterior, transition
 from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
-from refork_methods.gate.policy import Verify
-from refork_methods.gate.problem import Problem, in_rationals
+from refork_methods.gate.policy import Verify, pass_chance, posterior, transition
+from refork_methods.gate.solve import Problem, in_rationals
 
 Place: TypeAlias = tuple[Fraction, frozenset[str], int]
 #: Evidence paths above which rationals take too long: three critics and three candidates are within.

@@ -1,16 +1,113 @@
-"""What a policy is: the next action for a state, and how its state moves."""
+"""The belief in a candidate, the state it stands in, and what a policy is: the next action for a state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal, Protocol, TypeAlias, TypeVar, final
 
 from refork.errors import BadInput
-from refork_methods.gate.belief import State
+from refork_methods.gate.model import Critic, Kernel, chance
+
+# The chance that a candidate is right, moved by what its checks say and by refining it.
+
+#: Floats for use, rationals for proofs: one code for both.
+Number = TypeVar("Number", float, Fraction)
+
+
+def pass_chance(belief: Number, right: Number, wrong: Number) -> Number:
+    """P(pass) of a critic with P(pass | right) and P(pass | wrong), at a belief."""
+    return right * belief + wrong * (1 - belief)
+
+
+def posterior(belief: Number, right: Number, wrong: Number, passed: bool) -> Number:
+    """The belief after a verdict, by Bayes' rule; unchanged where the verdict was impossible.
+
+    Source: arXiv:2606.24453.
+    """
+    likely, unlikely = (right, wrong) if passed else (1 - right, 1 - wrong)
+    total = likely * belief + unlikely * (1 - belief)
+    return belief if total <= 0 else likely * belief / total
+
+
+def transition(belief: Number, fix: Number, breaks: Number) -> Number:
+    """The belief in what a refinement makes of a candidate. Source: arXiv:2606.24453."""
+    return belief * (1 - breaks) + (1 - belief) * fix
+
+
+def after(belief: float, critic: Critic, passed: bool) -> float:
+    """The belief after a critic passed or failed the candidate. Raises BadInput for no chance."""
+    return posterior(checked(belief), critic.right, critic.wrong, passed)
+
+
+def refined(belief: float, kernel: Kernel) -> float:
+    """The belief after a refinement. Raises BadInput for no chance."""
+    return transition(checked(belief), chance(kernel.fix), chance(kernel.breaks))
+
+
+def checked(belief: float) -> float:
+    """A belief that is one. Raises BadInput outside [0, 1] and for NaN."""
+    if not 0 <= belief <= 1:
+        raise BadInput(f"the belief is {belief!r}; it must lie in [0, 1]")
+    return belief
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where an episode stands: belief, critics used on this candidate, number of the candidate (from 0).
+
+    ``passed`` are the used critics that passed it; ``rejected`` says that the verifier refused it.
+
+    Raises: BadInput for a belief outside [0, 1], a candidate below 0, or a pass of a critic not used.
+    """
+
+    belief: float
+    used: frozenset[str] = frozenset()
+    candidate: int = 0
+    passed: frozenset[str] = frozenset()
+    rejected: bool = False
+
+    def __post_init__(self) -> None:
+        checked(self.belief)
+        if self.candidate < 0:
+            raise BadInput(f"candidate {self.candidate}; they are counted from 0")
+        if not self.passed <= self.used:
+            raise BadInput(f"critics passed without being used: {', '.join(sorted(self.passed - self.used))}")
+
+
+def observed(state: State, critic: Critic, passed: bool) -> State:
+    """The state after a critic's verdict on the candidate. Raises BadInput where it was used already."""
+    if critic.name in state.used:
+        raise BadInput(
+            f"critic {critic.name!r} was used on candidate {state.candidate} already",
+            hint="a critic's verdict on the same candidate counts once",
+        )
+    name = frozenset((critic.name,))
+    return replace(
+        state,
+        belief=after(state.belief, critic, passed),
+        used=state.used | name,
+        passed=state.passed | (name if passed else frozenset()),
+    )
+
+
+def rejected(state: State) -> State:
+    """The state after the verifier refused the candidate: it is wrong for certain."""
+    return replace(state, belief=0.0, rejected=True)
+
+
+def regenerated(state: State, kernel: Kernel) -> State:
+    """The state of the next candidate, refined from this one: no critic has seen it."""
+    return State(refined(state.belief, kernel), candidate=state.candidate + 1)
+
+
+# What a policy is: the next action for a state, and how its state moves.
 
 #: ``terminal``: verifying ends the episode. ``retry``: a refused candidate may be refined.
 Verify: TypeAlias = Literal["terminal", "retry"]
+
 VERIFY: tuple[Verify, ...] = ("terminal", "retry")
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from refork.report import palette
 from refork.report.svg import label, svg, tag
-from refork_methods.gate.regime_report import FAMILIES, OTHER, family, mark
+from refork_methods.gate.answers import FAMILIES, OTHER, family, mark
 from refork_methods.gate.regimes import BAYES, TIE, Comparison, RegimeMap
 
 _SVG = "http://www.w3.org/2000/svg"

@@ -17,13 +17,11 @@ import numpy as np
 from jaxtyping import Float
 
 from refork.errors import BadInput
-from refork_methods.gate.belief import State, after, refined
 from refork_methods.gate.controller import Method
-from refork_methods.gate.greedy import greedy_q
 from refork_methods.gate.model import GENERATE, STOP, VERIFY, CriticModel, Prices
-from refork_methods.gate.policy import Choice, Policy
-from refork_methods.gate.problem import Problem, in_floats
+from refork_methods.gate.policy import Choice, Policy, State, after, refined
 from refork_methods.gate.rules import always_verify, best_of_n, gate, pipeline, reflexion, self_refine
+from refork_methods.gate.solve import Problem, greedy_q, in_floats
 
 POINTS = 51
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
 from refork.errors import BadInput
-from refork_methods.gate.belief import State, observed, regenerated
 from refork_methods.gate.model import GENERATE, STOP, VERIFY, CriticModel
-from refork_methods.gate.policy import Choice
+from refork_methods.gate.policy import Choice, State, observed, regenerated
 
 #: The action of a state, and why.
 Decide: TypeAlias = Callable[[State], tuple[str, str]]

@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from refork.errors import BadInput
-from refork_methods.gate.belief import State, rejected
 from refork_methods.gate.evaluate import CAP
 from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
-from refork_methods.gate.policy import Policy, Verify
-from refork_methods.gate.problem import Problem, in_floats
+from refork_methods.gate.policy import Policy, State, Verify, rejected
+from refork_methods.gate.solve import Problem, in_floats
 
 
 @final

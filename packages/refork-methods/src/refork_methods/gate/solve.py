@@ -2,25 +2,207 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from fractions import Fraction
+from typing import Generic, TypeAlias, final
 
 import numpy as np
 from jaxtyping import Float
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.gate.belief import transition
-from refork_methods.gate.lines import Envelope, envelope, values
-from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
-from refork_methods.gate.policy import Verify
-from refork_methods.gate.problem import Check, Problem, in_floats
+from refork_methods.gate.model import (
+    GENERATE,
+    SHIP,
+    STOP,
+    VERIFY,
+    CriticModel,
+    Prices,
+    Rate,
+    chance,
+    exact,
+    rational,
+)
+from refork_methods.gate.policy import Number, Verify, pass_chance, posterior, transition, verify_from
+
+# A model and its prices as plain numbers, in floats for use or in rationals for proofs.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Number]):
+    """One critic: P(pass | right), P(pass | wrong), price."""
+
+    name: str
+    right: Number
+    wrong: Number
+    price: Number
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem(Generic[Number]):
+    """The decision problem: at most ``horizon`` candidates, the first one there and paid for.
+
+    Values count from that moment on: what the first candidate cost is spent whatever is decided.
+    """
+
+    prior: Number
+    checks: tuple[Check[Number], ...]
+    fix: Number
+    breaks: Number
+    reward: Number
+    verify: Number
+    generate: Number
+    ship_loss: Number | None
+    horizon: int
+    retry: bool
+    zero: Number
+
+
+def in_floats(model: CriticModel, prices: Prices, horizon: int, verify: Verify) -> Problem[float]:
+    """The problem in floats. Raises BadInput for no candidate, or an unknown way of verifying."""
+    return _problem(model, prices, horizon, verify, chance, float)
+
+
+def in_rationals(model: CriticModel, prices: Prices, horizon: int, verify: Verify) -> Problem[Fraction]:
+    """The problem in rationals; every number is taken as its shortest decimal. Raises BadInput as there."""
+    return _problem(model, prices, horizon, verify, exact, rational)
+
+
+def _problem(
+    model: CriticModel,
+    prices: Prices,
+    horizon: int,
+    verify: Verify,
+    rate: Callable[[Rate], Number],
+    amount: Callable[[float], Number],
+) -> Problem[Number]:
+    if horizon < 1:
+        raise BadInput(f"a horizon of {horizon} candidates", hint="at least 1")
+    return Problem(
+        prior=rate(model.prior),
+        checks=tuple(Check(c.name, rate(c.alpha), rate(c.beta), amount(c.price)) for c in model.critics),
+        fix=rate(model.kernel.fix),
+        breaks=rate(model.kernel.breaks),
+        reward=amount(prices.reward),
+        verify=amount(prices.verify),
+        generate=amount(prices.generate),
+        ship_loss=None if prices.ship_loss is None else amount(prices.ship_loss),
+        horizon=horizon,
+        retry=verify_from(verify) == "retry",
+        zero=amount(0.0),
+    )
+
+
+# Convex piecewise linear functions on [0, 1] as the upper envelope of lines.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The maximum of lines (value at 0, value at 1), sorted by slope; line i is on top up to cut i."""
+
+    lines: Float[np.ndarray, "lines 2"]
+    cuts: Float[np.ndarray, "cuts"]
+
+    def top(self, at: Float[np.ndarray, "points"]) -> Float[np.ndarray, "points 2"]:
+        """The line on top at each point."""
+        return np.asarray(self.lines[np.searchsorted(self.cuts, at)])
+
+    def __call__(self, at: Float[np.ndarray, "points"]) -> Float[np.ndarray, "points"]:
+        """The values."""
+        return values(self.top(at), at)
+
+
+def values(
+    lines: Float[np.ndarray, "points 2"], at: Float[np.ndarray, "points"]
+) -> Float[np.ndarray, points]:
+    """The value of line i at point i."""
+    return np.asarray((1 - at) * lines[..., 0] + at * lines[..., 1])
+
+
+def envelope(lines: Float[np.ndarray, "lines 2"]) -> Envelope:
+    """The upper envelope: only the lines that are on top somewhere in [0, 1]."""
+    order = np.lexsort((lines[:, 0], lines[:, 1] - lines[:, 0]))
+    kept: list[tuple[float, float]] = []
+    cuts: list[float] = []
+    for start, end in lines[order].tolist():
+        while kept:
+            steeper = (end - start) - (kept[-1][1] - kept[-1][0])
+            meet = (
+                (kept[-1][0] - start) / steeper
+                if steeper > 0
+                else (-np.inf if start >= kept[-1][0] else np.inf)
+            )
+            if meet > (cuts[-1] if cuts else 0.0):
+                break
+            kept.pop()
+            if cuts:
+                cuts.pop()
+        if kept and meet >= 1:  # on top only beyond the last belief
+            continue
+        if kept:
+            cuts.append(meet)
+        kept.append((start, end))
+    return Envelope(np.array(kept), np.array(cuts))
+
+
+# One step ahead: what each action is worth if stopping, shipping or verifying comes right after it.
+
+
+def greedy_q(
+    problem: Problem[float],
+    belief: float,
+    used: frozenset[str],
+    candidate: int,
+    *,
+    fresh: float | None = None,
+) -> dict[str, float]:
+    """The one-step value of every open action.
+
+    ``fresh`` is the belief in the next candidate; None takes what the refine kernel makes of this one. The
+    source takes the prior, which is the same where candidates are drawn anew.
+
+    Source: arXiv:2606.24453; the kernel, the used critics and shipping are ours.
+    """
+    p = problem
+    table = settled(p, belief)
+    if candidate + 1 < p.horizon:
+        then = transition(belief, p.fix, p.breaks) if fresh is None else fresh
+        table[GENERATE] = -p.generate + p.reward * then - p.verify
+    for check in p.checks:
+        if check.name in used:
+            continue
+        passes = pass_chance(belief, check.right, check.wrong)
+        table[check.name] = -check.price
+        for passed, share in ((True, passes), (False, 1 - passes)):
+            moved = posterior(belief, check.right, check.wrong, passed)
+            table[check.name] += share * max(settled(p, moved).values())
+    return table
+
+
+def settled(problem: Problem[float], belief: float) -> dict[str, float]:
+    """What the actions that end the episode are worth at once."""
+    table = {STOP: 0.0}
+    if problem.ship_loss is not None:
+        table[SHIP] = problem.reward * belief - problem.ship_loss * (1 - belief)
+    table[VERIFY] = problem.reward * belief - problem.verify
+    return table
+
+
+# Backward induction on a grid of beliefs, with a bracket that the true value lies in.
 
 Grid: TypeAlias = Float[np.ndarray, "points"]
+
 Lines: TypeAlias = Float[np.ndarray, "points 2"]
+
 #: What one action is worth at each point: from above, and as the line of a plan that attains its value.
 Backup: TypeAlias = tuple[Grid, Lines]
+
 #: 2 ** critics tables for every candidate.
 MOST_CRITICS = 8
+
 #: Rounds in which the grid takes up the kinks it found, and the width at which it is good enough.
 ROUNDS, NARROW = 4, 1e-9
 

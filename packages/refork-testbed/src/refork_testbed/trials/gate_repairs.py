@@ -22,11 +22,9 @@ from refork.tree.score import Producer
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Split, Task, World
-from refork_methods.gate.collect import collect_file
 from refork_methods.gate.fit import refuse_instances
-from refork_methods.gate.live import Check, Opened, Told, Verdict
-from refork_methods.gate.live_run import LiveRun, Setting, run_live
-from refork_methods.gate.on_tree import Candidate, TreeWriter, critic_producer
+from refork_methods.gate.live import Check, Opened, Told, Verdict, collect_file
+from refork_methods.gate.on_tree import Candidate, LiveRun, Setting, TreeWriter, critic_producer, run_live
 from refork_methods.gate.records import Record
 from refork_testbed.worlds.repair import critics as checks
 from refork_testbed.worlds.repair.edits import EditError, edited

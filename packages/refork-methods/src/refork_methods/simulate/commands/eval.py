@@ -91,7 +91,7 @@ def evaluate_command(
 
 
 def _print(found: EvalResult) -> None:
-    from refork_methods.gate.commands.tables import print_grid
+    from refork_methods.gate.commands import print_grid
 
     fidelity = found.first.fidelity
     names = [name for name in _NAMES if name in fidelity.micro]
