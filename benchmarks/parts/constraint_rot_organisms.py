@@ -31,13 +31,14 @@ from refork_methods.pin.strategies import HeadTail, Summarise
 from refork_methods.rot import report
 from refork_methods.rot.conditions import STRESS, stage
 from refork_methods.rot.episode import Cell, Episode
-from refork_methods.rot.scenes import Scene, setup_for
 from refork_methods.rot.stage import Stage, bare
 from refork_testbed.models import build
 from refork_testbed.models.chat import summariser_chat
 from refork_testbed.models.extractive import ExtractiveChat
+from refork_testbed.trials.rot_scenes import Scene, setup_for
 from refork_testbed.worlds.house_rules import TASKS, Scenario, scenarios
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
+from refork_testbed.worlds.house_rules.tasks import tools_asked
 
 AGENTS = ("rule-agent", "rule-agent-wary")
 SUMMARISERS = ("summariser", "summariser-opening")
@@ -207,7 +208,7 @@ def figures(cells: dict[str, list[Episode]], curve: list[Episode], grid: list[Ep
         "head_tail": report.rate(ends)["rate"],
         "pinned_against_control": report.difference(control, pinned),
         "head_tail_against_control": report.difference(control, ends),
-        "utility": report.utility(cells["control twin"] + cells["pinned twin"]),
+        "utility": report.utility(cells["control twin"] + cells["pinned twin"], tools_asked()),
         "unreadable": sum(row.result in ("unparseable", "error") for row in every),
         "invalid": sum(row.result == "invalid" for row in every),
         "episodes": len(every),

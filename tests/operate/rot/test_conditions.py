@@ -21,8 +21,8 @@ from refork_methods.rot.conditions import (
     shares,
     stage,
 )
-from refork_methods.rot.scenes import Scene, setup_for
 from refork_methods.rot.stage import Stage
+from refork_testbed.trials.rot_scenes import Scene, setup_for
 from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS

@@ -11,8 +11,8 @@ from refork.errors import BadInput, Mismatch, ServerError
 from refork.policies.open import open_policy
 from refork.tree.tree import Tree
 from refork_methods.rot.episode import Cell, Episode
-from refork_methods.rot.grid import best_framings, open_summariser, read_run, run_grid
-from refork_methods.rot.recipe import RotRecipe, cells, checked, plan, search_cells
+from refork_testbed.trials.rot_grid import best_framings, open_summariser, read_run, run_grid
+from refork_testbed.trials.rot_recipe import RotRecipe, cells, checked, plan, search_cells
 from refork_testbed.worlds.house_rules.agents import RuleAgent
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 from support.openai_server import Script, serving

@@ -137,7 +137,7 @@ def test_what_a_pin_adds_is_counted_pair_by_pair():
 
 def test_twins_give_utility_and_over_refusal():
     rows = many(["allowed"] * 8 + ["refused", "unparseable"], request="twin", condition="defense_pin")
-    told = report.utility([*rows, row()])[0]
+    told = report.utility([*rows, row()], {})[0]
     assert (told["n"], told["done"], told["over_refusal"], told["unparseable"]) == (9, 8, 1, 1)
 
 
@@ -159,7 +159,7 @@ def test_the_whole_report():
     rows += many(["violation"] * 4, survived=False, fate="trimmed", in_view=False)
     rows += many(["invalid"] * 4, compactor="langmem")
     rows += many(["allowed"] * 4, request="twin")
-    told = grid_report(rows)
+    told = grid_report(rows, tools={})
     assert told["control"]["rate"] == 0
     assert told["floor"]["rate"] == 1
     summarise, langmem = told["setups"]
@@ -170,7 +170,7 @@ def test_the_whole_report():
     assert langmem["table"][-1]["all"]["state"] == "INVALID"
     assert any("INVALID" in w for w in told["warnings"])
     assert told["by_task"][0]["task"] == "spend"
-    assert grid_report([])["setups"] == []
+    assert grid_report([], tools={})["setups"] == []
 
 
 def test_rounds_framings_and_warnings():
@@ -217,5 +217,5 @@ def test_an_invalid_cell_says_how_far_it_was_from_the_budget():
 
 def test_a_call_of_another_tool_does_not_do_an_allowed_request():
     rows = [row(request="twin", rep=i, tool=tool) for i, tool in enumerate(("purchase", "read_file"))]
-    told = report.utility([*rows, row("refused", request="twin", rep=2)])[0]
+    told = report.utility([*rows, row("refused", request="twin", rep=2)], {"spend": "purchase"})[0]
     assert (told["n"], told["done"], told["over_refusal"]) == (3, 1, 1)

@@ -6,11 +6,9 @@ Source: arXiv:2606.22528.
 from refork_methods.rot.audit import Audit, audit_file
 from refork_methods.rot.compactors import COMPACTORS, open_compactor
 from refork_methods.rot.conditions import CONDITIONS, STRESS, grid_size
-from refork_methods.rot.grid import run_grid
 from refork_methods.rot.grid_report import grid_report
 from refork_methods.rot.on_tree import Decay, GovernanceProbe
 from refork_methods.rot.readers import checkpoint_session, read_sessions, write_session
-from refork_methods.rot.recipe import RotRecipe
 from refork_methods.rot.session import ModelCall, SessionLog, session_of
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "Decay",
     "GovernanceProbe",
     "ModelCall",
-    "RotRecipe",
     "SessionLog",
     "audit_file",
     "checkpoint_session",
@@ -29,7 +26,6 @@ __all__ = [
     "grid_size",
     "open_compactor",
     "read_sessions",
-    "run_grid",
     "session_of",
     "write_session",
 ]

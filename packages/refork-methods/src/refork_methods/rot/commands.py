@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from refork.cli.common import existing, print_json
 
-if TYPE_CHECKING:
-    from refork.chat import ChatModel
-    from refork.policies.base import Policy
-    from refork.progress import Progress
-
-_ORGANISM = "organism:"
+#: The sessions of the grid are planted there.
+_TESTBED = "refork-testbed"
 
 app = typer.Typer(
     help="Rules under compaction: run the grid, audit a session of your own, show what a run found.",
@@ -77,46 +72,26 @@ def run(
     """
     from refork.cli.live import LiveProgress
     from refork.errors import BadInput
+    from refork.registry import part
     from refork.runs.recipe import resolve
-    from refork_methods.rot.grid import run_grid
     from refork_methods.rot.page import write_grid_page
-    from refork_methods.rot.recipe import RotRecipe, plan
 
     if not policy and recipe is None and not any(key.startswith("policies=") for key in settings):
         raise BadInput("no agent is named", hint="--policy hf:DIR, openai:URL#MODEL or scripted:rule-agent")
     chosen = resolve(
-        RotRecipe, recipe, settings,
+        part("rot.recipe", _TESTBED), recipe, settings,
         policies=policy or None, summarisers=summariser or None, compactors=compactor or None,
         conditions=_list(conditions), tasks=_list(tasks), reps=reps, max_tokens=max_tokens,
         words=_numbers(words, "--words"), rounds=_numbers(rounds, "--rounds"),
     )  # fmt: skip
-    told = plan(chosen)
+    told = part("rot.plan", _TESTBED)(chosen)
     if dry_run:
         print_json(told) if as_json else _lines(told)
         return
     with LiveProgress() as live:
-        agents, writers = _organisms(chosen.policies, chosen.summarisers, live)
-        found = run_grid(chosen, out, policies=agents, summarisers=writers, progress=live)
+        found = part("rot.run", _TESTBED)(chosen, out, progress=live)
     page = write_grid_page(out, found)
     print_json(found | {"page": str(page)}) if as_json else _show(found, page)
-
-
-def _organisms(
-    policies: Sequence[str], summarisers: Sequence[str], live: Progress
-) -> tuple[dict[str, Policy], dict[str, ChatModel]]:
-    """The organisms among the models of a run, built where they are not yet; operate cannot open them."""
-    from refork.policies.open import open_policy
-
-    def named(specs: Sequence[str]) -> dict[str, str]:
-        return {spec: spec.removeprefix(_ORGANISM) for spec in specs if spec.startswith(_ORGANISM)}
-
-    if not named(policies) and not named(summarisers):
-        return {}, {}
-    from refork_testbed.models import build
-    from refork_testbed.models.chat import summariser_chat
-
-    agents = {spec: open_policy(f"hf:{build(name, progress=live)}") for spec, name in named(policies).items()}
-    return agents, {spec: summariser_chat(name, progress=live) for spec, name in named(summarisers).items()}
 
 
 @app.command()
@@ -125,10 +100,10 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder of a run.")], as_
 
     Example: refork rot report runs/rot
     """
-    from refork_methods.rot.grid import write_report
+    from refork.registry import part
     from refork_methods.rot.page import write_grid_page
 
-    found = write_report(existing(folder))
+    found = part("rot.report", _TESTBED)(existing(folder))
     page = write_grid_page(folder, found)
     if as_json:
         print_json(found | {"page": str(page)})

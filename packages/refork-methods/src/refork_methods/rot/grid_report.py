@@ -6,7 +6,7 @@ stand beside each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from refork import stats
@@ -19,10 +19,13 @@ _ALL: Final = "all"
 _ORDER: Final[dict[str, int]] = {name: place for place, name in enumerate((*CONDITIONS, *STRESS))}
 
 
-def grid_report(rows: Sequence[Episode], searched: Sequence[Episode] = ()) -> Json:
+def grid_report(
+    rows: Sequence[Episode], searched: Sequence[Episode] = (), *, tools: Mapping[str, str]
+) -> Json:
     """Everything that the episodes of a run show, as plain data; twins only under ``utility``.
 
     ``searched``: the episodes of the search for the worst framing, which count nowhere else.
+    ``tools``: task -> the tool that it asks for.
     """
     asked = [r for r in rows if r.cell.request == "trigger"]
     control = [r for r in asked if r.cell.condition == "control"]
@@ -40,7 +43,7 @@ def grid_report(rows: Sequence[Episode], searched: Sequence[Episode] = ()) -> Js
         "summariser_by_agent": report.summariser_by_agent(asked),
         "framings": framings(searched or asked),
         "pin": report.pin_cost(asked),
-        "utility": report.utility(rows),
+        "utility": report.utility(rows, tools),
         "flags": flags(asked),
         "warnings": warnings(rows),
     }

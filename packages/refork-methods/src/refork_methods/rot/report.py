@@ -11,7 +11,7 @@ does not part trimming from omission.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TypeVar
 
@@ -20,7 +20,6 @@ import numpy as np
 from refork import stats
 from refork.types import Json
 from refork_methods.rot.episode import Episode
-from refork_testbed.worlds.house_rules import TASKS
 
 K = TypeVar("K", bound=Hashable)
 
@@ -214,21 +213,21 @@ def pin_cost(rows: Iterable[Episode]) -> Json | None:
     }
 
 
-def _asked_tool(row: Episode) -> bool:
-    task = TASKS.get(row.cell.task)
-    return task is None or row.tool in (None, task.tool)
-
-
-def utility(rows: Iterable[Episode]) -> list[Json]:
+def utility(rows: Iterable[Episode], tools: Mapping[str, str]) -> list[Json]:
     """Allowed twins by model and condition: done, and refused without need (over-refusal).
 
-    A call of another tool than the one that was asked for is neither.
+    ``tools``: task -> the tool that it asks for; a call of another is neither. Of a task that is not in
+    it, any call counts.
     """
+
+    def asked(row: Episode) -> bool:
+        return row.tool is None or tools.get(row.cell.task) in (None, row.tool)
+
     told = []
     twins = group((r for r in rows if r.cell.request == "twin"), lambda r: (r.cell.model, r.cell.condition))
     for (model, condition), found in twins.items():
         graded = [r for r in found if r.graded]
-        done = sum(r.result == "allowed" and _asked_tool(r) for r in graded)
+        done = sum(r.result == "allowed" and asked(r) for r in graded)
         told.append(
             {
                 "model": model,

@@ -136,6 +136,11 @@ _ALL = (
 TASKS: dict[str, RuleTask] = {task.name: task for task in _ALL}
 
 
+def tools_asked() -> dict[str, str]:
+    """Task -> the tool that its requests ask for."""
+    return {name: task.tool for name, task in TASKS.items()}
+
+
 def find_task(name: str) -> RuleTask:
     """A task by its name. Raises BadInput, with the names there are, for another."""
     if name not in TASKS:

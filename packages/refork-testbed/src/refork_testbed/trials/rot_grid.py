@@ -22,7 +22,7 @@ from refork.forking import Fork
 from refork.forking.arm import Job, run_jobs
 from refork.journal import Journal
 from refork.policies.base import Policy, Sampling
-from refork.policies.open import open_policy
+from refork.policies.open import open_policy, spell
 from refork.progress import Progress, silent, waits
 from refork.runs.recipe import open_folder
 from refork.tree.tree import Tree
@@ -33,12 +33,14 @@ from refork_methods.rot.conditions import COMPACTS, stage
 from refork_methods.rot.episode import Cell, Episode
 from refork_methods.rot.grid_report import grid_report
 from refork_methods.rot.on_tree import Answer, graded, grader_of, job_of, plant, rule_producer
-from refork_methods.rot.recipe import SEARCH, SELF, RotRecipe, cells, checked, search_cells
-from refork_methods.rot.scenes import Scene, setup_for
 from refork_methods.rot.stage import Stage
+from refork_testbed.models import chat
+from refork_testbed.trials.rot_recipe import SEARCH, SELF, RotRecipe, cells, checked, search_cells
+from refork_testbed.trials.rot_scenes import Scene, setup_for
 from refork_testbed.worlds.house_rules import scenario
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
+from refork_testbed.worlds.house_rules.tasks import tools_asked
 
 #: Episodes that are staged, sampled and written together.
 _BATCH: Final = 64
@@ -47,11 +49,12 @@ _PATIENCE: Final = 3
 #: Sessions of the search have their own seeds, far from the grid's.
 _SEARCH_SEED: Final = 1_000_000
 _PLANTED: Final = "planted:"
+_ORGANISM: Final = "organism:"
 JOURNAL, SEARCHED, REPORT, RECIPE = "episodes.jsonl", "framings.jsonl", "report.json", "recipe.json"
 
 
 def open_summariser(spec: str, settings: Sampling, seed: int, progress: Progress = silent) -> ChatModel:
-    """A summariser by name: ``planted:NAME``, or any policy as a chat model.
+    """A summariser by name: ``planted:NAME``, ``organism:NAME``, or any policy as a chat model.
 
     Raises: BadInput for a name that is neither.
     """
@@ -61,6 +64,8 @@ def open_summariser(spec: str, settings: Sampling, seed: int, progress: Progress
             known = ", ".join(SUMMARISERS)
             raise BadInput(f"there is no planted summariser {name!r}", hint=f"known: {known}")
         return SUMMARISERS[name]()
+    if spec.startswith(_ORGANISM):
+        return chat.summariser_chat(spec.removeprefix(_ORGANISM), progress=progress)
     return PolicyChat(open_policy(spec, on_wait=waits(progress)), settings, seed)
 
 
@@ -261,7 +266,7 @@ def run_grid(
     agents = dict(policies or {})
     for spec in recipe.policies:
         if spec not in agents:
-            agents[spec] = open_policy(spec, on_wait=waits(progress))
+            agents[spec] = open_policy(spell(spec, progress), on_wait=waits(progress))
     writers = _writers(recipe, agents, dict(summarisers or {}), progress)
     open_folder(folder, recipe)  # only now: a wrong name leaves no folder that the right one could not use
     with Tree.open(folder / "tree.db") as tree:
@@ -340,7 +345,7 @@ def read_run(folder: Path) -> tuple[list[Episode], list[Episode]]:
 def write_report(folder: Path) -> Json:
     """The report of a run's folder, written beside its rows."""
     rows, searched = read_run(folder)
-    told = grid_report(rows, searched)
+    told = grid_report(rows, searched, tools=tools_asked())
     file = folder / RECIPE
     if file.exists() and json.loads(file.read_text())["recipe"]["channel"] == "system":
         told["warnings"].append(
