@@ -65,7 +65,7 @@ def first_task(run):
 def test_version_and_help():
     assert started("--version").stdout == f"refork {__version__}\n"
     shown = refork("--help").stdout
-    for noun in ("tree", "fork", "sweep", "grow", "demo", "organism", "policy", "world"):
+    for noun in ("tree", "fork", "sweep", "grow", "demo", "policy", "world"):
         assert noun in shown
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import inspect
 import io
 import json
 import socket
@@ -105,7 +106,7 @@ def test_every_verb_that_shows_progress_is_listed(verbs):
     long = {name for name, verb in verbs.items() if hasattr(verb, "watched_as")}
     shown = set()
     for name, verb in verbs.items():
-        inner = getattr(verb, "__wrapped__", verb)
+        inner = inspect.unwrap(verb)
         if inner.__name__ in shows_progress(inner.__code__.co_filename):
             shown.add(name)
     assert shown - SERVERS == long

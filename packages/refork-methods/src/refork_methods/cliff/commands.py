@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import absolute, existing, print_json, spelled
+from refork.cli.recipe import Keys
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def scan(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many traces.")] = None,
     budget: Budget = None,
     settings: Annotated[
-        list[str], typer.Option("--set", help="A recipe key, e.g. draws=64, rule=paper, fdr=0.05.")
+        list[str],
+        typer.Option("--set", help="A recipe key, e.g. draws=64, rule=paper, fdr=0.05."),
+        Keys("refork_methods.cliff.run:CliffRecipe"),
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:

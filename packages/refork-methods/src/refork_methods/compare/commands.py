@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import print_json
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +37,9 @@ def compare(
     ] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option("--seeds", help="Training runs per arm.")] = None,
     settings: Annotated[
-        list[str], typer.Option("--set", help="Override a recipe key, e.g. updates=20.")
+        list[str],
+        typer.Option("--set", help="Override a recipe key, e.g. updates=20."),
+        Keys("refork_methods.compare.recipe:CompareRecipe"),
     ] = [],  # noqa: B006
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes; all cores if not given.")

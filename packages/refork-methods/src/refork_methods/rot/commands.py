@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from refork.cli.common import existing, print_json
+from refork.cli.recipe import Keys
 
 #: The sessions of the grid are planted there.
 _TESTBED = "refork-testbed"
@@ -62,7 +63,11 @@ def run(
     ] = None,
     words: Annotated[str | None, typer.Option("--words", help="Limits of the summary, with commas.")] = None,
     rounds: Annotated[str | None, typer.Option("--rounds", help="Compactions in a row, with commas.")] = None,
-    settings: Annotated[list[str], typer.Option("--set", help="Any key of the recipe: key=value.")] = [],  # noqa: B006
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", help="Any key of the recipe: key=value."),
+        Keys("refork_methods.rot.recipe:RotRecipe"),
+    ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:

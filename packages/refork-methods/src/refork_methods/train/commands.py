@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from refork.cli.common import existing, print_json, spelled
+from refork.cli.recipe import Keys
 from refork.cli.screen import secho
 
 app = typer.Typer(
@@ -75,7 +76,7 @@ def sft(
     policy: PolicySpec = None,
     tree: TreeFile = None,
     data: DataFile = None,
-    settings: Settings = [],  # noqa: B006
+    settings: Annotated[Settings, Keys("refork_methods.train.finetune:SftRecipe")] = [],  # noqa: B006
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +98,7 @@ def dpo(
     policy: PolicySpec = None,
     tree: TreeFile = None,
     data: DataFile = None,
-    settings: Settings = [],  # noqa: B006
+    settings: Annotated[Settings, Keys("refork_methods.train.finetune:DpoRecipe")] = [],  # noqa: B006
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -131,7 +132,7 @@ def train_policy(
         str | None, typer.Option("--objective", help="plain, grpo, gspo, dapo or dr-grpo.")
     ] = None,
     updates: Annotated[int | None, typer.Option("--updates", help="How many.")] = None,
-    settings: Settings = [],  # noqa: B006
+    settings: Annotated[Settings, Keys("refork_methods.train.run:PolicyRecipe")] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and say what it would do.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 from refork import __version__
 from refork.cli.commands import Product
 from refork.cli.failing import begin, give_out, mendable, show_crash, show_error, show_stopped
+from refork.cli.watching import watch
 from refork.errors import UserError
 from refork.visible import show_only
 
@@ -45,11 +46,27 @@ def _root(
             show_default=False,
         ),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help="Of a long command: say at the end where the time went, and write a trace."
+        ),
+    ] = False,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            "--track",
+            help="Of growing and training: curves in tensorboard, trackio, wandb or mlflow, each with "
+            ":WHERE; nothing is uploaded.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Options that come before every noun."""
+    """Options that come before every command."""
     from refork.runs.logs import start_log
 
     start_log(log)
+    watch(profile=profile, track=track)
 
 
 def main() -> None:

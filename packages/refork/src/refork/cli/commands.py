@@ -11,16 +11,22 @@ from typing import Any, Final
 
 import typer
 
+from refork.cli.recipe import add_recipes
 from refork.cli.screen import Noun, draw_help
 from refork.cli.watching import watch_verbs
 from refork.errors import BadInput, UserError
 from refork.registry import find, names, own, registered, resolve
 
-#: The product's own commands, in the order of the help. No other package can add to them.
-PRODUCT: Final = (
-    "tree", "fork", "sweep", "compare", "grow", "train", "run", "view", "serve", "demo", "world", "policy",
-    "organism",
-)  # fmt: skip
+#: The commands that the help shows, in groups. No other package can add to them.
+GROUPS: Final = {
+    "Begin": ("demo", "world", "policy"),
+    "Look": ("tree", "view"),
+    "Fork and compare": ("fork", "sweep", "compare"),
+    "Grow and train": ("grow", "train"),
+    "Operate": ("run", "serve"),
+    "Methods": ("method",),
+}
+PRODUCT: Final = tuple(name for names in GROUPS.values() for name in names if name != "method")
 METHOD: Final = "What methods and other packages add, each under its name: refork method credit report ..."
 
 
@@ -52,8 +58,14 @@ class Methods(Noun):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         taken = {name for name, one in registered("commands").items() if one.rival is not None}
-        others = (name for name in names("commands") if name not in PRODUCT or name in taken)
-        self.commands: Any = _Loaded(others, lambda name: _command(name, lambda: find("commands", name)))
+        self._hidden = set(PRODUCT) - taken
+        self.commands: Any = _Loaded(
+            names("commands"), lambda name: _command(name, lambda: find("commands", name))
+        )
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands that the help shows: those that it does not show at the top."""
+        return [name for name in self.commands if name not in self._hidden]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; ``module:Name`` and ``file.py:Name`` stand for one, too."""
@@ -76,13 +88,15 @@ class Product(Noun):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands that the help shows."""
-        return [*(name for name in PRODUCT if name in self._own), "method"]
+        return [name for names in GROUPS.values() for name in names if name in self.commands]
 
     def _make(self, name: str) -> Any:
         if name == "method":
-            methods = typer.Typer(cls=Methods, no_args_is_help=True, help=METHOD)
-            return _made(name, methods)
-        return _command(name, self._own[name].load)
+            command = _made(name, typer.Typer(cls=Methods, no_args_is_help=True, help=METHOD))
+        else:
+            command = _command(name, self._own[name].load)
+        command.rich_help_panel = next((group for group, names in GROUPS.items() if name in names), None)
+        return command
 
 
 def _command(name: str, load: Callable[[], Any]) -> Any:
@@ -124,5 +138,6 @@ def _made(name: str, thing: Any) -> Any:
     else:
         holder.command(name)(thing)
     watch_verbs(holder)
+    add_recipes(holder)
     draw_help(holder)
     return typer.main.get_group(holder).commands[name]

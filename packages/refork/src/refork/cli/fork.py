@@ -18,6 +18,7 @@ from refork.cli.common import (
     simulator_for,
     world_for,
 )
+from refork.cli.recipe import Keys
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ JudgeSpec = Annotated[
         "--judge", help="Who grades instead: FILE.py:NAME, a judge or a function of a trajectory; or a name."
     ),
 ]
-Settings = Annotated[list[str], typer.Option("--set", help="Sampling setting, e.g. temperature=0.7.")]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", help="Sampling setting, e.g. temperature=0.7."),
+    Keys("refork.runs.recipe:TurnLaw"),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SimulatorSpec = Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from refork.cli.backends import BackendSpec, backend_for
 from refork.cli.common import print_json, shown, spelled
+from refork.cli.recipe import Keys
 from refork.types import Json
 
 
@@ -31,7 +32,9 @@ def grow_command(
         int | None, typer.Option("--budget-tokens", help="Or: sampled tokens of each tree.")
     ] = None,
     settings: Annotated[
-        list[str], typer.Option("--set", help="Override a recipe key, e.g. tasks.count=32.")
+        list[str],
+        typer.Option("--set", help="Override a recipe key, e.g. tasks.count=32."),
+        Keys("refork.runs.recipe:GrowRecipe"),
     ] = [],  # noqa: B006
     tree: Annotated[
         Path | None,

@@ -145,6 +145,8 @@ def facts(record: Record, now: float) -> list[tuple[str, str]]:
     ]
     if record.out is not None:
         lines.append(("folder", record.out))
+    if record.recipe:
+        lines.append(("recipe", ", ".join(f"{key} = {value!r}" for key, value in record.recipe.items())))
     return lines + _progress(record, state) + _outcome(record, state, now)
 
 

@@ -80,6 +80,13 @@ class Verb(TyperCommand):
         with _helping():
             super().format_help(ctx, formatter)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run it, where it can be watched as is asked."""
+        from refork.cli.watching import check_watched
+
+        check_watched(self.callback)
+        return super().invoke(ctx)
+
 
 class Noun(TyperGroup):
     """A group of commands."""

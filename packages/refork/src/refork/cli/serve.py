@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from refork.cli.recipe import Keys
 from refork.errors import BadInput
 from refork.registry import part
 
@@ -77,6 +78,7 @@ Otlp = Annotated[
 Changes = Annotated[
     list[str],
     typer.Option("--set", help="Any other setting as NAME=VALUE: timeout_s=60, max_tokens=4096, ..."),
+    Keys("refork.serve.settings:ServerSettings"),
 ]
 
 

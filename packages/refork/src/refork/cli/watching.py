@@ -1,9 +1,13 @@
-"""Verbs that take long, and the options that all of them have: ``--profile``, ``--log``, some ``--track``."""
+"""Commands that take long, and how they are watched: ``--profile``, ``--log``, some ``--track``.
+
+These stand before the command, where the help shows them once; behind it they are read as well.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
+from refork.cli.recipe import CHOSEN
+from refork.errors import BadInput
 
 if TYPE_CHECKING:
     from refork.runs.running import Run
@@ -47,18 +54,15 @@ TRACKED: Final = frozenset({
     "simulate train", "speculate train", "train dpo", "train policy", "train sft",
 })  # fmt: skip
 
-_PANEL: Final = "Watching"
 _Profile = Annotated[
     bool,
-    typer.Option(
-        "--profile", help="Say at the end where the time went, and write a trace.", rich_help_panel=_PANEL
-    ),
+    typer.Option("--profile", help="Say at the end where the time went, and write a trace.", hidden=True),
 ]
 _Log = Annotated[
     str | None,
     typer.Option(
         "--log", help="json or json:FILE: one JSON object a line instead of a live line, or beside it.",
-        rich_help_panel=_PANEL, show_default=False,
+        hidden=True, show_default=False,
     ),
 ]  # fmt: skip
 _Track = Annotated[
@@ -66,7 +70,7 @@ _Track = Annotated[
     typer.Option(
         "--track",
         help="Show curves in tensorboard, trackio, wandb or mlflow, each with :WHERE; nothing is uploaded.",
-        rich_help_panel=_PANEL, show_default=False,
+        hidden=True, show_default=False,
     ),
 ]  # fmt: skip
 _OPTIONS: Final = {
@@ -74,7 +78,27 @@ _OPTIONS: Final = {
     "watch_log": (_Log, None),
     "watch_track": (_Track, None),
 }
+_ROOT: dict[str, Any] = {"profile": False, "track": None}
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def watch(*, profile: bool, track: str | None) -> None:
+    """What stands before the command that comes now."""
+    _ROOT.update(profile=profile, track=track)
+
+
+def check_watched(callback: Any) -> None:
+    """Refuse to watch a command that leaves no record of a run.
+
+    Raises:
+        BadInput: ``--profile`` or ``--track`` stands before one.
+    """
+    command = getattr(callback, "watched_as", None)
+    if _ROOT["profile"] and command is None:
+        raise BadInput("this command is not timed", where="--profile", hint="it stands before long commands")
+    if _ROOT["track"] is not None and command not in TRACKED:
+        known = ", ".join(sorted(TRACKED))
+        raise BadInput("this command draws no curves", where="--track", hint=f"those that do: {known}")
 
 
 def watch_verbs(app: typer.Typer, noun: str = "") -> None:
@@ -96,6 +120,7 @@ def _watched(command: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(verb)
     def run(**given: Any) -> Any:
         profile, log, track = (given.pop(name, None) for name in _OPTIONS)
+        profile, track = profile or _ROOT["profile"], track if track is not None else _ROOT["track"]
         if log is not None:
             from refork.runs.logs import start_log
 
@@ -125,6 +150,8 @@ def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) 
     run: Run | None = None
     try:
         with observed(command, typed, out=None if out is None else str(out), profile=profile) as run:
+            told = json.dumps(CHOSEN.get({}), default=str)
+            run.record.recipe = json.loads(_PASSWORD.sub("***@", told))
             if track is None:
                 yield
                 return

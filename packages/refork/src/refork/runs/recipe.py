@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, final
 
 from pydantic import (
     BaseModel,
@@ -154,9 +156,18 @@ def digest(recipe: BaseModel) -> str:
     return hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class RecipeText:
+    """What a recipe file says, of what a run is; the command has taken its own options out of it."""
+
+    file: Path
+    data: Json
+
+
 def resolve(
     kind: type[R],
-    file: Path | None = None,
+    file: Path | RecipeText | None = None,
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     **given: Any,
@@ -166,7 +177,9 @@ def resolve(
     Raises BadInput naming the key, what it holds and what it may hold.
     """
     data: Json = {}
-    if file is not None:
+    if isinstance(file, RecipeText):
+        data, file = copy.deepcopy(file.data), file.file
+    elif file is not None:
         data = _read(file)
     for name, text in variables(environment).items():
         path = name.removeprefix(PREFIX).lower().split("__")

@@ -45,7 +45,8 @@ class Record:
     Times are seconds since 1970. ``rate`` is units of the stage per second, ``eta`` seconds to its end.
     ``errors`` counts by kind, ``rollouts`` finished draws, ``saved`` is when something was last stored for
     good and ``checkpoint`` what. ``workers`` are the workers of the run and ``workers_together`` their sums,
-    as a :class:`~refork.runs.workers.Roster` writes them. ``machine`` and ``birth`` tell the process from
+    as a :class:`~refork.runs.workers.Roster` writes them. ``recipe`` is what ``--recipe`` and ``--set`` gave
+    the command, by key. ``machine`` and ``birth`` tell the process from
     a later one of its number.
     """
 
@@ -80,6 +81,7 @@ class Record:
     profile: str | None = None
     workers: list[Json] = field(default_factory=list)
     workers_together: Json | None = None
+    recipe: Json = field(default_factory=dict)
     format: int = FORMAT
 
     def to_json(self) -> Json:

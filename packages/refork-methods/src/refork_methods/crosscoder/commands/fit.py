@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import existing, print_json
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from refork.decoding.states import Layer
@@ -89,6 +90,7 @@ def train(
     settings: Annotated[
         list[str],
         typer.Option("--set", help="A key, e.g. exclusive.a=0.05, activation=topk, training.steps=2000."),
+        Keys("refork_methods.crosscoder.run:CrossCoderRecipe"),
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:

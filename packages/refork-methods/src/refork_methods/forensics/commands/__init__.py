@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import print_json
+from refork.cli.recipe import Keys
 from refork_methods.forensics.commands.case import AsJson, Folder, app
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ Regex = Annotated[
     str | None, typer.Option("--target-regex", help="What the last turn matches where the action is taken.")
 ]
 Settings = Annotated[
-    list[str], typer.Option("--set", help="A sampling setting, e.g. temperature=1, max_tokens=256.")
+    list[str],
+    typer.Option("--set", help="A sampling setting, e.g. temperature=1, max_tokens=256."),
+    Keys("refork.runs.recipe:TurnLaw"),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the noise.")]
 Draws = Annotated[int, typer.Option("--n", min=2, help="Rollouts of every arm but the base.")]

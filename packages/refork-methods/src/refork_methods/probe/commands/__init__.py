@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import absolute, existing, print_json, spelled
+from refork.cli.recipe import Keys
 from refork_methods.probe.commands.probe import app
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def variance(
     ] = 0,
     force_close: ForceClose = False,
     seed: Seed = 0,
-    settings: Settings = [],  # noqa: B006
+    settings: Annotated[Settings, Keys("refork_methods.stance.run:VarianceRecipe")] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
     """Measure how open the outcome still is after every cut, closed there by force and thinking on.
@@ -129,7 +130,7 @@ def cuts(
     ] = "pre",
     force_close: ForceClose = False,
     seed: Seed = 0,
-    settings: Settings = [],  # noqa: B006
+    settings: Annotated[Settings, Keys("refork_methods.stance.run:CutsRecipe")] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
     """Fork around every turn of stance and test whether it moves the outcome; exit status 1 where one does.

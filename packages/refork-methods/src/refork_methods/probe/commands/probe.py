@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import absolute, existing, print_json, spelled
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,6 +48,7 @@ def fit(
         typer.Option(
             "--set", help="A recipe key, e.g. layer=-2, labels=1, close='>>', sampling.max_tokens=96."
         ),
+        Keys("refork_methods.probe.run:ProbeRecipe"),
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import existing, print_json
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from refork_methods.route.conduct.conductor import Conducted
@@ -23,7 +24,9 @@ Who = Annotated[
 Train = Annotated[bool, typer.Option("--train", help="Train the conductor on what its plans earn.")]
 QueryFile = Annotated[str, typer.Option("--queries", help="For --train: JSON lines, or 'expressions'.")]
 Settings = Annotated[
-    list[str], typer.Option("--set", help="For --train: a recipe key, e.g. per_call=0.05 or updates=60.")
+    list[str],
+    typer.Option("--set", help="For --train: a recipe key, e.g. per_call=0.05 or updates=60."),
+    Keys("refork_methods.route.conducting:ConductRecipe"),
 ]
 Out = Annotated[
     Path | None,

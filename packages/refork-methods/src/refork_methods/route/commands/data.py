@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import existing, print_json, settings_for
+from refork.cli.recipe import Keys
 from refork_methods.route.commands.frontier import frontier_command
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ def collect_command(
     rest: Rest = "recorded",
     alone: Annotated[bool, typer.Option("--alone", help="Standalone: each worker does whole tasks.")] = False,
     table: Annotated[str, typer.Option("--table", help="outcomes.csv, .jsonl or .parquet.")] = "outcomes.csv",
-    settings: Annotated[list[str], typer.Option("--set", help="Sampling, e.g. max_tokens=64.")] = [],  # noqa: B006
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", help="Sampling, e.g. max_tokens=64."),
+        Keys("refork.runs.recipe:TurnLaw"),
+    ] = [],  # noqa: B006
     seed: Annotated[int, typer.Option("--seed", help="Address of tasks and noise.")] = 0,
     as_json: Json = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from refork.cli.recipe import Keys
 from refork.cli.serve import AllowHost, AllowOrigin, Host, KeyFile, PortOption
 from refork.errors import BadInput
 
@@ -25,6 +26,7 @@ Think = Annotated[bool, typer.Option("--think", help="Let the model reason first
 Changes = Annotated[
     list[str],
     typer.Option("--set", help="Any setting of refork serve as NAME=VALUE: world_sessions=64, ..."),
+    Keys("refork.serve.settings:ServerSettings"),
 ]
 
 

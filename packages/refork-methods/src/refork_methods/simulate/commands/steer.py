@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import policy_for, print_json, settings_for
+from refork.cli.recipe import Keys
 from refork.errors import BadInput
 from refork.types import Json
 
@@ -34,7 +35,11 @@ Who = Annotated[
 ]
 Tasks = Annotated[int, typer.Option("--tasks", help="Tasks of the comparison.", min=2)]
 Draws = Annotated[int, typer.Option("--draws", help="Rollouts of each task and arm.", min=1)]
-Model_ = Annotated[list[str], typer.Option("--set", help="The simulator's settings, e.g. temperature=1.")]
+Model_ = Annotated[
+    list[str],
+    typer.Option("--set", help="The simulator's settings, e.g. temperature=1."),
+    Keys("refork.runs.recipe:TurnLaw", first=True),
+]
 Longest = Annotated[int, typer.Option("--max-tokens", help="Longest turn of the policy.")]
 Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

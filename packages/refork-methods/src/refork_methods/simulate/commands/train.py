@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from refork.cli.common import print_json
+from refork.cli.recipe import Keys
 
 
 class StageName(StrEnum):
@@ -37,7 +38,13 @@ def train(
         str | None, typer.Option("--judge", help="rule, or the model that grades (sft with a teacher, rl).")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4.")
+        list[str] | None,
+        typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4."),
+        Keys(
+            "refork_methods.simulate.recipes:CptRecipe",
+            "refork_methods.simulate.recipes:SftRecipe",
+            "refork_methods.simulate.recipes:RlRecipe",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and say what it would do.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from refork.cli.common import existing, print_json
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from refork_methods.speculate.bench import BatchResult
@@ -33,7 +34,9 @@ Calibration = Annotated[
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=2, help="Of an answer.")]
 SamplingOption = Annotated[
-    list[str], typer.Option("--set", help="How tokens are drawn, NAME=VALUE: temperature=0.")
+    list[str],
+    typer.Option("--set", help="How tokens are drawn, NAME=VALUE: temperature=0."),
+    Keys("refork.runs.recipe:TurnLaw"),
 ]
 Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Timed draws of each way.")]
 Rounds = Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from refork.cli.common import existing, print_json
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from refork.policies.local import LocalPolicy
@@ -64,6 +65,7 @@ MaxTokens = Annotated[int, typer.Option("--max-tokens", min=2, help="Of an answe
 Sampling = Annotated[
     list[str],
     typer.Option("--set", help="How it answers, NAME=VALUE: temperature=0.7 (default: its own)."),
+    Keys("refork.runs.recipe:TurnLaw"),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of answers, weights and orders.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
