@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from refork.cli.common import existing, print_json, settings_for
+from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
     from refork.errors import ServerError
@@ -548,7 +549,9 @@ Split = Annotated[Literal["train", "held-out"], typer.Option(help="Which tasks."
 Seed = Annotated[int, typer.Option(help="Of tasks and noise.")]
 
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Sampling of the writer, e.g. temperature=0.7.")
+    list[str] | None,
+    typer.Option("--set", help="Sampling of the writer, e.g. temperature=0.7."),
+    Keys("refork.runs.recipe:TurnLaw"),
 ]
 
 LiveCritics = Annotated[

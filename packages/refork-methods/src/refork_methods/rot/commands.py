@@ -66,7 +66,7 @@ def run(
     settings: Annotated[
         list[str],
         typer.Option("--set", help="Any key of the recipe: key=value."),
-        Keys("refork_methods.rot.recipe:RotRecipe"),
+        Keys("rot.recipe"),
     ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
     as_json: AsJson = False,

@@ -47,8 +47,8 @@ _HELP: Final = (
 class Keys:
     """Stands in the annotation of a command's ``--set``: the settings whose keys that takes.
 
-    ``targets``: pydantic models or dataclasses, each ``module:Class``, imported when they are asked for. A
-    key that is an option too goes to the option, unless ``first``.
+    ``targets``: pydantic models or dataclasses, each ``module:Class`` or the name of a part in the registry,
+    imported when they are asked for. A key that is an option too goes to the option, unless ``first``.
     """
 
     targets: tuple[str, ...]
