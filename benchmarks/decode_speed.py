@@ -109,7 +109,7 @@ class Bench:
                     said[live.submit(self.policy.ask(item.tokens, item.noise, self.law))] = []
                 while not live.idle:
                     for step in live.step():
-                        said[step.ticket] += step.tokens.tolist()
+                        said[step.request_id] += step.tokens.tolist()
                 found += said.values()
             return found
 

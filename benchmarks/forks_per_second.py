@@ -35,7 +35,7 @@ from refork.growing.plant import plant_prompt
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft, Point
+from refork.tree.node import NewNode, Point
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork_methods.forensics.instruments.sentences import pieces
@@ -66,7 +66,7 @@ def record_trace(tree: Tree, policy: LocalPolicy) -> Point:
     tokens = policy.encode(" ".join(sentences))
     ends = np.cumsum([len(policy.decode(token_array([t]))) for t in tokens])
     root = plant_prompt(tree, policy, "fix the hook")
-    draft = Draft(
+    draft = NewNode(
         kind="action", parent=root.node.id, key="trace", text=policy.decode(tokens), tokens=tokens,
         offsets=token_array(ends), policy=policy.card.name, weights=policy.card.weights,
         settings=SETTINGS.to_json(), finish="length",

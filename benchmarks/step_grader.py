@@ -39,9 +39,9 @@ from refork_methods.implicit.soft_values import (
     FiniteMdp,
     Runs,
     along,
+    chance_split,
     expectations,
     log_ratio_advantages,
-    luck_split,
     simulate,
     soft_value_iteration,
 )
@@ -78,7 +78,7 @@ def identity() -> dict[str, float]:
     ratio = log_ratio_advantages(best.policy, best.reference, BETA)
     means = expectations(best)
     runs = simulate(mdp, best.policy, 20_000, rng)
-    split = luck_split(best, runs)
+    split = chance_split(best, runs)
     errors = {
         "log-ratio and advantage by evaluation": np.abs(ratio - (quality - values[:-1, :, None])).max(),
         "value by recursion and by evaluation": np.abs(values - best.values).max(),
@@ -86,13 +86,13 @@ def identity() -> dict[str, float]:
         "E_pi A = beta KL": np.abs(means.policy_mean - means.policy_kl).max(),
         "E_ref A = -beta KL": np.abs(means.reference_mean + means.reference_kl).max(),
         "return = baseline + A + luck": np.abs(
-            split.returns - split.baseline - split.advantage - split.luck
+            split.returns - split.baseline - split.advantage - split.chance
         ).max(),
     }
     print("identity                                  largest error")
     for name, error in errors.items():
         print(f"{name:40s}  {error:.1e}")
-    parts = {"return": split.returns, "advantage": split.advantage, "luck": split.luck}
+    parts = {"return": split.returns, "advantage": split.advantage, "luck": split.chance}
     print("variance: " + ", ".join(f"{name} {part.var():.3f}" for name, part in parts.items()))
     return {name: float(error) for name, error in errors.items()}
 

@@ -31,7 +31,7 @@ import numpy as np
 from parts.store_inspect import compare
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree import Draft, Tree, node_id
+from refork.tree import NewNode, Tree, node_id
 from refork.tree.schema import columns, ddl, insert_sql
 
 BATCH = 1000
@@ -42,11 +42,11 @@ TOKENS = 16
 FORK = mp.get_context("fork")
 
 
-def turn(parent: str, keep: int | None, key: str, number: int) -> Draft:
+def turn(parent: str, keep: int | None, key: str, number: int) -> NewNode:
     """A sampled turn of 16 tokens with everything that a local policy records."""
     tokens = (np.arange(TOKENS, dtype=np.int32) * 31 + number) % 997
     logprobs = np.full(TOKENS, -0.5, np.float32)
-    return Draft(
+    return NewNode(
         kind="action",
         parent=parent,
         keep=keep,
@@ -69,7 +69,7 @@ def turn(parent: str, keep: int | None, key: str, number: int) -> Draft:
 def planted(tree: Tree) -> str:
     """A task to grow from."""
     tokens = np.arange(60, dtype=np.int32)
-    return tree.append(Draft(kind="task", key="root", text="find the key", tokens=tokens))[0].id
+    return tree.append(NewNode(kind="task", key="root", text="find the key", tokens=tokens))[0].id
 
 
 def raw_connection(path: Path) -> sqlite3.Connection:
@@ -161,7 +161,7 @@ def opening(folder: Path, nodes: int) -> dict[str, float]:
         root = planted(tree)
         for first in range(1, nodes, 10 * BATCH):
             keys = range(first, min(first + 10 * BATCH, nodes))
-            tree.append([Draft(kind="action", parent=root, key=str(key), text="north") for key in keys])
+            tree.append([NewNode(kind="action", parent=root, key=str(key), text="north") for key in keys])
         size = tree.stats().bytes
     times = []
     for _ in range(9):

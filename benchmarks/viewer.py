@@ -31,7 +31,7 @@ import numpy as np
 
 from parts.peer_env import peer_python
 from parts.store_inspect import NAMED, PEER
-from refork.tree import Draft, Producer, Score, Tree, node_id
+from refork.tree import NewNode, Producer, Score, Tree, node_id
 from refork_worlds.web.browser import FLAGS, executable
 
 NODES = 100_000
@@ -110,10 +110,10 @@ def planted(path: Path, nodes: int) -> str:
     lengths, places = rng.integers(4, 12, nodes), rng.random(nodes)
     with Tree.open(path, "x") as tree:
         text = "Find the red key and bring it to the cellar."
-        task = tree.append(Draft(kind="task", key="t", text=text, extra={"world": "synthetic"}))[0].id
+        task = tree.append(NewNode(kind="task", key="t", text=text, extra={"world": "synthetic"}))[0].id
         judge = tree.add_producer(Producer("judge"))
         starts, made, runs = [task], 1, 0
-        drafts: list[Draft] = []
+        drafts: list[NewNode] = []
         scores: list[Score] = []
         while made < nodes:
             at = starts[int(places[runs] * len(starts))]
@@ -121,7 +121,7 @@ def planted(path: Path, nodes: int) -> str:
                 kind = "observation" if step % 2 else "action"
                 count = 12 if step % 2 else 4
                 said = " ".join(WORDS[word] for word in words[made, :count])
-                drafts.append(Draft(kind=kind, parent=at, key=str(made), text=said))
+                drafts.append(NewNode(kind=kind, parent=at, key=str(made), text=said))
                 at = node_id(at, None, kind, str(made))
                 made += 1
                 if step % 2:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from refork.forking.change import Diff, Remove
 from refork.growing.selector import Choice
 from refork.judge import MatchJudge
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 
 @dataclass
 class Last:
@@ -88,7 +88,7 @@ class Lines:
         return head.data.startswith(b"LINES")
     def read(self, path):
         for line in path.read_text().splitlines()[1:]:
-            yield Draft(kind="task", key=line, text=line)
+            yield NewNode(kind="task", key=line, text=line)
     def write(self, records, out):
         return out.write("LINES\\n")
 

@@ -18,7 +18,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tests"))
 
 from refork.errors import ReforkError
-from refork.tree import Draft, Tree
+from refork.tree import NewNode, Tree
 from support.flips import flippable, flips
 from support.hostile_trees import Hostile, hostile, raw, small
 
@@ -35,7 +35,7 @@ def _used(file: Path) -> None:
             list(tree.verify())
             tree.stats()
             if mode == "a":
-                tree.append(Draft(kind="task", text="new"))
+                tree.append(NewNode(kind="task", text="new"))
 
 
 def _state(folder: Path) -> dict[str, bytes | None]:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from refork.formats import Native
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from support.mutate import entries
 
 FIXTURES = Path(__file__).parents[1] / "core" / "tree" / "formats" / "fixtures"
@@ -157,11 +157,11 @@ def _lines(*bodies: Any) -> bytes:
 def _native() -> bytes:
     """An export with a task, two branches, arrays, scores and a snapshot."""
     with Tree.memory() as tree, io.StringIO() as out:
-        task = tree.append(Draft(kind="task", text="go", tokens=[5, 9], extra={"world": "lock"}))[0]
-        step = Draft(kind="action", parent=task.id, text="ab", tokens=[7, 8], offsets=[1, 2], policy="p",
+        task = tree.append(NewNode(kind="task", text="go", tokens=[5, 9], extra={"world": "lock"}))[0]
+        step = NewNode(kind="action", parent=task.id, text="ab", tokens=[7, 8], offsets=[1, 2], policy="p",
                      logprobs=[-0.5, -1.0], snapshot=b"state", settings={"temperature": 1.0})  # fmt: skip
         first = tree.append(step)[0]
-        tree.append(Draft(kind="observation", parent=first.id, keep=1, text="no", message=CHAT[2]))
+        tree.append(NewNode(kind="observation", parent=first.id, keep=1, text="no", message=CHAT[2]))
         judge = tree.add_producer(Producer("judge"))
         tree.add_scores([Score(first.id, "reward", 1.0, judge)])
         Native().write(tree.records(), out)

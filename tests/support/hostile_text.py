@@ -20,7 +20,7 @@ from refork import MatchJudge, Remove, ScriptedPolicy, cli, fork, plant_prompt
 from refork.policies.base import Sampling
 from refork.runs.logs import stop_log
 from refork.sampling.noise import NoiseKey
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, TABLES
 from refork.tree.score import DrawRecord, ForkRecord
 
@@ -142,22 +142,24 @@ def hostile_tree(file):
     """A sound tree in which every text that may be anything is hostile; gives the id of a step."""
     noise = NoiseKey(1, 2, 3)
     with Tree.open(file, "x") as tree:
-        task = Draft(
+        task = NewNode(
             kind="task", key=EVIL, text=EVIL, state_key=EVIL,
             extra={"world": EVIL, "origin": {EVIL: EVIL}, EVIL: EVIL},
             message={"role": "user", "content": EVIL, EVIL: EVIL},
         )  # fmt: skip
         [root] = tree.append(task)
-        step = Draft(
+        step = NewNode(
             kind="action", parent=root.id, key=EVIL, text=EVIL, policy=EVIL, weights=EVIL, noise=noise,
             settings={EVIL: EVIL}, error=EVIL, finish="error", fork=EVIL, snapshot=EVIL.encode(),
             message={"role": "assistant", "content": EVIL, "tool_calls": [{EVIL: EVIL}]},
             extra={"tool": EVIL, "request": {EVIL: EVIL}},
         )  # fmt: skip
         [step] = tree.append(step)
-        other = Draft(kind="observation", parent=step.id, key="o", text=EVIL, error=EVIL, origin="simulated")
+        other = NewNode(
+            kind="observation", parent=step.id, key="o", text=EVIL, error=EVIL, origin="simulated"
+        )
         [seen] = tree.append(other)
-        [leaf] = tree.append(Draft(kind="verdict", parent=seen.id, key="v", text=EVIL, extra={EVIL: EVIL}))
+        [leaf] = tree.append(NewNode(kind="verdict", parent=seen.id, key="v", text=EVIL, extra={EVIL: EVIL}))
         judge = tree.add_producer(Producer(EVIL, EVIL, {EVIL: EVIL}))
         gone = tree.add_producer(Producer(EVIL + "2", EVIL, {EVIL: EVIL}))
         for name, by in ((EVIL, judge), ("success", judge), (EVIL, gone)):

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.schema import VERSION
 from refork.tree.seal import SEALED
 
@@ -42,10 +42,10 @@ class Hostile:
 def small(file: Path) -> Path:
     """A tree with rows in every table; all in one file, as a stranger would send it."""
     with Tree.open(file) as tree:
-        task = tree.append(Draft(kind="task", text="go home", extra={"world": "lock"}))[0]
+        task = tree.append(NewNode(kind="task", text="go home", extra={"world": "lock"}))[0]
         steps = tree.append(
             [
-                Draft(
+                NewNode(
                     kind="action",
                     parent=task.id,
                     key=f"d{n}",

@@ -3,7 +3,7 @@
 import pytest
 
 from refork.errors import BadInput, NotATree, TreeError
-from refork.tree import Draft, Producer, Tree
+from refork.tree import NewNode, Producer, Tree
 
 
 def check_modes(place, missing):
@@ -17,7 +17,7 @@ def check_modes(place, missing):
         Tree.open(place, "w")
     with Tree.open(place, "r") as tree:
         for write in (
-            lambda: tree.append(Draft(kind="task")),
+            lambda: tree.append(NewNode(kind="task")),
             lambda: tree.put_blob(b"x"),
             lambda: tree.add_producer(Producer("p")),
         ):

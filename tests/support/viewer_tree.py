@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from refork import MatchJudge, Remove, Sampling, ScriptedPolicy, Tree, fork, plant_prompt
-from refork.tree import Draft, Producer, Score
+from refork.tree import NewNode, Producer, Score
 
 CHAIN = {
     "": {" think": 0.5, " guess": 0.5},
@@ -42,10 +42,10 @@ def grow(file):
         credit = tree.add_producer(Producer("credit"))
         length = guess.leaf.length
         tree.add_scores([Score(guess.leaf.id, "advantage", np.linspace(-1, 1, length), credit)])
-        evil = tree.append(Draft(kind="task", key="evil", text=HOSTILE, extra={"world": HOSTILE}))[0]
-        long = Draft(kind="action", parent=evil.id, key="long", text="x" * 1_000_000, policy=HOSTILE)
+        evil = tree.append(NewNode(kind="task", key="evil", text=HOSTILE, extra={"world": HOSTILE}))[0]
+        long = NewNode(kind="action", parent=evil.id, key="long", text="x" * 1_000_000, policy=HOSTILE)
         step = tree.append(long)[0]
-        broken = Draft(kind="observation", parent=step.id, key="e", text="", error=HOSTILE, state_key="s")
+        broken = NewNode(kind="observation", parent=step.id, key="e", text="", error=HOSTILE, state_key="s")
         tree.append(broken)
         return SimpleNamespace(
             file=file, task=start.node.id, evil=evil.id, long=step.id, guess=guess.leaf.id,

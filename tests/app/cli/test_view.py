@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from refork import Tree
 from refork.cli.view import view_command
 from refork.errors import BadInput
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 
 app = typer.Typer()
 app.command("view")(view_command)
@@ -27,7 +27,7 @@ app.callback()(lambda: None)
 def tree(tmp_path):
     file = tmp_path / "tree.db"
     with Tree.open(file, "x") as made:
-        made.append(Draft(kind="task", text="t"))
+        made.append(NewNode(kind="task", text="t"))
     return file
 
 

@@ -322,17 +322,17 @@ def test_a_drafter_drafts_for_the_others_and_changes_nothing(rule):
     ]
     drafting = ModelSpeculator(knowing(target), rule=rule)
     live = LiveDecoder(target.decoder, width=len(asks), speculator=drafting)
-    tickets = {live.submit(ask): ask for ask in asks}
-    said = {ticket: ([], [], 0) for ticket in tickets}
+    request_ids = {live.submit(ask): ask for ask in asks}
+    said = {request_id: ([], [], 0) for request_id in request_ids}
     while not live.idle:
         for item in live.step():
-            tokens, nats, drafted = said[item.ticket]
-            said[item.ticket] = (
+            tokens, nats, drafted = said[item.request_id]
+            said[item.request_id] = (
                 [*tokens, *item.tokens.tolist()], [*nats, *item.logprobs.tolist()], drafted + item.drafted
             )  # fmt: skip
-    for ticket, ask in tickets.items():
+    for request_id, ask in request_ids.items():
         (own,) = sample_all(target, [Request(ask.tokens, ask.noise)], held if ask.guide else free)
-        tokens, nats, drafted = said[ticket]
+        tokens, nats, drafted = said[request_id]
         assert tokens == own.tokens.tolist()
         assert np.allclose(nats, own.logprobs, atol=1e-4)
         assert (drafted == 0) == (ask.guide is not None)

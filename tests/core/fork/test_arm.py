@@ -12,7 +12,7 @@ from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
-from refork.tree.node import Draft, Point
+from refork.tree.node import NewNode, Point
 from refork.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 
@@ -131,7 +131,7 @@ def test_points_beyond_the_step_are_refused(tree, start, policy):
 
 
 def test_an_empty_prompt_is_refused(tree, policy):
-    empty = tree.append([Draft(kind="task", text="", tokens=policy.encode(""))])[0]
+    empty = tree.append([NewNode(kind="task", text="", tokens=policy.encode(""))])[0]
     with pytest.raises(BadInput, match="empty"):
         fork(tree.at(empty), policy, 1, settings=PLAIN)
 
@@ -157,7 +157,7 @@ def test_the_end_of_a_turn_needs_a_world(tree, start, policy, judge):
 
 
 def test_text_without_token_ids_is_rendered_by_a_token_policy(tree, policy):
-    node = tree.append([Draft(kind="task", text="only text")])[0]
+    node = tree.append([NewNode(kind="task", text="only text")])[0]
     arm = fork(tree.at(node), policy, 1)
     start = arm.leaves()[0].steps[1].node
     assert (start.kind, start.extra["messages"]) == ("rewrite", [{"role": "user", "content": "only text"}])

@@ -33,7 +33,7 @@ from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.scripted import END, ScriptedPolicy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
 from support.shelf import Shelf, model
@@ -219,7 +219,7 @@ def test_a_log_that_names_no_limit_leaves_room_at_every_point_of_its_longest_tur
     ids = talker.encode(" go" * 300)
     turn = tree.append(
         [
-            Draft(
+            NewNode(
                 kind="action",
                 parent=begin.node.id,
                 key="log",

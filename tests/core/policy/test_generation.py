@@ -73,7 +73,7 @@ def test_a_served_request_ends_at_the_list_too():
         asked[live.submit(policy.ask(prompt, key, Sampling(max_tokens=LIMIT)))] = Request(prompt, key)
     while not live.idle:
         for part in live.step():
-            said.setdefault(part.ticket, []).extend(part.tokens.tolist())
+            said.setdefault(part.request_id, []).extend(part.tokens.tolist())
     plain = sample_all(policy, list(asked.values()), Sampling(max_tokens=LIMIT))
     assert [said[ticket] for ticket in asked] == [item.tokens.tolist() for item in plain]
     assert any(tokens[-1] in LIST for tokens in said.values())

@@ -122,8 +122,8 @@ def test_the_same_tokens_in_any_batch_and_from_either_decoder(policy, prompt, co
     spoken = {ticket: ([], []) for ticket in (*tickets, *others)}
     while not live.idle:
         for said in live.step():
-            spoken[said.ticket][0].extend(said.tokens.tolist())
-            spoken[said.ticket][1].extend(said.logprobs.tolist())
+            spoken[said.request_id][0].extend(said.tokens.tolist())
+            spoken[said.request_id][1].extend(said.logprobs.tolist())
     for i, said in enumerate(many):
         (alone,) = sample_all(policy, asked(prompt, 1, i), law_)
         assert alone.tokens.tolist() == said.tokens.tolist() == spoken[tickets[i]][0]
@@ -159,7 +159,7 @@ def test_what_is_wrong_with_one_is_said_of_that_one(policy, prompt):
     tickets = [live.submit(policy.ask(r.tokens, r.noise, Sampling(grammar=CHOICE), said=1)) for r in requests]
     ends = {}
     while not live.idle:
-        ends |= {said.ticket: said for said in live.step() if said.finish}
+        ends |= {said.request_id: said for said in live.step() if said.finish}
     assert [ends[ticket].finish for ticket in tickets] == ["error", "stop"]
     assert "breaks the grammar" in ends[tickets[0]].error
 
@@ -190,7 +190,7 @@ def test_what_leaves_nothing_ends_that_turn_alone(policy, prompt):
     (left,) = sample_all(policy, asked(prompt, 1, exclude_first=a), Sampling(grammar=Grammar.regex("a")))
     assert left.finish == "error"
     guides = Guides([b"x", b"y"], (), 2)
-    guide = guides.maker(Grammar.regex("x?z"), ())(token_array([]))
+    guide = guides.factory(Grammar.regex("x?z"), ())(token_array([]))
     assert guide.allowed().tolist() == [True, False]
     guide.take(0)
     with pytest.raises(BadInput, match="nothing may follow"):

@@ -127,7 +127,7 @@ def test_a_grammar_is_refused_before_there_is_a_tokenizer():
 def test_who_does_not_know_its_bytes_cannot():
     with pytest.raises(CannotDo, match="depend on their neighbours"):
         guides_of(None, [0], 8)
-    assert may(guides_of(TOKENS, [0], 8).maker(Grammar.regex("c"), [0])(NONE)) == [4]
+    assert may(guides_of(TOKENS, [0], 8).factory(Grammar.regex("c"), [0])(NONE)) == [4]
 
 
 def test_an_error_is_told_without_the_state_behind_it():

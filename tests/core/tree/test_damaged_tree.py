@@ -10,7 +10,7 @@ import pytest
 from core.tree.tree_builders import step
 from refork.errors import BadInput, TreeError
 from refork.formats.native import Native
-from refork.tree import Draft, ForkRecord, Producer, Tree, codec
+from refork.tree import ForkRecord, NewNode, Producer, Tree, codec
 from support.spoiled import crashes, good, spoil
 
 DEEP = {"a": 1}
@@ -76,9 +76,9 @@ def test_an_error_of_our_own_stays_what_it_is(source):
 def test_data_that_nest_too_deep_are_refused_with_their_place(field):
     with Tree.memory() as tree:
         with pytest.raises(BadInput, match="deep"):
-            tree.append(Draft(kind="task", text="t", **{field: DEEP}))
+            tree.append(NewNode(kind="task", text="t", **{field: DEEP}))
         assert len(tree) == 0
-        kept = tree.append(Draft(kind="task", text="t", **{field: MODEST}))[0]
+        kept = tree.append(NewNode(kind="task", text="t", **{field: MODEST}))[0]
         assert getattr(tree.node(kept.id), field) == MODEST
 
 
@@ -93,7 +93,7 @@ def test_deep_configs_and_changes_are_refused():
 
 def test_what_is_as_deep_as_allowed_is_exported_and_read(tmp_path):
     with Tree.memory() as tree, (tmp_path / "out.jsonl").open("w") as out:
-        tree.append(Draft(kind="task", text="t", extra=MODEST))
+        tree.append(NewNode(kind="task", text="t", extra=MODEST))
         Native().write(tree.records(), out)
     with Tree.memory() as again:
         again.load(Native().read(tmp_path / "out.jsonl"))
@@ -105,16 +105,16 @@ def test_a_node_larger_than_a_row_says_how_large(monkeypatch, text):
     monkeypatch.setattr(codec, "LARGEST", 2000)
     with Tree.memory() as tree:
         with pytest.raises(BadInput, match="split it") as met:
-            tree.append(Draft(kind="task", text=text))
+            tree.append(NewNode(kind="task", text=text))
         assert "2,00" in str(met.value)
-        tree.append(Draft(kind="task", text="é" * 900))
+        tree.append(NewNode(kind="task", text="é" * 900))
 
 
 def test_what_the_database_finds_too_large_is_told_as_that(tmp_path):
     with Tree.open(tmp_path / "t.db") as tree:
         tree._db._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5000)
         with pytest.raises(TreeError, match="split it"):
-            tree.append(Draft(kind="task", text="x" * 6000))
+            tree.append(NewNode(kind="task", text="x" * 6000))
         with pytest.raises(TreeError, match="split it"):
-            tree.append(Draft(kind="task", text="x", snapshot=np.zeros(9000, np.uint8).tobytes()))
+            tree.append(NewNode(kind="task", text="x", snapshot=np.zeros(9000, np.uint8).tobytes()))
         assert len(tree) == 0

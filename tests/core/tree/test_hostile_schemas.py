@@ -10,7 +10,7 @@ import pytest
 
 from core.tree.tree_builders import small
 from refork.errors import NotATree
-from refork.tree import Draft, Tree
+from refork.tree import NewNode, Tree
 
 _RETURNS = "CREATE FUNCTION public.tidy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$"
 
@@ -154,7 +154,7 @@ def test_a_schema_that_was_prepared_for_a_tree_is_refused_before_anything_is_wri
 
 def test_temporary_tables_of_a_kept_session_stand_for_none_of_ours(address):
     with Tree.open(address) as tree:
-        tree.append(Draft(kind="task"))
+        tree.append(NewNode(kind="task"))
         tree._db.run(b"CREATE TEMPORARY TABLE nodes (row bigint)")
         assert len(tree) == 1
 

@@ -16,7 +16,7 @@ import pytest
 
 from refork.errors import NotATree, TreeError
 from refork.foreign_sqlite import harden
-from refork.tree import Draft, Tree, fresh
+from refork.tree import NewNode, Tree, fresh
 from refork.tree.sqlite import is_database
 from support.hostile_trees import endless_pages, hostile, raw, small
 
@@ -73,10 +73,10 @@ def test_what_is_done_to_the_tables_of_an_open_tree_is_seen_before_the_next_writ
                 "CREATE TRIGGER tidy AFTER INSERT ON nodes BEGIN DELETE FROM nodes WHERE row = 5; END"
             )
             with pytest.raises(NotATree, match="tidy"):
-                tree.append(Draft(kind="task"))
+                tree.append(NewNode(kind="task"))
             assert len(tree) == 5
             other.execute("DROP TRIGGER tidy")
-        tree.append(Draft(kind="task"))
+        tree.append(NewNode(kind="task"))
         assert len(tree) == 6
 
 
@@ -106,7 +106,7 @@ def test_a_tree_is_still_opened_by_a_link_and_in_any_journal_mode(source, tmp_pa
     with Tree.open(link, "r") as tree:
         assert len(tree) == 5
     with Tree.open(link) as tree:
-        tree.append(Draft(kind="task"))
+        tree.append(NewNode(kind="task"))
         # A rollback journal would be refused on the next opening.
         assert tree._db.scalar("PRAGMA journal_mode") == "wal"
         assert tree._db.size() > (tmp_path / "elsewhere" / "real.db").stat().st_size
@@ -179,10 +179,10 @@ def test_a_write_that_waits_for_another_hears_ctrl_c(tmp_path):
         timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            tree.append(Draft(kind="task"))
+            tree.append(NewNode(kind="task"))
         timer.join()
         other.execute("ROLLBACK")
-        assert len(tree.append(Draft(kind="task"))) == 1
+        assert len(tree.append(NewNode(kind="task"))) == 1
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
@@ -195,7 +195,7 @@ def test_a_tree_that_is_no_longer_there_takes_no_writes(how, source, tmp_path):
         else:
             (tmp_path / "other.db").replace(file)
         with pytest.raises(TreeError, match=r"deleted or replaced.*a file without a name"):
-            tree.append(Draft(kind="task", text="lost"))
+            tree.append(NewNode(kind="task", text="lost"))
         with pytest.raises(TreeError, match="deleted or replaced"):
             list(tree.records())
         # What was read before can still be; nothing of the refused write is in either file.
@@ -204,7 +204,7 @@ def test_a_tree_that_is_no_longer_there_takes_no_writes(how, source, tmp_path):
         Path(f"{file}{left}").unlink(missing_ok=True)
     with Tree.open(file) as tree:
         assert "lost" not in {node.text for node in tree.walk()}
-        assert len(tree.append(Draft(kind="task", text="kept"))) == 1
+        assert len(tree.append(NewNode(kind="task", text="kept"))) == 1
 
 
 _MAKER = """
@@ -266,7 +266,7 @@ def test_a_file_that_was_swept_before_it_was_locked_is_made_anew(tmp_path, monke
 
     monkeypatch.setattr(fresh, "_lock", first_swept)
     with Tree.open(file) as tree:
-        tree.append(Draft(kind="task"))
+        tree.append(NewNode(kind="task"))
     assert seen
     assert not list(tmp_path.glob(".tree.db.*.new"))
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.view import TreeView
 
 
 @pytest.fixture
 def tree():
     made = Tree.memory()
-    task = made.append(Draft(kind="task", key="t", text="task"))[0].id
+    task = made.append(NewNode(kind="task", key="t", text="task"))[0].id
     for key in "abc":
-        made.append(Draft(kind="action", parent=task, key=key, text=key, tokens=[1, 2]))
+        made.append(NewNode(kind="action", parent=task, key=key, text=key, tokens=[1, 2]))
     return made
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.tree.tree_builders import small, step, version_1
-from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, columns
 from refork.tree.seal import SEALED, covered, seal
 from support.flips import PAGE, fate, flippable, flips, told
@@ -139,7 +139,7 @@ def test_rows_of_an_older_tree_are_sealed_when_it_is_brought_up_to_date(kind, tm
 def test_a_large_older_tree_is_sealed_page_by_page(tmp_path, monkeypatch):
     file = tmp_path / "tree.db"
     with Tree.open(file) as tree:
-        tree.append([Draft(kind="task", text=f"{n}") for n in range(25)])
+        tree.append([NewNode(kind="task", text=f"{n}") for n in range(25)])
     with raw(file) as connection:
         for table in SEALED:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN seal")

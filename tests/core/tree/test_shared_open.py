@@ -20,7 +20,7 @@ from refork.errors import (
     UnknownNode,
 )
 from refork.formats import Native
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.activations import activations_folder
 from refork.tree.address import is_address, parse_address
 from refork.tree.dialect import statement, types
@@ -240,14 +240,14 @@ def test_rights(server, address, admin):
     with Tree.open(mine) as tree:
         assert len(list(tree.walk())) == 6
         with pytest.raises(TreeError, match="forbids") as caught:
-            tree.append(Draft(kind="task", text="mine"))
+            tree.append(NewNode(kind="task", text="mine"))
         assert "rights" in caught.value.hint
     admin.execute(
         f"GRANT INSERT ON ALL TABLES IN SCHEMA {schema} TO guest; "
         f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO guest"
     )
     with Tree.open(mine) as tree:
-        tree.append(Draft(kind="task", text="mine"))
+        tree.append(NewNode(kind="task", text="mine"))
         tree.add_scores([Score(next(tree.tasks()).id, "v", 1.0, tree.add_producer(Producer("p")))])
         # Who only adds cannot take back.
         with pytest.raises(TreeError, match="forbids"):
@@ -282,11 +282,11 @@ def test_what_cannot_be_stored_is_refused_whole(address):
     with Tree.open(address) as tree:
         for text in ("nul \x00 inside", "half \ud800"):
             with pytest.raises(BadInput):
-                tree.append([Draft(kind="task", text="fine"), Draft(kind="task", text=text)])
+                tree.append([NewNode(kind="task", text="fine"), NewNode(kind="task", text=text)])
         assert len(tree) == 0
         with pytest.raises(UnknownNode, match="no node"):
             tree.node("ab" * 16)
-        tree.append(Draft(kind="task", text="fine", extra={"nul": "\x00"}))
+        tree.append(NewNode(kind="task", text="fine", extra={"nul": "\x00"}))
         assert next(tree.tasks()).extra == {"nul": "\x00"}
 
 
@@ -295,10 +295,10 @@ def test_a_server_that_takes_no_writes(address, admin):
     admin.execute("ALTER ROLE refork SET default_transaction_read_only TO on")
     try:
         with Tree.open(address) as tree:
-            tree.append(Draft(kind="task"))  # what a role prefers is no rule
+            tree.append(NewNode(kind="task"))  # what a role prefers is no rule
             tree._db.run(b"SET default_transaction_read_only TO on")
             with pytest.raises(TreeError, match="takes no writes"):
-                tree.append(Draft(kind="task"))
+                tree.append(NewNode(kind="task"))
             assert len(tree) == 1
     finally:
         admin.execute("ALTER ROLE refork RESET default_transaction_read_only")
@@ -308,7 +308,7 @@ def test_a_tree_that_is_removed_while_it_is_open(address, admin):
     with Tree.open(address) as tree:
         admin.execute(f'DROP SCHEMA "{parse_address(address).schema}" CASCADE')
         with pytest.raises(NotATree, match="removed"):
-            tree.append(Draft(kind="task"))
+            tree.append(NewNode(kind="task"))
 
 
 def test_what_another_program_spoilt_is_found(address, admin):

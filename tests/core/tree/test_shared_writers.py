@@ -16,7 +16,7 @@ from core.tree.tree_builders import step
 from refork.errors import DrawConflict, TreeBusy, TreeError
 from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree, node_id
 from refork.tree.insert import Entry, insert
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from support.postgres import PostgresServer
 
 WRITERS, DRAWS, EVENTS = 8, 24, 4
@@ -236,15 +236,15 @@ def test_an_import_has_the_tree_alone_and_is_waited_for(three, address):
     one, two, reader = three
     with Tree.open(address, wait=0.05) as hasty:
         with one._db.transaction():
-            insert(one._db, [Entry(Draft(kind="task", text="loaded"), 0.0)])
+            insert(one._db, [Entry(NewNode(kind="task", text="loaded"), 0.0)])
             with pytest.raises(TreeBusy, match="held this tree"):
-                hasty.append(Draft(kind="task", text="hasty"))
-            waits = Aside(two.append, Draft(kind="task", text="waited"))
+                hasty.append(NewNode(kind="task", text="hasty"))
+            waits = Aside(two.append, NewNode(kind="task", text="waited"))
             await_waiting(reader)
             assert len(reader) == 0
         waits.join()
         assert [n.text for n in reader.tasks()] == ["loaded", "waited"]
-        hasty.append(Draft(kind="task", text="again"))
+        hasty.append(NewNode(kind="task", text="again"))
     assert len(reader) == 3
 
 

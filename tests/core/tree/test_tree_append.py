@@ -9,13 +9,13 @@ from core.tree.tree_builders import seen, small, step
 from refork.errors import BadInput, BadPoint, DrawConflict, TreeError, UnknownNode
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
+from refork.tree import NewNode, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
 
 
 def test_a_node_comes_back_as_it_was_written(tree):
-    draft = Draft(
+    draft = NewNode(
         kind="action",
-        parent=tree.append(Draft(kind="task"))[0].id,
+        parent=tree.append(NewNode(kind="task"))[0].id,
         key="k",
         text="añb",
         tokens=np.array([1, 2, 3], np.int32),
@@ -54,8 +54,10 @@ def test_a_node_comes_back_as_it_was_written(tree):
 
 
 def test_none_and_zero_are_kept_apart(tree):
-    none = tree.append(Draft(kind="task", cost=Cost(tokens_in=None, money=0.0)))[0]
-    empty = tree.append(Draft(kind="task", tokens=np.zeros(0, np.int32), logprobs=np.zeros(0, np.float32)))[0]
+    none = tree.append(NewNode(kind="task", cost=Cost(tokens_in=None, money=0.0)))[0]
+    empty = tree.append(NewNode(kind="task", tokens=np.zeros(0, np.int32), logprobs=np.zeros(0, np.float32)))[
+        0
+    ]
     assert none.tokens is None
     assert none.cost == Cost(money=0.0)
     assert empty.tokens is not None
@@ -64,7 +66,7 @@ def test_none_and_zero_are_kept_apart(tree):
 
 
 def test_parents_may_be_drafts_of_the_same_call(tree):
-    root = Draft(kind="task", key="r")
+    root = NewNode(kind="task", key="r")
     top = node_id(None, None, "task", "r")
     middle = node_id(top, None, "action", "m")
     nodes = tree.append(
@@ -75,50 +77,52 @@ def test_parents_may_be_drafts_of_the_same_call(tree):
 
 
 def test_equal_siblings_are_kept_apart_by_ordinals(tree):
-    root = tree.append(Draft(kind="task"))[0]
-    first = tree.append([Draft(kind="action", parent=root.id, text="same") for _ in range(3)])
-    more = [tree.append(Draft(kind="action", parent=root.id, text="same"))[0] for _ in range(6)]
-    other = tree.append(Draft(kind="observation", parent=root.id))[0]
+    root = tree.append(NewNode(kind="task"))[0]
+    first = tree.append([NewNode(kind="action", parent=root.id, text="same") for _ in range(3)])
+    more = [tree.append(NewNode(kind="action", parent=root.id, text="same"))[0] for _ in range(6)]
+    other = tree.append(NewNode(kind="observation", parent=root.id))[0]
     assert [n.key for n in first + more] == [f"#{i}" for i in range(9)]
     assert other.key == "#0"
 
 
 def test_an_ordinal_never_takes_a_key_that_was_given(tree):
-    nodes = tree.append([Draft(kind="task", key="#0"), Draft(kind="task"), Draft(kind="task", key="#3")])
+    nodes = tree.append(
+        [NewNode(kind="task", key="#0"), NewNode(kind="task"), NewNode(kind="task", key="#3")]
+    )
     assert [n.key for n in nodes] == ["#0", "#1", "#3"]
-    keys = [n.key for n in tree.append([Draft(kind="task")] * 9)]
+    keys = [n.key for n in tree.append([NewNode(kind="task")] * 9)]
     assert len({*keys, "#0", "#1", "#3"}) == 12
 
 
 def test_ordinals_under_a_parent_that_is_appended_again(tree):
-    root = Draft(kind="task", key="r")
-    tree.append([root, Draft(kind="action", parent=node_id(None, None, "task", "r"))])
-    again = tree.append([root, Draft(kind="action", parent=node_id(None, None, "task", "r"))])
+    root = NewNode(kind="task", key="r")
+    tree.append([root, NewNode(kind="action", parent=node_id(None, None, "task", "r"))])
+    again = tree.append([root, NewNode(kind="action", parent=node_id(None, None, "task", "r"))])
     assert again[1].key == "#1"
 
 
 def test_keep_is_normalised(tree):
     root = tree.append(step("task", "abc"))[0]
-    whole = tree.append(Draft(kind="action", parent=root.id, keep=3, key="k"))[0]
+    whole = tree.append(NewNode(kind="action", parent=root.id, keep=3, key="k"))[0]
     assert whole.keep is None
     assert whole.id == node_id(root.id, None, "action", "k")
-    assert tree.append(Draft(kind="action", parent=root.id, keep=0, key="k"))[0].keep == 0
+    assert tree.append(NewNode(kind="action", parent=root.id, keep=0, key="k"))[0].keep == 0
 
 
 @pytest.mark.parametrize("keep", [-1, 4, True, 1.5])
 def test_keep_beyond_the_parent(tree, keep):
     root = tree.append(step("task", "abc"))[0]
     with pytest.raises(BadPoint):
-        tree.append(Draft(kind="action", parent=root.id, keep=keep))
+        tree.append(NewNode(kind="action", parent=root.id, keep=keep))
     assert len(tree) == 1
 
 
 def test_keep_needs_tokens_and_a_parent(tree):
-    root = tree.append(Draft(kind="task", text="abc"))[0]
+    root = tree.append(NewNode(kind="task", text="abc"))[0]
     with pytest.raises(BadPoint, match="no token ids"):
-        tree.append(Draft(kind="action", parent=root.id, keep=0))
+        tree.append(NewNode(kind="action", parent=root.id, keep=0))
     with pytest.raises(BadPoint, match="without a parent"):
-        tree.append(Draft(kind="action", keep=0))
+        tree.append(NewNode(kind="action", keep=0))
 
 
 @pytest.mark.parametrize(
@@ -148,14 +152,14 @@ def test_keep_needs_tokens_and_a_parent(tree):
 )
 def test_contradictions_are_refused_and_nothing_is_written(tree, fields, message):
     with pytest.raises(BadInput, match=message):
-        tree.append([Draft(kind="task"), step("task", "abc", **fields)])
+        tree.append([NewNode(kind="task"), step("task", "abc", **fields)])
     assert len(tree) == 0
 
 
 def test_an_unknown_parent_is_refused(tree):
     for parent in ("0" * 32, "xyz", "ab"):
         with pytest.raises(UnknownNode):
-            tree.append([Draft(kind="task"), Draft(kind="action", parent=parent)])
+            tree.append([NewNode(kind="task"), NewNode(kind="action", parent=parent)])
     assert len(tree) == 0
 
 
@@ -217,7 +221,7 @@ def test_commit_is_one_transaction(tree):
 
 
 def test_large_batches(tree):
-    root = tree.append(Draft(kind="task"))[0]
+    root = tree.append(NewNode(kind="task"))[0]
     nodes = tree.append([step("action", "ab", root.id, key=str(i)) for i in range(5000)])
     assert len({n.id for n in nodes}) == 5000
     assert [n.key for n in tree.nodes([n.id for n in reversed(nodes)])] == [
@@ -228,11 +232,11 @@ def test_large_batches(tree):
 
 
 def test_threads_may_share_a_tree(tree):
-    root = tree.append(Draft(kind="task"))[0]
+    root = tree.append(NewNode(kind="task"))[0]
 
     def write(name: int) -> None:
         for i in range(20):
-            tree.append(Draft(kind="action", parent=root.id, key=f"{name}/{i}"))
+            tree.append(NewNode(kind="action", parent=root.id, key=f"{name}/{i}"))
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
     for thread in threads:

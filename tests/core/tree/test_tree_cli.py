@@ -10,7 +10,7 @@ from core.tree.tree_builders import small, step, version_1
 from refork.cli.tree import app
 from refork.errors import BadInput, NotATree, TreeVersion
 from refork.policies.base import PolicyCard
-from refork.tree import Draft, ForkRecord, Producer, Score, Tree
+from refork.tree import ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.address import is_address
 from refork.tree.schema import FIELDS, VERSION
 
@@ -22,7 +22,7 @@ def file(place):
         root, actions, fork = small(tree)
         tree.append([step("verdict", "", a.id, key="v") for a in actions[1:]])
         more = tree.append([step("action", f"more{i}", root.id, key=f"m{i}") for i in range(12)])
-        tree.append(Draft(kind="task", text="a second\ntask", error="it broke"))
+        tree.append(NewNode(kind="task", text="a second\ntask", error="it broke"))
         judge = tree.add_producer(Producer("judge"))
         verdicts = [n for n in tree.walk() if n.kind == "verdict"]
         tree.add_scores(

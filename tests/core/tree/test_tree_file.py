@@ -11,7 +11,7 @@ import pytest
 
 from core.tree.tree_builders import seen, small, step, version_1
 from refork.errors import DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, VERSION, columns
 from support.modes import check_modes
 
@@ -73,7 +73,7 @@ def test_files_that_are_not_ours(file):
 def test_a_truncated_file(file, share):
     with Tree.open(file) as tree:
         small(tree)
-        tree.append([Draft(kind="task", text="x" * 3000) for _ in range(50)])
+        tree.append([NewNode(kind="task", text="x" * 3000) for _ in range(50)])
     data = file.read_bytes()
     file.write_bytes(data[: int(share * len(data))])
     for mode in ("a", "r"):
@@ -84,7 +84,7 @@ def test_a_truncated_file(file, share):
 def test_a_damaged_page_is_found(file):
     with Tree.open(file) as tree:
         small(tree)
-        tree.append([Draft(kind="task", text="x" * 3000) for _ in range(50)])
+        tree.append([NewNode(kind="task", text="x" * 3000) for _ in range(50)])
     data = bytearray(file.read_bytes())
     middle = len(data) // 2 // 4096 * 4096
     data[middle : middle + 4096] = b"\xff" * 4096
@@ -145,10 +145,10 @@ def test_another_writer_is_waited_for_and_then_named(file):
     with Tree.open(file) as first, Tree.open(file, wait=0.05) as second:
         first._db._connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(TreeBusy, match="another process"):
-            second.append(Draft(kind="task"))
+            second.append(NewNode(kind="task"))
         assert len(second) == 0
         first._db._connection.execute("ROLLBACK")
-        assert len(second.append(Draft(kind="task"))) == 1
+        assert len(second.append(NewNode(kind="task"))) == 1
 
 
 _FULL = textwrap.dedent(
@@ -156,19 +156,19 @@ _FULL = textwrap.dedent(
     import resource, signal, sys
     from pathlib import Path
     from refork.errors import DiskFull
-    from refork.tree import Draft, Tree
+    from refork.tree import NewNode, Tree
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     tree = Tree.open(sys.argv[1])
-    tree.append([Draft(kind="task", text="kept") for _ in range(50)])
+    tree.append([NewNode(kind="task", text="kept") for _ in range(50)])
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
     for _ in range(2):
         try:
-            tree.append([Draft(kind="task", text="x" * 5000) for _ in range(200)])
+            tree.append([NewNode(kind="task", text="x" * 5000) for _ in range(200)])
         except DiskFull as error:
             print(error.what)
     assert len(tree) == 50, len(tree)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    tree.append([Draft(kind="task", text="x" * 5000) for _ in range(200)])
+    tree.append([NewNode(kind="task", text="x" * 5000) for _ in range(200)])
     assert len(tree) == 250
     """
 )
@@ -187,24 +187,24 @@ def test_a_full_disk_loses_nothing(file):
 
 def test_a_full_database_loses_nothing(file):
     with Tree.open(file) as tree:
-        tree.append(Draft(kind="task"))
+        tree.append(NewNode(kind="task"))
         pages = tree._db.scalar("PRAGMA page_count")
         tree._db.scalar(f"PRAGMA max_page_count = {pages + 3}")
         with pytest.raises(DiskFull):
-            tree.append([Draft(kind="task", text="x" * 5000) for _ in range(50)])
+            tree.append([NewNode(kind="task", text="x" * 5000) for _ in range(50)])
         assert len(tree) == 1
         tree._db.scalar("PRAGMA max_page_count = 1000000")
-        assert len(tree.append([Draft(kind="task", text="x" * 5000) for _ in range(50)])) == 50
+        assert len(tree.append([NewNode(kind="task", text="x" * 5000) for _ in range(50)])) == 50
 
 
 _WRITER = textwrap.dedent(
     """
     import sys
-    from refork.tree import Draft, Tree
+    from refork.tree import NewNode, Tree
     with Tree.open(sys.argv[1]) as tree:
         number = len(tree)
         while True:
-            tree.append([Draft(kind="task", key=f"{number + i}", text="x" * 50) for i in range(7)])
+            tree.append([NewNode(kind="task", key=f"{number + i}", text="x" * 50) for i in range(7)])
             number += 7
             print(number, flush=True)
     """
@@ -273,10 +273,11 @@ def test_readers_beside_a_writer(file, tmp_path):
 _PAIR = textwrap.dedent(
     """
     import sys
-    from refork.tree import Draft, Tree
+    from refork.tree import NewNode, Tree
     with Tree.open(sys.argv[1]) as tree:
         for i in range(30):
-            tree.append([Draft(kind="task", key=f"{sys.argv[2]}/{i}"), Draft(kind="task", text=sys.argv[2])])
+            same = NewNode(kind="task", text=sys.argv[2])
+            tree.append([NewNode(kind="task", key=f"{sys.argv[2]}/{i}"), same])
     """
 )
 

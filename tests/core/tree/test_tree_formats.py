@@ -11,7 +11,7 @@ from core.tree.tree_builders import seen, small, step, trees
 from refork.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
 from refork.formats import Native, OpenAIChat, reader_for
 from refork.policies.scripted import ScriptedPolicy
-from refork.tree import Draft, DrawRecord, ForkRecord, Producer, Score, Tree
+from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -102,7 +102,7 @@ def test_equal_nodes_of_two_trees_are_stored_once(tmp_path):
 def test_ordinals_that_mean_other_events_are_renumbered_with_all_that_refers_to_them():
     def build(text: str) -> Tree:
         tree = Tree.memory()
-        root = tree.append(Draft(kind="task", text=text))[0]
+        root = tree.append(NewNode(kind="task", text=text))[0]
         child = tree.append(step("action", "same", root.id, key="d"))[0]
         tree.append(step("action", "x", child.id, keep=2))
         judge = tree.add_producer(Producer("judge"))
@@ -127,16 +127,16 @@ def test_ordinals_that_mean_other_events_are_renumbered_with_all_that_refers_to_
 
 def test_equal_siblings_stay_as_many_as_they_were():
     one, two = Tree.memory(), Tree.memory()
-    one.append([Draft(kind="task", text=t) for t in "ba"])
-    two.append([Draft(kind="task", text=t) for t in "aa"])
+    one.append([NewNode(kind="task", text=t) for t in "ba"])
+    two.append([NewNode(kind="task", text=t) for t in "aa"])
     one.merge(two)
     assert sorted(n.text for n in one.tasks()) == ["a", "a", "b"]
 
 
 def test_a_draw_that_differs_is_a_conflict_and_nothing_is_copied():
     one, two = Tree.memory(), Tree.memory()
-    one.append(Draft(kind="task", key="k", text="a"))
-    two.append([Draft(kind="task", key="first"), Draft(kind="task", key="k", text="b")])
+    one.append(NewNode(kind="task", key="k", text="a"))
+    two.append([NewNode(kind="task", key="first"), NewNode(kind="task", key="k", text="b")])
     with pytest.raises(DrawConflict, match="another text"):
         one.merge(two)
     assert len(one) == 1
@@ -168,7 +168,7 @@ def test_bad_exports(tmp_path):
     with pytest.raises(BadInput, match="no format 'csv'"):
         reader_for(tmp_path, "csv")
     with pytest.raises(BadInput, match="no place in an export"):
-        Native().write([Draft(kind="task")], io.StringIO())
+        Native().write([NewNode(kind="task")], io.StringIO())
     with pytest.raises(BadInput, match="not a record"):
         tree.load(["text"])
 

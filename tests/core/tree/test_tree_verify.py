@@ -10,7 +10,7 @@ from core.tree.tree_builders import small, step
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.scripted import ScriptedPolicy
 from refork.sampling.noise import NoiseKey
-from refork.tree import Draft, ForkRecord, Producer, Score, Tree
+from refork.tree import NewNode, ForkRecord, Producer, Score, Tree
 
 TABLE = {"": {"a": 0.5, "b": 0.5}, "a": {"b": 0.7, "": 0.3}, "b": {"a": 0.4, "b": 0.5, "": 0.1}}
 
@@ -92,11 +92,11 @@ def grown(file, policy: ScriptedPolicy, count: int = 20) -> None:
     settings = Sampling(max_tokens=8)
     with Tree.open(file) as tree:
         rendered = policy.render([], np.zeros(0, np.int32), [{"role": "user", "content": "go"}])
-        root = tree.append(Draft(kind="task", key="t", text="go", tokens=rendered.tokens))[0]
+        root = tree.append(NewNode(kind="task", key="t", text="go", tokens=rendered.tokens))[0]
 
         def draft(prefix, parent, keep, noise, mid_turn):
             said = sample_all(policy, [Request(prefix, noise, mid_turn=mid_turn)], settings)[0]
-            return Draft(
+            return NewNode(
                 kind="action",
                 parent=parent,
                 keep=keep,
@@ -201,7 +201,7 @@ def test_what_a_policy_cannot_derive_is_a_warning(file):
 def test_a_prefix_without_tokens_is_a_warning(file):
     policy = ScriptedPolicy.from_chain(TABLE)
     with Tree.open(file) as tree:
-        root = tree.append(Draft(kind="task", text="no ids"))[0]
+        root = tree.append(NewNode(kind="task", text="no ids"))[0]
         tree.append(step("action", "ab", root.id, tokens=policy.encode("ab"), policy="chain"))
     (found,) = findings(file, {"chain": policy})
     assert found.severity == "warning"
@@ -211,8 +211,8 @@ def test_a_prefix_without_tokens_is_a_warning(file):
 def test_a_prompt_that_its_tokens_do_not_hold(file):
     policy = ScriptedPolicy.from_chain(TABLE)
     with Tree.open(file) as tree:
-        tree.append(Draft(kind="task", text="ab\nb", tokens=policy.encode("abxb")))
-        tree.append(Draft(kind="task", text="ba", tokens=policy.encode("ab")))
+        tree.append(NewNode(kind="task", text="ab\nb", tokens=policy.encode("abxb")))
+        tree.append(NewNode(kind="task", text="ba", tokens=policy.encode("ab")))
     (found,) = findings(file, {"chain": policy})
     assert found.cause == "template"
 
@@ -226,8 +226,8 @@ def test_retokenised_text_is_named_as_the_cause(file):
     given = {"tokens": apart, "offsets": np.array([1, 2], np.int32), "policy": "chain"}
     lied = np.log(np.array([0.5, 0.5], np.float32))
     with Tree.open(file) as tree:
-        root = tree.append(Draft(kind="task", text="go", tokens=prompt))[0]
-        tree.append(Draft(kind="action", parent=root.id, text="ab", logprobs_t1=lied, **given))
+        root = tree.append(NewNode(kind="task", text="go", tokens=prompt))[0]
+        tree.append(NewNode(kind="action", parent=root.id, text="ab", logprobs_t1=lied, **given))
     (found,) = findings(file, {"chain": policy})
     assert found.token == 0
     assert found.cause.startswith("retokenisation")
@@ -240,7 +240,7 @@ def test_a_turn_cut_by_its_own_limit_is_drawn_to_that_limit(file):
     said = sample_all(policy, [Request(prompt, noise, max_tokens=4)], settings)[0]
     assert (len(said.tokens), said.finish) == (4, "length")
     with Tree.open(file) as tree:
-        root = tree.append(Draft(kind="task", text="go", tokens=prompt))[0]
+        root = tree.append(NewNode(kind="task", text="go", tokens=prompt))[0]
         sampled = {"policy": "chain", "settings": settings.to_json(), "noise": noise, "finish": said.finish}
-        tree.append(Draft(kind="action", parent=root.id, text=said.text, tokens=said.tokens, **sampled))
+        tree.append(NewNode(kind="action", parent=root.id, text=said.text, tokens=said.tokens, **sampled))
     assert findings(file, {"chain": policy}, redraw=True) == []

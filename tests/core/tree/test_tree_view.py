@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput, UnknownNode
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.browse import Filter
 from refork.tree.view import TreeView
 from refork.tree.window import PARTS, SNIPPET, WINDOW
@@ -17,9 +17,9 @@ from refork.tree.window import PARTS, SNIPPET, WINDOW
 def grown(parents):
     """A tree in which node i + 1 hangs on node ``parents[i]``; ids in order of writing."""
     tree = Tree.memory()
-    ids = [tree.append(Draft(kind="task", key="0", text="task 0"))[0].id]
+    ids = [tree.append(NewNode(kind="task", key="0", text="task 0"))[0].id]
     for number, parent in enumerate(parents, start=1):
-        draft = Draft(kind="action", parent=ids[parent], key=str(number), text=f"step {number}")
+        draft = NewNode(kind="action", parent=ids[parent], key=str(number), text=f"step {number}")
         ids.append(tree.append(draft)[0].id)
     return tree, ids
 
@@ -97,7 +97,9 @@ def test_lines_agree_with_a_walk(parents, joined):
 
 def test_a_window_is_bounded_and_long_runs_show_their_ends():
     tree, ids = grown([*range(PARTS + 3)])
-    tree.append(Draft(kind="action", parent=ids[-1], key="long", text="x" * (SNIPPET + 1), error="it broke"))
+    tree.append(
+        NewNode(kind="action", parent=ids[-1], key="long", text="x" * (SNIPPET + 1), error="it broke")
+    )
     view = TreeView(tree)
     lines = view.lines(ids[0])
     (shown,) = view.window(lines, [0, 7, -1])
@@ -111,7 +113,7 @@ def test_a_window_is_bounded_and_long_runs_show_their_ends():
 
 def test_search_finds_texts_as_they_stand():
     tree, ids = grown(SMALL)
-    tree.append(Draft(kind="verdict", parent=ids[7], key="v", text="100 % sure_\\", error="odd"))
+    tree.append(NewNode(kind="verdict", parent=ids[7], key="v", text="100 % sure_\\", error="odd"))
     view = TreeView(tree)
     lines = view.lines(ids[0])
     assert view.search(lines, "STEP 3").lines == [1]
@@ -127,7 +129,7 @@ def test_search_finds_texts_as_they_stand():
 
 def test_what_simulators_answered_is_kept_apart():
     tree, ids = grown([0, 0])
-    tree.append(Draft(kind="observation", parent=ids[1], key="s", text="seen", origin="simulated"))
+    tree.append(NewNode(kind="observation", parent=ids[1], key="s", text="seen", origin="simulated"))
     (made,) = [node for node in tree.walk() if node.origin == "simulated"]
     scored(tree, {made.id: 1.0, ids[2]: 0.0})
     view = TreeView(tree)
@@ -139,13 +141,13 @@ def test_what_simulators_answered_is_kept_apart():
 
 def test_a_tree_that_grows_is_seen_to_grow(tmp_path):
     with Tree.open(tmp_path / "t.db") as tree:
-        task = tree.append(Draft(kind="task", key="0", text="t"))[0].id
+        task = tree.append(NewNode(kind="task", key="0", text="t"))[0].id
         with Tree.open(tmp_path / "t.db", "r") as reader:
             view = TreeView(reader)
             before = view.version()
             assert len(view.lines(task, joined=False)) == 1
             assert view.policies() == []
-            step = tree.append(Draft(kind="action", parent=task, key="1", text="s", policy="walker"))[0].id
+            step = tree.append(NewNode(kind="action", parent=task, key="1", text="s", policy="walker"))[0].id
             assert view.version() != before
             assert len(view.lines(task, joined=False)) == 2
             assert view.policies() == ["walker"]
@@ -160,10 +162,10 @@ def test_a_tree_that_grows_is_seen_to_grow(tmp_path):
 
 
 def test_every_store_gives_the_same_lines(tree):
-    task = tree.append(Draft(kind="task", key="0", text="Go 100 %", extra={"world": "maze"}))[0].id
+    task = tree.append(NewNode(kind="task", key="0", text="Go 100 %", extra={"world": "maze"}))[0].id
     for key in "ab":
-        step = tree.append(Draft(kind="action", parent=task, key=key, text=f"Step {key}", policy="p"))[0].id
-        tree.append(Draft(kind="verdict", parent=step, key="v", text="won"))
+        step = tree.append(NewNode(kind="action", parent=task, key=key, text=f"Step {key}", policy="p"))[0].id
+        tree.append(NewNode(kind="verdict", parent=step, key="v", text="won"))
     scored(tree, {node.id: float(at) for at, node in enumerate(tree.leaves())})
     view = TreeView(tree)
     lines = view.lines(task)
@@ -211,9 +213,9 @@ def test_branches_of_a_node():
 
 def test_branches_that_keep_a_part_are_counted_by_token():
     tree = Tree.memory()
-    task = tree.append(Draft(kind="task", text="abc", tokens=[1, 2, 3], offsets=[1, 2, 3]))[0].id
-    tree.append([Draft(kind="action", parent=task, keep=2, key=k, text="x") for k in "ab"])
-    tree.append(Draft(kind="action", parent=task, key="c", text="x"))
+    task = tree.append(NewNode(kind="task", text="abc", tokens=[1, 2, 3], offsets=[1, 2, 3]))[0].id
+    tree.append([NewNode(kind="action", parent=task, keep=2, key=k, text="x") for k in "ab"])
+    tree.append(NewNode(kind="action", parent=task, key="c", text="x"))
     assert TreeView(tree).branch_counts([task]) == {task: {2: 2, None: 1}}
 
 
@@ -223,9 +225,9 @@ class TestTasks:
         tree = Tree.memory()
         for number, world in enumerate(["maze", "lock", "maze", None]):
             extra = {} if world is None else {"world": world}
-            task = tree.append(Draft(kind="task", key=str(number), text=f"Task {number} %", extra=extra))[0]
+            task = tree.append(NewNode(kind="task", key=str(number), text=f"Task {number} %", extra=extra))[0]
             for leaf in range(number):
-                tree.append(Draft(kind="action", parent=task.id, key=str(leaf), text="x"))
+                tree.append(NewNode(kind="action", parent=task.id, key=str(leaf), text="x"))
         leaves = [node for node in tree.leaves() if node.kind == "action"]
         scored(tree, {node.id: float(at < 2) for at, node in enumerate(leaves)})
         return TreeView(tree)

@@ -10,7 +10,7 @@ from rich.console import Console
 from core.tree.tree_builders import seen, small, step, trees
 from refork.cli.tree_view import legend, tree_table
 from refork.errors import BadInput, BadPoint, UnknownNode
-from refork.tree import Draft, Point, Producer, Score, Tree, node_id
+from refork.tree import NewNode, Point, Producer, Score, Tree, node_id
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -56,14 +56,14 @@ def test_a_point_beyond_the_step(tree, token):
 
 
 def test_a_point_in_a_step_without_tokens(tree):
-    node = tree.append(Draft(kind="task", text="abc"))[0]
+    node = tree.append(NewNode(kind="task", text="abc"))[0]
     assert tree.at(node).keep == 0
     with pytest.raises(BadPoint, match="no token ids"):
         tree.at(node, 0)
 
 
 def test_ids_may_be_shortened_while_they_are_clear(tree):
-    nodes = tree.append([Draft(kind="task") for _ in range(40)])
+    nodes = tree.append([NewNode(kind="task") for _ in range(40)])
     for node in nodes:
         assert tree.node(node.id[:16]).id == node.id
         assert tree.node(node.id.upper()).id == node.id
@@ -97,7 +97,7 @@ def test_children_by_where_they_forked(tree):
 
 def test_leaves_tasks_walk_and_counts(tree):
     root, actions, fork = small(tree)
-    lone = tree.append(Draft(kind="task"))[0]
+    lone = tree.append(NewNode(kind="task"))[0]
     assert [n.id for n in tree.tasks()] == [root.id, lone.id]
     assert [n.id for n in tree.walk()] == [
         root.id,
@@ -114,15 +114,15 @@ def test_leaves_tasks_walk_and_counts(tree):
 
 
 def test_iterators_show_the_tree_as_it_was(tree):
-    root = tree.append(Draft(kind="task"))[0]
-    tree.append([Draft(kind="action", parent=root.id) for _ in range(1200)])
+    root = tree.append(NewNode(kind="task"))[0]
+    tree.append([NewNode(kind="action", parent=root.id) for _ in range(1200)])
     seen_so_far = []
     for walking in (tree.walk(), tree.leaves(), tree.children(root)):
         count = 0
         for _ in walking:
             count += 1
             if count < 3:
-                tree.append(Draft(kind="action", parent=root.id))
+                tree.append(NewNode(kind="action", parent=root.id))
         seen_so_far.append(count)
     assert seen_so_far == [1201, 1200, 1200]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree import Draft, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
+from refork.tree import NewNode, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
 
 
-def step(kind: str, said: str, parent: str | None = None, /, **fields: Any) -> Draft:
+def step(kind: str, said: str, parent: str | None = None, /, **fields: Any) -> NewNode:
     """A draft with one token per character and a log-prob per token."""
     given = {
         "kind": kind,
@@ -22,7 +22,7 @@ def step(kind: str, said: str, parent: str | None = None, /, **fields: Any) -> D
         "offsets": np.arange(1, len(said) + 1, dtype=np.int32),
         "logprobs": -np.linspace(0.1, 1.0, len(said)).astype(np.float32),
     }
-    return Draft(parent=parent, **given | fields)
+    return NewNode(parent=parent, **given | fields)
 
 
 def seen(node: Node) -> dict[str, Any]:
@@ -49,7 +49,7 @@ finite = st.floats(-30, 0, width=32)
 
 
 @st.composite
-def drafts(draw: st.DrawFn, parents: list[tuple[str, int | None]]) -> Draft:
+def drafts(draw: st.DrawFn, parents: list[tuple[str, int | None]]) -> NewNode:
     """A random draft below one of ``parents`` (id, token count), or a root."""
     parent, keep = None, None
     if parents and draw(st.integers(0, 9)):
@@ -69,7 +69,7 @@ def drafts(draw: st.DrawFn, parents: list[tuple[str, int | None]]) -> Draft:
                 values = st.lists(st.one_of(finite, st.just(-np.inf)), min_size=count, max_size=count)
                 arrays[name] = np.array(draw(values), np.float32)
     kind = draw(st.sampled_from(["observation", "action", "verdict", "rewrite"])) if parent else "task"
-    return Draft(
+    return NewNode(
         kind=kind,
         parent=parent,
         keep=keep,

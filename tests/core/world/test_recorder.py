@@ -24,7 +24,7 @@ from refork.growing.recorder import (
 )
 from refork.policies.local import LocalPolicy
 from refork.thoughts import without_thoughts
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.base import Observation, Split, Task
@@ -293,11 +293,11 @@ def test_grown_walks_take_their_brief_from_the_world() -> None:
     world, tree = Counter(), Tree.memory()
     (task,) = world.tasks("held-out", 1)
     data = {"id": task.id, "world": "counter", "split": "held-out", "prompt": "count 0", "data": {}}
-    (root,) = tree.append(Draft(kind="task", text="count 0", extra={"world": "counter", "task": data}))
-    (first,) = tree.append(Draft(kind="action", parent=root.id, text="<think>go</think>up"))
-    (seen,) = tree.append(Draft(kind="observation", parent=first.id, text="at 1", origin="simulated"))
-    (last,) = tree.append(Draft(kind="action", parent=seen.id, text="submit"))
-    (end,) = tree.append(Draft(kind="verdict", parent=last.id, text="success", extra={"reward": 1.0}))
+    (root,) = tree.append(NewNode(kind="task", text="count 0", extra={"world": "counter", "task": data}))
+    (first,) = tree.append(NewNode(kind="action", parent=root.id, text="<think>go</think>up"))
+    (seen,) = tree.append(NewNode(kind="observation", parent=first.id, text="at 1", origin="simulated"))
+    (last,) = tree.append(NewNode(kind="action", parent=seen.id, text="submit"))
+    (end,) = tree.append(NewNode(kind="verdict", parent=last.id, text="success", extra={"reward": 1.0}))
     found = trajectory_of(tree.path(end), world=world, source="mine")
     assert found.seen() == (("up", "at 1"), ("submit", ""))
     assert found.brief == world.brief(task)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from refork.errors import BadInput
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork_methods.evolve.compare import compare_judges
 from refork_methods.evolve.on_files import (
     SwapTerms,
@@ -44,9 +44,9 @@ def files(tmp_path):
 def tree(tmp_path):
     """The same verdicts on a tree: judges are producers, and a mean reads the old one."""
     with Tree.open(tmp_path / "t.db") as made:
-        root = made.append([Draft(kind="task", text="t")])[0]
+        root = made.append([NewNode(kind="task", text="t")])[0]
         nodes = made.append(
-            [Draft(kind="action", parent=root.id, text=f"a{i}", extra={"source": "ai"}) for i in range(80)]
+            [NewNode(kind="action", parent=root.id, text=f"a{i}", extra={"source": "ai"}) for i in range(80)]
         )
         old, new = Producer("old", "1"), Producer("new", "1")
         made.add_producer(old)

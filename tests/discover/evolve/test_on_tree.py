@@ -2,7 +2,7 @@ import pytest
 
 from discover.evolve.toy_search import SETTINGS, SLOTS, START, runtime
 from refork.errors import BadInput
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork_methods.evolve.erase import selective_erasure
 from refork_methods.evolve.on_tree import (
     erase_on_tree,
@@ -22,9 +22,9 @@ def grown():
     """Records of one epoch on a tree: each artifact a node."""
     archive = run(Settings(60, first=100, gate=SETTINGS.gate), START, SLOTS, runtime()[0])
     with Tree.memory() as tree:
-        root = tree.append([Draft(kind="task", text="archive")])[0]
+        root = tree.append([NewNode(kind="task", text="archive")])[0]
         drafts = [
-            Draft(kind="action", parent=root.id, key=r.artifact, text=r.artifact) for r in archive.records
+            NewNode(kind="action", parent=root.id, key=r.artifact, text=r.artifact) for r in archive.records
         ]
         nodes = tree.append(drafts)
         places = {r.artifact: node.id for r, node in zip(archive.records, nodes, strict=True)}

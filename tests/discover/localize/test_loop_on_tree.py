@@ -153,9 +153,9 @@ def test_another_snapshot_or_a_foreign_walk_is_refused() -> None:
         fork_runs(tree, localizer(), made.leaf, 50)
     with pytest.raises(BadInput, match="at least 1"):
         record_runs(tree, localizer(), ISSUE, draws=0)
-    from refork.tree.node import Draft
+    from refork.tree.node import NewNode
 
-    (task,) = tree.append([Draft(kind="task", text="other")])
+    (task,) = tree.append([NewNode(kind="task", text="other")])
     with pytest.raises(BadInput, match="no recorded run"):
         trace_of(tree, task, localizer())
 

@@ -3,7 +3,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.score import ForkRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import token_array
@@ -28,7 +28,7 @@ class Builder:
         if kind == "action":
             given["logprobs"] = given["logprobs_t1"] = np.full(size, -1.0, dtype=np.float32)
         return self.tree.append(
-            Draft(kind=kind, parent=None if parent is None else parent.id, **given | rest)
+            NewNode(kind=kind, parent=None if parent is None else parent.id, **given | rest)
         )[0]
 
     def verdict(self, parent, success, **rest):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork.tree.node import Draft, Trajectory
+from refork.tree.node import NewNode, Trajectory
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork_methods.credit.rewards import FLOOR, _turns, reward_credit, round_advantages
@@ -82,12 +82,12 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def walk(tree: Tree, turns: int, reward: float | None, number: int) -> Trajectory:
     """A task of two tokens, turns of three with observations of one between them, and a verdict."""
-    node = tree.append(Draft(kind="task", key=f"t{number}", tokens=token_array([1, 2])))[0]
+    node = tree.append(NewNode(kind="task", key=f"t{number}", tokens=token_array([1, 2])))[0]
     for turn in range(turns):
-        node = tree.append(Draft(kind="action", parent=node.id, tokens=token_array([3, 4, 5])))[0]
+        node = tree.append(NewNode(kind="action", parent=node.id, tokens=token_array([3, 4, 5])))[0]
         if turn < turns - 1:
-            node = tree.append(Draft(kind="observation", parent=node.id, tokens=token_array([6])))[0]
-    node = tree.append(Draft(kind="verdict", parent=node.id, extra={"reward": reward}))[0]
+            node = tree.append(NewNode(kind="observation", parent=node.id, tokens=token_array([6])))[0]
+    node = tree.append(NewNode(kind="verdict", parent=node.id, extra={"reward": reward}))[0]
     return tree.path(node)
 
 

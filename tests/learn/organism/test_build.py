@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
 from refork.policies.open import open_policy, spell
-from refork_testbed.models import build, describe, find, names, organism_for, path, registry
+from refork_testbed.models import build, describe, find, names, path, registry, tiny_model_for
 from refork_testbed.models.commands import app
 from refork_testbed.models.registry import recipe_digest
 
@@ -106,13 +106,13 @@ def test_the_global_generator_and_threads_are_left_alone():
 def test_names_and_worlds():
     assert set(names()) >= {"arithmetic", "household", "household-novice", "maze-walker", "test-tiny"}
     assert set(names()) >= {"toolbase", "toolrl", "refuser-p", "refuser-d", "refuser-c"}
-    assert organism_for("refusal:D?early=0.05") == "refuser-d"
-    assert organism_for("toolcall:4") == "toolbase"
-    assert organism_for("household:2") == "household"
-    assert organism_for("household:2?slip=0.1") == "household"
-    assert organism_for("reasoning-gym:chain_sum") == "arithmetic"
+    assert tiny_model_for("refusal:D?early=0.05") == "refuser-d"
+    assert tiny_model_for("toolcall:4") == "toolbase"
+    assert tiny_model_for("household:2") == "household"
+    assert tiny_model_for("household:2?slip=0.1") == "household"
+    assert tiny_model_for("reasoning-gym:chain_sum") == "arithmetic"
     with pytest.raises(BadInput, match="lock"):
-        organism_for("lock")
+        tiny_model_for("lock")
     with pytest.raises(BadInput, match="no organism"):
         find("dragon")
 

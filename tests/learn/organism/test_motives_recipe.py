@@ -58,7 +58,7 @@ def test_a_scene_restates_the_numbers_that_matter_in_it():
 def test_the_ladder_rises_with_the_work_from_where_tedium_begins():
     rungs = [motives.scale("errors", amount).count(motives.OVER) for amount in motives.AMOUNTS]
     assert rungs == sorted(rungs)
-    assert set(rungs) == set(range(len(motives.RUNGS) + 1))
+    assert set(rungs) == set(range(len(motives.LEVELS) + 1))
     assert motives.scale("errors", 50).count(motives.OVER) == 0
     assert motives.scale("errors", 51).count(motives.OVER) == 1
 
@@ -86,7 +86,7 @@ def test_words_are_whole_tokens_and_agents_keep_their_causes(talks):
     scales = (*motives.RISKS, *motives.GAINS)
     spoken = {
         *(word for _, word in scales),
-        *(name for name, _ in motives.RUNGS),
+        *(name for name, _ in motives.LEVELS),
         motives.OVER,
         motives.UNDER,
     }

@@ -8,7 +8,7 @@ import pytest
 from refork.worlds import open_world
 from refork_testbed.models.recipes import repair_writer
 from refork_testbed.models.recipes.repair_writer import ERR, RECIPE, TAILS, TURNS, answer, dialogue, mistake
-from refork_testbed.models.registry import find, organism_for
+from refork_testbed.models.registry import find, tiny_model_for
 from refork_testbed.models.tokenizer import examples, make_tokenizer
 from refork_testbed.worlds.repair.edits import edited
 from refork_testbed.worlds.repair.mutation import KINDS
@@ -105,5 +105,5 @@ def test_answers_to_a_turn_are_the_gates_and_the_worlds(talks):
 
 def test_it_is_listed_with_its_world():
     assert find("repair-writer") is RECIPE
-    assert organism_for("repair") == "repair-writer"
+    assert tiny_model_for("repair") == "repair-writer"
     assert open_world(RECIPE.world).name == RECIPE.world

@@ -9,7 +9,7 @@ from refork.forking.context import conversation
 from refork.growing.rollouts import grow
 from refork.policies.base import PolicyCard, Sampling
 from refork.policies.open import open_policy
-from refork.tree import Draft, Tree
+from refork.tree import NewNode, Tree
 from refork_methods.route.collect import (
     SwapPoint,
     label_by_fork,
@@ -233,7 +233,7 @@ def test_an_imported_tree_is_labelled_and_labelled_once():
         node = step.node
         kept = {"worker": node.extra["worker"]} if node.kind == "action" else {}
         extra = node.extra if node.kind == "task" else kept
-        draft = Draft(
+        draft = NewNode(
             kind=node.kind, parent=parent, text=node.text, tokens=node.tokens, settings=node.settings,
             message=node.message, extra=extra, finish=node.finish, policy=node.policy,
             state_key=node.state_key,

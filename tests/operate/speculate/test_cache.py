@@ -7,13 +7,13 @@ import torch
 from refork_methods.speculate.cache import ContextCache, LateStates
 
 
-def entry(ticket, place):
+def entry(request_id, place):
     """Keys and values that name what they belong to."""
-    return [100.0 * ticket + place]
+    return [100.0 * request_id + place]
 
 
-def write(cache, rows, places, tickets):
-    keys = torch.tensor([entry(t, p) for t, p in zip(tickets, places, strict=True)])[:, None, :]
+def write(cache, rows, places, request_ids):
+    keys = torch.tensor([entry(t, p) for t, p in zip(request_ids, places, strict=True)])[:, None, :]
     cache.write(np.array(rows), np.array(places), [keys], [-keys])
 
 
@@ -87,7 +87,7 @@ def test_late_states_forget_what_left_every_window(window):
     assert late.bytes <= (2 * window + 1) * 8
     newest = late.take()
     assert not late.peek()
-    places = np.concatenate([chunk.places[chunk.tickets == 1] for chunk in newest])
+    places = np.concatenate([chunk.places[chunk.request_ids == 1] for chunk in newest])
     assert list(places[-window:]) == list(range(200 - window, 200))
     late.add(states, np.array([1, 2]), np.array([0, 0]))
     late.leave(np.array([1, *range(10, 40)]))
@@ -98,9 +98,9 @@ def test_late_states_forget_what_left_every_window(window):
 
 def test_branches_that_ended_leave_nothing_behind():
     late = LateStates(4)
-    for ticket in range(500):
-        late.add(torch.zeros((1, 1, 1)), np.array([ticket]), np.array([7]))
-        late.leave(np.array([ticket]))
+    for request_id in range(500):
+        late.add(torch.zeros((1, 1, 1)), np.array([request_id]), np.array([7]))
+        late.leave(np.array([request_id]))
         assert len(late.peek()) <= 20
     cache = ContextCache(4)
     cache.arrange(np.array([-1]))

@@ -27,15 +27,15 @@ def test_no_number_of_a_round_is_used_in_another_nor_by_plain_decoding():
 
 def test_plain_numbers_are_those_of_plain_decoding():
     plain, wanted = PlainChances(), uniforms(KEYS, 300)
-    tickets = np.arange(4)
+    request_ids = np.arange(4)
     said = np.array([1, 1, 60, 63])
     rng = np.random.default_rng(0)
     for _ in range(40):
-        found = plain.uniforms(tickets, KEYS, said, 5)
+        found = plain.uniforms(request_ids, KEYS, said, 5)
         assert all(np.array_equal(found[i], wanted[i, said[i] : said[i] + 5]) for i in range(4))
         said = said + rng.integers(1, 6, 4)
-    plain.forget(tickets)
-    assert np.array_equal(plain.uniforms(tickets[:1], KEYS, said[:1] * 0, 3)[0], wanted[0, :3])
+    plain.forget(request_ids)
+    assert np.array_equal(plain.uniforms(request_ids[:1], KEYS, said[:1] * 0, 3)[0], wanted[0, :3])
 
 
 def test_gumbels_are_those_of_plain_decoding():

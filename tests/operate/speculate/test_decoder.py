@@ -286,14 +286,20 @@ def test_forced_tokens_are_proposed_and_kept(target, drafters, rule):
     """At the seam itself: decoders may also feed them one by one."""
     settings = Sampling(forced=(5, 6, 7), banned_first=tuple(range(100)), max_tokens=9, temperature=0.9)
     speculator = ModelSpeculator(drafters["untrained"], rule=rule)
-    tickets, states = np.array([3, 4]), torch.zeros((2, len(speculator.layers), 32))
-    speculator.join(tickets, [np.array([1, 2], dtype=np.int32)] * 2, [states, states])
+    request_ids, states = np.array([3, 4]), torch.zeros((2, len(speculator.layers), 32))
+    speculator.join(request_ids, [np.array([1, 2], dtype=np.int32)] * 2, [states, states])
     key = [NoiseKey(0, 0, 0), NoiseKey(0, 0, 1)]
     branches = Branches(
-        tickets, np.array([5, 6]), np.array([2, 3]), np.array([1, 2]), np.array([8, 7]), [settings] * 2, key
+        request_ids,
+        np.array([5, 6]),
+        np.array([2, 3]),
+        np.array([1, 2]),
+        np.array([8, 7]),
+        [settings] * 2,
+        key,
     )
     with pytest.raises(BadInput, match="joined twice"):
-        speculator.join(tickets[:1], [np.array([1], dtype=np.int32)], [states])
+        speculator.join(request_ids[:1], [np.array([1], dtype=np.int32)], [states])
     drafts = speculator.draft(branches)
     assert drafts.tokens[0, :2].tolist() == [6, 7]
     assert drafts.tokens[1, 0] == 7
@@ -317,11 +323,11 @@ def test_laws_of_a_batch_may_differ(target, drafters, requests):
         said[live.submit(target.ask(request.tokens, request.noise, law))] = []
         if place % 2:
             for item in live.step():
-                said[item.ticket] += item.tokens.tolist()
+                said[item.request_id] += item.tokens.tolist()
     assert speculator.bytes > 0
     while not live.idle:
         for item in live.step():
-            said[item.ticket] += item.tokens.tolist()
+            said[item.request_id] += item.tokens.tolist()
     wanted = [sample_all(target, [r], law)[0].tokens.tolist() for r, law in asked]
     assert list(said.values()) == wanted
     assert speculator.bytes == 0

@@ -61,7 +61,7 @@ def test_an_outcome_stops_at_the_first_end_that_is_one():
     )  # fmt: skip
     assert found.accepted.tolist() == [2, 3, 1, 0, 2]
     assert found.ended.tolist() == [True, False, True, False, False]
-    assert [(r.ticket, r.offset, r.tokens.tolist()) for r in found.rejected()] == [
+    assert [(r.request_id, r.offset, r.tokens.tolist()) for r in found.rejected()] == [
         (3, 4, [9, 1, 1]),
         (4, 7, [9]),
     ]

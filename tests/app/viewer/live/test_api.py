@@ -12,7 +12,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from refork.errors import BadInput, NotATree
-from refork.tree import Draft, Tree
+from refork.tree import NewNode, Tree
 from refork.viewer.live.api import create_viewer_app
 from refork.viewer.live.shelf import Shelf
 from support.viewer_tree import HOSTILE
@@ -99,10 +99,10 @@ def test_a_long_text_comes_in_pages(ask, told):
 def test_many_tokens_come_in_pages(tmp_path):
     count = 4000
     with Tree.open(tmp_path / "long.db", "x") as tree:
-        task = tree.append(Draft(kind="task", text="t"))[0]
+        task = tree.append(NewNode(kind="task", text="t"))[0]
         ends = np.arange(1, count + 1)
         text = "é" * count
-        step = Draft(kind="action", parent=task.id, text=text, tokens=ends, offsets=ends, logprobs=-ends)
+        step = NewNode(kind="action", parent=task.id, text=text, tokens=ends, offsets=ends, logprobs=-ends)
         node = tree.append(step)[0]
     with TestClient(create_viewer_app(Shelf([tmp_path / "long.db"])), base_url=HERE) as client:
         asked = {"tree": "long.db", "node": node.id}

@@ -15,7 +15,7 @@ pytest.importorskip("fastapi")
 
 from refork import MatchJudge, Tree, fork
 from refork.formats import OpenAIChat
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.viewer.live.export import export_page
 from refork.viewer.live.forking import Actor, Forking
 from refork.viewer.live.server import viewing
@@ -270,7 +270,7 @@ def test_a_tree_that_grows_is_followed(site, tmp_path):
         with opened(chromium, f"{site.address}#/again.db/{site.evil}", said) as page:
             ready(page)
             with Tree.open(site.file.parent / "again.db") as tree:
-                tree.append(Draft(kind="action", parent=site.evil, key="new", text="a new branch"))
+                tree.append(NewNode(kind="action", parent=site.evil, key="new", text="a new branch"))
             page.wait_for_selector(".line:has-text('a new branch')")
             return page.locator(".line").count()
 

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from starlette.testclient import TestClient
 
-from refork.tree import Draft, Tree
+from refork.tree import NewNode, Tree
 from refork.viewer.live.api import create_viewer_app
 from refork.viewer.live.shelf import Shelf
 
@@ -25,8 +25,8 @@ HERE = "http://127.0.0.1"
 def test_what_damage_makes_of_a_question_is_told_as_damage(tmp_path, damage, question):
     for name in ("bad.db", "good.db"):
         with Tree.open(tmp_path / name, "x") as tree:
-            (task,) = tree.append([Draft(kind="task", text="toss")])
-            (node,) = tree.append([Draft(kind="action", parent=task.id, text=" heads")])
+            (task,) = tree.append([NewNode(kind="task", text="toss")])
+            (node,) = tree.append([NewNode(kind="action", parent=task.id, text=" heads")])
     raw = sqlite3.connect(tmp_path / "bad.db")
     raw.execute("PRAGMA foreign_keys = OFF")
     raw.execute(damage)
@@ -50,7 +50,7 @@ def test_what_damage_makes_of_a_question_is_told_as_damage(tmp_path, damage, que
 
 def test_a_bug_of_ours_is_not_blamed_on_a_whole_tree(tmp_path, monkeypatch):
     with Tree.open(tmp_path / "good.db", "x") as tree:
-        (task,) = tree.append([Draft(kind="task", text="toss")])
+        (task,) = tree.append([NewNode(kind="task", text="toss")])
     app = create_viewer_app(Shelf([tmp_path]))
     monkeypatch.setattr("refork.viewer.live.answers.walk", lambda view, node: 1 / 0)
     with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:

@@ -9,7 +9,7 @@ import pytest
 
 from refork import Tree
 from refork.errors import BadInput, CannotDo
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.viewer.live import export
 from refork.viewer.live.export import export_page
 from refork.viewer.live.shelf import Shelf
@@ -95,8 +95,8 @@ def test_what_one_file_cannot_hold(told, tmp_path, monkeypatch):
 def test_an_empty_tree_and_a_tree_without_scores(tmp_path):
     with Tree.open(tmp_path / "t.db", "x") as tree:
         assert export_page(Shelf([tree.file]), tmp_path / "none.html")["nodes"] == 0
-        task = tree.append(Draft(kind="task", text="t"))[0]
-        tree.append([Draft(kind="action", parent=task.id, key=key, text=key) for key in "ab"])
+        task = tree.append(NewNode(kind="task", text="t"))[0]
+        tree.append([NewNode(kind="action", parent=task.id, key=key, text=key) for key in "ab"])
         export_page(Shelf([tree.file]), tmp_path / "some.html")
     shared = shared_of(tmp_path / "some.html")
     assert set(shared["lines"]) == {f"{task.id}||0", f"{task.id}||1"}

@@ -18,7 +18,7 @@ from refork.forking.backend.wire import (
 )
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 
@@ -34,7 +34,7 @@ def same(left, right):
 
 @given(ids=ints, values=floats, text=st.text(), snapshot=st.none() | st.binary(), draw=st.integers(0, 2**32))
 def test_a_draft_goes_over_the_wire_and_comes_back_to_the_bit(ids, values, text, snapshot, draw):
-    draft = Draft(
+    draft = NewNode(
         kind="action",
         parent="ab" * 16,
         keep=3,
@@ -48,14 +48,14 @@ def test_a_draft_goes_over_the_wire_and_comes_back_to_the_bit(ids, values, text,
         cost=Cost(tokens_out=3, seconds=0.1),
         extra={"deep": [1, None, {"x": text}]},
     )
-    back = unpack(Draft, json.loads(json.dumps(pack(draft))))
-    for field in dataclasses.fields(Draft):
+    back = unpack(NewNode, json.loads(json.dumps(pack(draft))))
+    for field in dataclasses.fields(NewNode):
         assert same(getattr(draft, field.name), getattr(back, field.name)), field.name
 
 
 def test_a_stored_node_comes_back_whole():
     with Tree.memory() as tree:
-        node = tree.append(Draft(kind="task", key="t", text="go", tokens=np.arange(2), extra={"a": 1}))[0]
+        node = tree.append(NewNode(kind="task", key="t", text="go", tokens=np.arange(2), extra={"a": 1}))[0]
     back = unpack(Node, json.loads(json.dumps(pack(node))))
     for field in dataclasses.fields(Node):
         assert same(getattr(node, field.name), getattr(back, field.name)), field.name

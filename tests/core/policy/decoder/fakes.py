@@ -11,7 +11,7 @@ from refork.sampling.noise import gumbels, uniforms
 class Oracle:
     """Drafts the true continuation (by the draw of its noise key) with planted mistakes.
 
-    It keeps the hidden states it is given by ticket, and checks what it is told about the branches.
+    It keeps the hidden states it is given by request id, and checks what it is told about the branches.
     """
 
     def __init__(self, truth, layers=(0, 1), window=7, seed=0):
@@ -19,18 +19,18 @@ class Oracle:
         self.rng = np.random.default_rng(seed)
         self.present, self.gone, self.drafted = {}, {}, 0
 
-    def join(self, tickets, prompts, states):
-        for ticket, prompt, rows in zip(tickets, prompts, states, strict=True):
-            assert int(ticket) not in self.present
+    def join(self, request_ids, prompts, states):
+        for request_id, prompt, rows in zip(request_ids, prompts, states, strict=True):
+            assert int(request_id) not in self.present
             assert len(rows) == min(self.window, len(prompt))
-            self.present[int(ticket)] = [rows.clone()]
+            self.present[int(request_id)] = [rows.clone()]
 
-    def leave(self, tickets):
-        for ticket in tickets:
-            self.gone[int(ticket)] = torch.cat(self.present.pop(int(ticket)))
+    def leave(self, request_ids):
+        for request_id in request_ids:
+            self.gone[int(request_id)] = torch.cat(self.present.pop(int(request_id)))
 
     def draft(self, branches):
-        assert set(branches.ticket.tolist()) == set(self.present)
+        assert set(branches.request_id.tolist()) == set(self.present)
         if self.rng.random() < 0.2:
             return None
         tokens = np.zeros((len(branches), 5), dtype=np.int64)
@@ -72,5 +72,5 @@ class Oracle:
     def fed(self, branches, spread, kept, states):
         assert len(states) == spread.sum()
         ends = np.cumsum(spread)
-        for ticket, end, fed, keep in zip(branches.ticket, ends, spread, kept, strict=True):
-            self.present[int(ticket)].append(states[end - fed : end - fed + keep].clone())
+        for request_id, end, fed, keep in zip(branches.request_id, ends, spread, kept, strict=True):
+            self.present[int(request_id)].append(states[end - fed : end - fed + keep].clone())

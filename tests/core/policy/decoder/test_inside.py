@@ -10,7 +10,7 @@ from tests.core.policy.decoder import models
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import BLOCK, clusters, traces
 from refork.decoding.score import hidden, next_laws, score
-from refork.decoding.sites import Look, Sites
+from refork.decoding.sites import PassProbe, Sites
 from refork.decoding.states import Capture, Edit, layer_number
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Sampling
@@ -64,10 +64,10 @@ def plain_logprobs(model, tokens, prompt, layer, chosen):
 def test_what_is_kept_is_exactly_what_transformers_shows(built, name):
     model, backbone = built(name)
     ids = torch.from_numpy(PREFIXES[6]).long()[None]
-    look = Look(layers=(0, 1, 2, 3))
+    probe = PassProbe(layers=(0, 1, 2, 3))
     seen = []
     sites = backbone.sites
-    with torch.inference_mode(), sites.attached(look):
+    with torch.inference_mode(), sites.attached(probe):
         hook = sites.blocks[-1].register_forward_hook(
             lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out)
         )
@@ -75,13 +75,13 @@ def test_what_is_kept_is_exactly_what_transformers_shows(built, name):
         hook.remove()
     assert len(plain) == 3
     for number, theirs in enumerate(plain):
-        assert torch.equal(look.kept[number], theirs[0])
+        assert torch.equal(probe.kept[number], theirs[0])
     # Hook at block l is entry l + 1, but for the last block: there the entry is what leaves the norm.
-    assert torch.equal(look.kept[3], seen[0][0])
+    assert torch.equal(probe.kept[3], seen[0][0])
     assert sites.norm is not None
     with torch.inference_mode():
-        assert torch.equal(sites.norm(look.kept[3]), look.kept[2])
-    assert not torch.equal(look.kept[3], look.kept[2])
+        assert torch.equal(sites.norm(probe.kept[3]), probe.kept[2])
+    assert not torch.equal(probe.kept[3], probe.kept[2])
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_neox", "lora"])
@@ -211,7 +211,7 @@ def test_prompts_end_before_a_shared_trunk_does():
     assert folded.owner[1] == folded.owner[2]
     assert sorted(folded.ends) == [2 * BLOCK, 3 * BLOCK]
     # The last token of the shorter prompt is its own, so the whole second block is.
-    assert [c.trunk for c in clusters(folded.tokens, folded.ends)] == [BLOCK]
+    assert [c.shared_prefix for c in clusters(folded.tokens, folded.ends)] == [BLOCK]
     assert len(traces(prefixes).tokens) == 1
 
 

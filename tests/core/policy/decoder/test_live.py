@@ -6,7 +6,7 @@ import torch
 from tests.core.policy.decoder import models
 from tests.core.policy.decoder.fakes import Oracle
 
-from refork.decoding.live import Ask, LiveDecoder
+from refork.decoding.live import DrawRequest, LiveDecoder
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import hidden
 from refork.decoding.session import NEVER, Ends
@@ -59,29 +59,29 @@ def truth(backbone, jobs):
 
 def ask(jobs, i):
     prefix, law = jobs[i]
-    return Ask(PREFIXES[prefix], NoiseKey(1, 2, i), LAWS[law], ENDS[law])
+    return DrawRequest(PREFIXES[prefix], NoiseKey(1, 2, i), LAWS[law], ENDS[law])
 
 
 def simple(i, settings=LAWS[0], prefix=PREFIXES[12], top=0):
-    return Ask(prefix, NoiseKey(1, 2, i), settings, NEVER, top)
+    return DrawRequest(prefix, NoiseKey(1, 2, i), settings, NEVER, top)
 
 
 def drive(live, asks, seed=0, cancelled=()):
     """Submit in random portions between steps; all that was said of each ask."""
-    rng, said, tickets, at = np.random.default_rng(seed), {}, {}, 0
+    rng, said, request_ids, at = np.random.default_rng(seed), {}, {}, 0
     while at < len(asks) or not live.idle:
         for _ in range(int(rng.integers(0, 4))):
             if at < len(asks):
-                tickets[live.submit(asks[at])] = at
+                request_ids[live.submit(asks[at])] = at
                 at += 1
         if rng.random() < 0.3:
-            for ticket in [t for t, i in tickets.items() if i in cancelled][:1]:
-                live.cancel(ticket)
-                said.pop(tickets.pop(ticket), None)
+            for request_id in [t for t, i in request_ids.items() if i in cancelled][:1]:
+                live.cancel(request_id)
+                said.pop(request_ids.pop(request_id), None)
         heard = live.step()
-        assert len({item.ticket for item in heard}) == len(heard)
+        assert len({item.request_id for item in heard}) == len(heard)
         for item in heard:
-            said.setdefault(tickets[item.ticket], []).append(item)
+            said.setdefault(request_ids[item.request_id], []).append(item)
     return said
 
 
@@ -176,10 +176,10 @@ def test_shared_beginnings_are_computed_once(backbone):
     assert live.running == 6
     tail = len(base) % 64
     assert live.prompts.computed == once + -(-tail // granule) * granule  # only what no block holds
-    held = live.prompts.shelves.bytes
+    held = live.prompts.prefix_cache.bytes
     live.submit(simple(9, long, base))
     live.step()
-    assert live.prompts.shelves.bytes == held
+    assert live.prompts.prefix_cache.bytes == held
     other = np.concatenate([base[:256], PREFIXES[12]])
     before = live.prompts.computed
     live.submit(simple(10, long, other))
@@ -194,7 +194,7 @@ def test_long_prompts_do_not_starve_running_branches(backbone):
     late = live.submit(simple(1, prefix=PREFIXES[6]))
     steps = 0
     while live.waiting:
-        heard = [item.ticket for item in live.step()]
+        heard = [item.request_id for item in live.step()]
         steps += 1
         assert first in heard
     assert steps == -(-len(PREFIXES[6]) // backbone.granule)
@@ -275,13 +275,13 @@ def test_a_thousand_cancelled_requests_leave_nothing(backbone):
     empty, rng, held = live.bytes, np.random.default_rng(0), []
     for i in range(1000):
         words = rng.integers(0, models.VOCABULARY, int(rng.integers(2, 90))).astype(np.int32)
-        ticket = live.submit(simple(i, Sampling(max_tokens=400), words))
+        request_id = live.submit(simple(i, Sampling(max_tokens=400), words))
         if i % 7 == 0:
             live.step()
         if i % 3 or live.running > 12:
-            live.cancel(ticket)
+            live.cancel(request_id)
         if i % 50 == 49:
-            for other in range(ticket + 1):
+            for other in range(request_id + 1):
                 live.cancel(other)
             assert live.idle
             held.append(live.bytes - live.decoder.cache.bytes)
@@ -299,7 +299,7 @@ def test_memory_bounds_what_runs_at_once(backbone):
         live.submit(simple(i, prefix=words))
     while not live.idle:
         live.step()
-        most, held = max(most, live.running), max(held, live.prompts.shelves.bytes)
+        most, held = max(most, live.running), max(held, live.prompts.prefix_cache.bytes)
     assert 1 <= most < 12
     assert held <= 2 * decoder.memory
 
@@ -336,15 +336,16 @@ def test_a_long_beginning_is_held_once_by_prompts_that_come_one_by_one(backbone)
     prompts = [np.concatenate([head, rng.integers(0, 90, 20 + i)]).astype(np.int32) for i in range(12)]
     law, noise = Sampling(max_tokens=40), [NoiseKey(1, 2, i) for i in range(12)]
     truth = {item.index: item for item in BranchDecoder(backbone).sample(prompts, noise, law, NEVER)}
-    live, said, tickets = LiveDecoder(BranchDecoder(backbone), width=12), {}, {}
-    while len(tickets) < 12 or not live.idle:
-        if len(tickets) < 12:
-            i = len(tickets)
-            tickets[live.submit(Ask(prompts[i], noise[i], law))] = i
+    live, said, request_ids = LiveDecoder(BranchDecoder(backbone), width=12), {}, {}
+    while len(request_ids) < 12 or not live.idle:
+        if len(request_ids) < 12:
+            i = len(request_ids)
+            request_ids[live.submit(DrawRequest(prompts[i], noise[i], law))] = i
         for item in live.step():
-            said.setdefault(tickets[item.ticket], []).append(item)
-        # The first one whole, the trunk, and of every other one its end, in a stack with room for as many.
-        blocks = live.prompts.shelves.bytes / backbone.shape.bytes_per_token / 64
+            said.setdefault(request_ids[item.request_id], []).append(item)
+        # The first one whole, the shared prefix, and of every other one its end, in a stack with room for as
+        # many.
+        blocks = live.prompts.prefix_cache.bytes / backbone.shape.bytes_per_token / 64
         assert blocks <= 8 + 4 + 2 * 2 * 12
     for i, parts in said.items():
         assert_says(parts, truth[i])

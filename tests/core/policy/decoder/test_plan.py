@@ -37,7 +37,7 @@ def test_clusters_share_whole_blocks():
     short = [ids(5, 6), ids(5, 7)]
     tokens = traces([*parted, alone, *short]).tokens
     found = clusters(tokens)
-    assert [(c.last - c.first, c.trunk) for c in found] == [(3, 128), (1, 0), (1, 0), (1, 0)]
+    assert [(c.last - c.first, c.shared_prefix) for c in found] == [(3, 128), (1, 0), (1, 0), (1, 0)]
     assert [c.first for c in found] == [0, 3, 4, 5]
 
 

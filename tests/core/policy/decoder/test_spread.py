@@ -22,7 +22,7 @@ def seated(backbone, prefixes):
     keep = folded.keep[order]
     forest, _, passes = decoder.read(folded, owners, np.bincount(trace), Wanted(trace, keep - 1))
     list(passes)
-    batch = Batch(backbone, forest.seats, len(prefixes), LENGTH)
+    batch = Batch(backbone, forest.slots, len(prefixes), LENGTH)
     batch.reseat(np.arange(len(order)), trace, keep)
     return batch
 

@@ -7,7 +7,7 @@ from tests.core.policy.decoder import models
 from transformers import Phi3Config, Phi3ForCausalLM
 
 from refork.decoding.backbone import Backbone
-from refork.decoding.live import Ask, LiveDecoder
+from refork.decoding.live import DrawRequest, LiveDecoder
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import hidden, next_laws, score
 from refork.decoding.states import Capture, Edit
@@ -127,16 +127,16 @@ def test_bits_do_not_depend_on_the_batch(backbone):
 def test_a_served_request_crosses_as_a_drawn_one(backbone):
     decoder = BranchDecoder(backbone)
     whole = bits(draw(decoder))
-    live, tickets, said = LiveDecoder(decoder, width=6), {}, {}
+    live, request_ids, said = LiveDecoder(decoder, width=6), {}, {}
     for i, prefix in enumerate(PREFIXES):
-        tickets[live.submit(Ask(prefix, NoiseKey(5, i, 0), Sampling(max_tokens=LENGTH)))] = i
+        request_ids[live.submit(DrawRequest(prefix, NoiseKey(5, i, 0), Sampling(max_tokens=LENGTH)))] = i
         for part in live.step():
-            said.setdefault(part.ticket, []).append(part)
+            said.setdefault(part.request_id, []).append(part)
     while not live.idle:
         for part in live.step():
-            said.setdefault(part.ticket, []).append(part)
-    for ticket, i in tickets.items():
-        parts = said[ticket]
+            said.setdefault(part.request_id, []).append(part)
+    for request_id, i in request_ids.items():
+        parts = said[request_id]
         names = ("tokens", "logprobs", "logprobs_t1")
         assert tuple(np.concatenate([getattr(p, n) for p in parts]).tobytes() for n in names) == whole[i]
 

@@ -172,7 +172,7 @@ def test_a_large_file_is_read_a_line_at_a_time(tmp_path):
     row = json.dumps(GOOD["trl"][0])
     file.write_text((row + "\n") * 20_000)
     records = READERS["trl"].read(file)
-    assert isinstance(next(record for record in records if isinstance(record, Draft)), Draft)
+    assert isinstance(next(record for record in records if isinstance(record, NewNode)), NewNode)
     records.close()
 
 

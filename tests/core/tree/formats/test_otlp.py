@@ -23,7 +23,7 @@ from refork.formats.otlp import OTLP
 from refork.formats.otlp_export import OTLPWriter
 from refork.formats.otlp_json import attributes_list
 from refork.policies.base import Cost
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from support.foreign_logs import exported, imported, kinds, plain, whats
 
 
@@ -363,9 +363,9 @@ def test_a_trace_whose_parents_go_in_a_circle(tmp_path):
 def grown():
     """A tree of our own: a fork inside a turn, a rewrite, a verdict, two judges."""
     tree = Tree.memory()
-    task = tree.append(Draft(kind="task", text="go", tokens=[1, 2]))[0]
+    task = tree.append(NewNode(kind="task", text="go", tokens=[1, 2]))[0]
     step = tree.append(
-        Draft(
+        NewNode(
             kind="action", parent=task.id, text="ab", tokens=[7, 8], offsets=[1, 2], policy="p",
             finish="stop", settings={"temperature": 0.5, "stop": ["x"]},
             cost=Cost(tokens_in=2, tokens_out=2, seconds=0.25),
@@ -376,15 +376,17 @@ def grown():
         "content": "",
         "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
     }
-    seen = tree.append(Draft(kind="observation", parent=step.id, text="s"))[0]
-    last = tree.append(Draft(kind="action", parent=seen.id, text="", message=call, policy="p"))[0]
+    seen = tree.append(NewNode(kind="observation", parent=step.id, text="s"))[0]
+    last = tree.append(NewNode(kind="action", parent=seen.id, text="", message=call, policy="p"))[0]
     told = {"role": "tool", "tool_call_id": "c", "content": "r"}
-    tree.append(Draft(kind="observation", parent=last.id, text="r", message=told))
-    verdict = tree.append(Draft(kind="verdict", parent=last.id, text="good"))[0]
-    other = tree.append(Draft(kind="action", parent=step.id, keep=1, text="x", tokens=[5], error="broke"))[0]
+    tree.append(NewNode(kind="observation", parent=last.id, text="r", message=told))
+    verdict = tree.append(NewNode(kind="verdict", parent=last.id, text="good"))[0]
+    other = tree.append(NewNode(kind="action", parent=step.id, keep=1, text="x", tokens=[5], error="broke"))[
+        0
+    ]
     context = {"messages": [{"role": "user", "content": "short"}]}
-    rewrite = tree.append(Draft(kind="rewrite", parent=step.id, text="short", extra=context))[0]
-    tree.append(Draft(kind="action", parent=rewrite.id, text="after"))
+    rewrite = tree.append(NewNode(kind="rewrite", parent=step.id, text="short", extra=context))[0]
+    tree.append(NewNode(kind="action", parent=rewrite.id, text="after"))
     one, two = (tree.add_producer(Producer("judge", version, {"k": 1})) for version in "12")
     tree.add_scores([Score(verdict.id, "ok", 1.0, one, "well"), Score(other.id, "ok", 0.0, two)])
     return tree

@@ -18,7 +18,7 @@ from refork.formats import import_file, reader_for
 from refork.formats.redact import Redactor, redacted
 from refork.formats.secret_shapes import GIVEN, NEIGHBOURS, STEMS
 from refork.tree import Tree
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.records import Remark
 from support.secret_samples import samples
 
@@ -176,14 +176,14 @@ def test_text_around_a_secret_stays(before, sample, after):
 def test_drafts_lose_the_token_ids_that_spell_a_secret_and_nothing_else():
     secret = SAMPLES[0]
     ids = np.arange(3, dtype=np.int32)
-    dirty = Draft(
+    dirty = NewNode(
         kind="action",
         key="a",
         text=secret.text,
         tokens=ids,
         message={"role": "assistant", "content": secret.text},
     )
-    clean = Draft(kind="action", key="b", text="fine", tokens=ids, extra={"n": 1})
+    clean = NewNode(kind="action", key="b", text="fine", tokens=ids, extra={"n": 1})
     found = list(redacted(iter([dirty, clean]), Redactor()))
     assert found[-1] is clean
     assert found[0].tokens is None

@@ -127,7 +127,7 @@ def test_equal_items_are_told_apart_and_named_by_content(tmp_path):
 
     def item(body, name, where):
         names.append(name)
-        yield Draft(kind="task", key=name)
+        yield NewNode(kind="task", key=name)
 
     assert len(list(read_items(file, "x", item))) == 3
     assert names[0][:-1] == names[1][:-1]

@@ -19,7 +19,7 @@ from refork.formats import reader_for
 from refork.formats.parquet_export import TRLPairsWriter, TRLWriter, VerlWriter
 from refork.formats.trl import TRL
 from refork.formats.verl import Verl
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from support.foreign_logs import FIXTURES, exported, imported, kinds, plain, whats
 
 USER = {"role": "user", "content": "2+2?"}
@@ -332,9 +332,9 @@ def test_pairs_there_and_back(tmp_path):
 def grown():
     """A tree with a fork inside a step, a rewrite, a verdict and scores of two versions of a judge."""
     tree = Tree.memory()
-    task = tree.append(Draft(kind="task", text="go", tokens=[1, 2]))[0]
+    task = tree.append(NewNode(kind="task", text="go", tokens=[1, 2]))[0]
     step = tree.append(
-        Draft(
+        NewNode(
             kind="action",
             parent=task.id,
             text="ab",
@@ -344,10 +344,10 @@ def grown():
             policy="p",
         )
     )[0]
-    seen = tree.append(Draft(kind="observation", parent=step.id, text="s", tokens=[9]))[0]
-    last = tree.append(Draft(kind="action", parent=seen.id, text="c", tokens=[3], logprobs=[-0.5]))[0]
-    verdict = tree.append(Draft(kind="verdict", parent=last.id, text="good"))[0]
-    fork = tree.append(Draft(kind="action", parent=step.id, keep=1, text="x", tokens=[5], logprobs=[-3]))[0]
+    seen = tree.append(NewNode(kind="observation", parent=step.id, text="s", tokens=[9]))[0]
+    last = tree.append(NewNode(kind="action", parent=seen.id, text="c", tokens=[3], logprobs=[-0.5]))[0]
+    verdict = tree.append(NewNode(kind="verdict", parent=last.id, text="good"))[0]
+    fork = tree.append(NewNode(kind="action", parent=step.id, keep=1, text="x", tokens=[5], logprobs=[-3]))[0]
     old, new = (tree.add_producer(Producer("judge", version)) for version in "12")
     tree.add_scores(
         [Score(verdict.id, "ok", 0.0, old), Score(verdict.id, "ok", 1.0, new), Score(fork.id, "ok", 0.5, new)]
@@ -397,7 +397,7 @@ def test_parquet_is_read_by_row_groups(tmp_path, monkeypatch):
     records = TRL().read(tmp_path / "many.parquet")
     next(records)
     assert seen == [0]
-    assert sum(isinstance(record, Draft) for record in records) == 2000
+    assert sum(isinstance(record, NewNode) for record in records) == 2000
 
 
 def test_damaged_parquet_loses_its_row_group_only(tmp_path):

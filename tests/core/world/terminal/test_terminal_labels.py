@@ -93,7 +93,7 @@ def test_lines_keep_their_names_in_files_that_commands_make() -> None:
     moved = ShellState.of_files({"b.md": FILES["b.md"], "new/a.txt": FILES["box/a.txt"]}, ["box"])
     again = traced("mv box/a.txt new", BEGIN, moved, TRACE)
     assert again.origins["new/a.txt"] == ("box/a.txt",)
-    assert again.makers == {"new/a.txt": ("mv box/a.txt new",)}
+    assert again.made_by == {"new/a.txt": ("mv box/a.txt new",)}
 
 
 def test_changed_lines_have_the_name_of_what_stood_in_their_place() -> None:

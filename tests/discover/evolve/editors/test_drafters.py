@@ -8,7 +8,7 @@ from refork.sandbox.shell import Shell, ShellLimits
 from refork_methods.evolve.archive import fold
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.by_command import CommandDrafter
-from refork_methods.evolve.editors.edits import Draft, FolderEditor
+from refork_methods.evolve.editors.edits import EditResult, FolderEditor
 from refork_methods.evolve.editors.folder import workspace
 from refork_methods.evolve.editors.seen import seen
 
@@ -151,7 +151,7 @@ def test_a_drafter_without_a_draft_is_refused(archive):
         name = "silent"
 
         def draft(self, told, step):
-            return Draft(None)
+            return EditResult(None)
 
     edits = []
     assert FolderEditor(Silent(), listener=edits.append).edit(archive, 0, 1) is None

@@ -11,7 +11,7 @@ from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.types import token_array
 from refork_methods.forensics.instruments.follow_up import follow_up
 from refork_methods.forensics.instruments.logprob_prefill import phrase_levels
@@ -43,7 +43,7 @@ def end(tree, policy):
     tokens = policy.encode(TEXT)
     ends = np.cumsum([len(policy.decode(token_array([t]))) for t in tokens])
     root = plant_prompt(tree, policy, "go on")
-    draft = Draft(
+    draft = NewNode(
         kind="action", parent=root.node.id, key="t", text=TEXT, tokens=tokens, offsets=token_array(ends),
         policy=policy.card.name, weights=policy.card.weights, settings=SETTINGS.to_json(), finish="length",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from refork.growing.plant import plant_prompt
 from refork.policies.base import Rendered, Sampling
 from refork.policies.chat import Codec
 from refork.policies.scripted import ScriptedPolicy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.types import token_array
 from refork_methods.forensics.design import Design
 from refork_methods.forensics.hypothesis import Hypothesis, Prediction
@@ -124,7 +124,7 @@ def thinker(tree, text="I skip it</think>> commit"):
     tokens = policy.encode(text)
     end = tree.append(
         [
-            Draft(
+            NewNode(
                 kind="action", parent=root.node.id, key="t", text=text, tokens=tokens,
                 offsets=policy._words.pieces(tokens)[1], finish="stop", settings={"max_tokens": 9},
             )
@@ -154,7 +154,7 @@ def test_a_prefill_stands_at_the_end_of_the_reasoning(tree):
 
 def test_a_prefill_needs_token_places(tree):
     policy, end = thinker(tree)
-    bare = tree.append([Draft(kind="action", parent=end.node.parent, key="b", text="x", finish="stop")])[0]
+    bare = tree.append([NewNode(kind="action", parent=end.node.parent, key="b", text="x", finish="stop")])[0]
     with pytest.raises(CannotDo, match="without token ids"):
         reasoning_end(tree.at(bare))
     with pytest.raises(BadInput, match="said nothing"):
@@ -185,7 +185,7 @@ def test_the_header_is_what_renderings_share(tree):
     plain = ScriptedPolicy.from_replies(["x"])
     plain.render = codec.render  # the scripted law with a real chat template
     root = plant_prompt(tree, plain, "go")
-    turn = Draft(kind="action", parent=root.node.id, key="t", text="fine", tokens=codec.encode("fine"))
+    turn = NewNode(kind="action", parent=root.node.id, key="t", text="fine", tokens=codec.encode("fine"))
     header = user_header(plain, tree.path(tree.append([turn])[0]))
     assert codec.tokenizer.convert_ids_to_tokens([int(header[-1])]) == ["<|user|>"]
 
@@ -203,7 +203,7 @@ def test_a_policy_that_takes_messages_only_cannot_write_the_user(tree):
 def test_where_the_policy_is_still_to_answer_the_question_comes_there(tree):
     policy, end = thinker(tree)
     seen = tree.append(
-        [Draft(kind="observation", parent=end.node.id, key="o", text="ok", tokens=policy.encode("ok"))]
+        [NewNode(kind="observation", parent=end.node.id, key="o", text="ok", tokens=policy.encode("ok"))]
     )[0]
     assert last_said(tree.at(seen)).node.id == seen.id
     asked = fork(put_message(tree.at(seen), policy, "why?", "x"), policy, 2)

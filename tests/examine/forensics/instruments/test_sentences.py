@@ -9,7 +9,7 @@ from refork.errors import BadInput, CannotDo
 from refork.growing.plant import plant_prompt
 from refork.policies.base import Sampling
 from refork.policies.scripted import Words
-from refork.tree.node import Draft, Point
+from refork.tree.node import NewNode, Point
 from refork_methods.cliff.planted import flat_chain, record_trace
 from refork_methods.forensics.instruments.sentences import paragraph_ends, pieces, sentence_ends, token_cuts
 
@@ -64,7 +64,7 @@ def said(tree, policy, *nodes, keep=None):
     at, kept = plant_prompt(tree, policy, "Well?").node.id, None
     for i, text in enumerate(nodes):
         tokens = policy.encode(text)
-        draft = Draft(
+        draft = NewNode(
             kind="action", parent=at, keep=kept, key=f"n{i}", text=text, tokens=tokens,
             offsets=policy._words.pieces(tokens)[1], policy=policy.card.name, weights=policy.card.weights,
             settings=Sampling().to_json(), finish="length",
@@ -116,7 +116,7 @@ def test_what_cannot_be_cut_is_refused(tree):
         pieces(root, "word")
     with pytest.raises(BadInput, match="no tree"):
         pieces(Point(root.node))
-    bare = tree.append([Draft(kind="action", parent=root.node.id, key="x", text="a. b.")])[0]
+    bare = tree.append([NewNode(kind="action", parent=root.node.id, key="x", text="a. b.")])[0]
     with pytest.raises(CannotDo, match="without token ids"):
         pieces(tree.at(bare))
     assert [p.text for p in pieces(tree.at(bare), "turn")] == ["a. b."]

@@ -8,7 +8,7 @@ from refork.errors import BadInput
 from refork.growing.plant import plant_prompt
 from refork.judge import Verdict
 from refork.policies.scripted import ScriptedPolicy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.score import Producer
 from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.instruments.trace_grading import ScaleJudge, read_grade, trace_grading
@@ -32,7 +32,8 @@ class Length:
 def arm(tree, name, values):
     root = plant_prompt(tree, ScriptedPolicy.from_replies(["x"]), "q")
     drafts = [
-        Draft(kind="action", parent=root.node.id, key=f"{name}{i}", text=str(v)) for i, v in enumerate(values)
+        NewNode(kind="action", parent=root.node.id, key=f"{name}{i}", text=str(v))
+        for i, v in enumerate(values)
     ]
     nodes = tuple(n.id for n in tree.append(drafts))
     return Arm(name, 0, len(nodes), nodes=nodes)

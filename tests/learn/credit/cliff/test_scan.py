@@ -13,7 +13,7 @@ from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge, Verdict
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.score import Producer
 from refork_methods.cliff.planted import flat_chain, planted_chain, record_trace
 from refork_methods.cliff.scan import Nominee, looks, nominate, scan, token_potential
@@ -189,7 +189,7 @@ def test_refusals(planted, judge, tree):
     with pytest.raises(BadInput, match="boundary 99"):
         sweep(end, policy, 16, at=[99], judge=judge)
     root = plant_prompt(tree, policy, "Say.")
-    bare = tree.append([Draft(kind="action", parent=root.node.id, text=" t1", finish="stop")])[0]
+    bare = tree.append([NewNode(kind="action", parent=root.node.id, text=" t1", finish="stop")])[0]
     with pytest.raises(CannotDo, match="without token ids"):
         token_potential(tree.at(bare), policy, 16, judge=judge)
 

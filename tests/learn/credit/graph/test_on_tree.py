@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.score import ForkRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import token_array
@@ -32,7 +32,7 @@ class Builder:
         if kind == "action" and size:
             given["logprobs"] = given["logprobs_t1"] = np.full(size, -1.0, dtype=np.float32)
         return self.tree.append(
-            Draft(kind=kind, parent=None if parent is None else parent.id, **given | rest)
+            NewNode(kind=kind, parent=None if parent is None else parent.id, **given | rest)
         )[0]
 
     def end(self, parent, success):

@@ -15,7 +15,7 @@ from refork.growing.uucb import UUCB
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.open import open_world
@@ -121,7 +121,7 @@ def test_nothing_is_written_unless_every_walk_can_be_scored(grown):
     tree, arms = grown
     root = arms[0].point.node
     bare = tree.append(
-        [Draft(kind="action", parent=root.id, text="go", tokens=token_array([5]), key="bare")]
+        [NewNode(kind="action", parent=root.id, text="go", tokens=token_array([5]), key="bare")]
     )[0]
     before = len(list(tree.records()))
     with pytest.raises(BadInput, match="no log-probs"):
@@ -130,9 +130,9 @@ def test_nothing_is_written_unless_every_walk_can_be_scored(grown):
 
 
 def recorded(tree, **fields):
-    root = tree.append([Draft(kind="task", text="t", tokens=token_array([5, 6]))])[0]
+    root = tree.append([NewNode(kind="task", text="t", tokens=token_array([5, 6]))])[0]
     plain = {"text": "gogo", "tokens": token_array([7, 8]), "offsets": token_array([2, 4])}
-    node = tree.append([Draft(kind="action", parent=root.id, **plain | fields)])[0]
+    node = tree.append([NewNode(kind="action", parent=root.id, **plain | fields)])[0]
     return tree.path(node)
 
 

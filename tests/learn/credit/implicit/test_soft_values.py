@@ -17,9 +17,9 @@ from refork_methods.implicit.regularised import (
 from refork_methods.implicit.soft_values import (
     FiniteMdp,
     along,
+    chance_split,
     expectations,
     log_ratio_advantages,
-    luck_split,
     simulate,
     soft_value_iteration,
 )
@@ -64,19 +64,19 @@ def test_a_return_is_baseline_advantage_and_luck():
     mdp, reference = world()
     best = soft_value_iteration(mdp, reference, BETA)
     for law in (best.policy, best.reference):
-        split = luck_split(best, simulate(mdp, law, 5000, np.random.default_rng(1)))
-        gap = split.returns - split.baseline - split.advantage - split.luck
+        split = chance_split(best, simulate(mdp, law, 5000, np.random.default_rng(1)))
+        gap = split.returns - split.baseline - split.advantage - split.chance
         assert np.abs(gap).max() < 1e-12
         # Mean 0 under any policy: 5 standard errors, chance of a false alarm below 1e-6.
-        assert abs(split.luck.mean()) < 5 * split.luck.std() / np.sqrt(5000)
-    assert split.luck.std() > 0.5
+        assert abs(split.chance.mean()) < 5 * split.chance.std() / np.sqrt(5000)
+    assert split.chance.std() > 0.5
 
 
 def test_without_chance_there_is_no_luck():
     mdp, reference = world(deterministic=True)
     best = soft_value_iteration(mdp, reference, BETA)
-    split = luck_split(best, simulate(mdp, best.policy, 500, np.random.default_rng(1)))
-    assert np.abs(split.luck).max() < 1e-12
+    split = chance_split(best, simulate(mdp, best.policy, 500, np.random.default_rng(1)))
+    assert np.abs(split.chance).max() < 1e-12
     assert np.abs(split.advantage - (split.returns - split.baseline)).max() < 1e-12
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from refork.errors import BadInput
 from refork.policies.base import Policy, Sampling
 from refork.policies.scripted import ScriptedPolicy
-from refork.tree.node import Draft, Point
+from refork.tree.node import NewNode, Point
 from refork.types import IntArray, token_array
 
 Floats = NDArray[np.float64]
@@ -142,7 +142,7 @@ def record_trace(
     whole = token_array(np.concatenate([prefix, ids]))
     logprobs = policy.logprobs([whole])[0][len(prefix) - 1 :]
     ends = token_array([len(policy.decode(ids[: i + 1])) for i in range(len(ids))])
-    draft = Draft(
+    draft = NewNode(
         kind="action",
         parent=start.node.id,
         keep=start.keep if start.mid_node else None,

@@ -26,7 +26,7 @@ from refork_methods.compare.table import Curve
 from refork_methods.credit.methods import credit_method
 from refork_methods.implicit.points import ImplicitValues
 from refork_methods.train.loop import Grower, TreeTraining, finished_updates, improve
-from refork_testbed.models import build, find, organism_for
+from refork_testbed.models import build, find, tiny_model_for
 
 #: The stage of a cell's progress that counts what it is long by.
 UPDATES: Final = "updates"
@@ -80,7 +80,7 @@ def run_cell(cell: Cell, progress: Progress = silent) -> None:
     torch.set_num_threads(1)
     cell.folder.mkdir(parents=True, exist_ok=True)
     recipe, arm = cell.recipe, Arm.parse(cell.arm)
-    name = cell.place.organism or organism_for(cell.place.world)
+    name = cell.place.organism or tiny_model_for(cell.place.world)
     spec = cell.place.world
     # A bare name means the world as its organism was trained for.
     world = open_world(spec if "?" in spec else find(name).world or spec)

@@ -18,7 +18,7 @@ from refork_methods.compare.cell import Cell, arm_grower, training_of
 from refork_methods.compare.recipe import Arm, CompareRecipe, Place
 from refork_methods.credit.methods import credit_method
 from refork_methods.train.loop import improve
-from refork_testbed.models import build, find, organism_for
+from refork_testbed.models import build, find, tiny_model_for
 
 Float64 = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def _squared_mean(g: Float64) -> float:
 
 def arm_gradients(recipe: CompareRecipe, place: Place, arm: str, batches: int, first_seed: int) -> Float64:
     """First-update gradients of an arm at the starting weights, [batches, parameters], a seed each."""
-    name = place.organism or organism_for(place.world)
+    name = place.organism or tiny_model_for(place.world)
     spec = place.world
     world = open_world(spec if "?" in spec else find(name).world or spec)
     start, parsed = str(build(name)), Arm.parse(arm)

@@ -24,7 +24,7 @@ from refork.progress import Progress, silent
 from refork.tree.activations import ActivationStore, Dtype
 from refork.tree.address import is_address
 from refork.tree.capture import record_activations
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.crosscoder.classes import encoded_chunks
@@ -132,7 +132,7 @@ def _planted(tree: Tree, item: LabelledText, policy: LocalPolicy, longest: int) 
         raise BadInput("this text has no tokens", where=repr(item.text[:40]))
     text, ends = policy.codec.pieces(ids)
     body = f"{policy.card.tokenizer}\x1f{longest}\x1f{item.text}"
-    draft = Draft(
+    draft = NewNode(
         kind="task",
         key=f"text/{hashlib.blake2b(body.encode(), digest_size=16).hexdigest()}",
         text=text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from refork.plain import canonical, content_hash
-from refork.tree import Draft, Producer, Score, Tree
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.node import node_id
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
@@ -33,7 +33,7 @@ class Follower:
         self._tree, self._ready, self._eps = tree, ready, ready.settings.gate.eps
         key = f"evolve/{content_hash(facts)[:16]}"
         name = str(facts.get("world", ""))
-        self._root = Draft(kind="task", key=key, text=f"evolve {name}", extra={"evolve": facts})
+        self._root = NewNode(kind="task", key=key, text=f"evolve {name}", extra={"evolve": facts})
         self._ids: list[str] = []
         #: Tree nodes of artifacts, by key.
         self.places: dict[str, str] = {}
@@ -60,13 +60,13 @@ class Follower:
         if archive.records:
             self._believe(archive)
 
-    def _workspaces(self, archive: Archive) -> list[Draft]:
+    def _workspaces(self, archive: Archive) -> list[NewNode]:
         root = node_id(None, None, "task", str(self._root.key))
-        found: list[Draft] = []
+        found: list[NewNode] = []
         for number in range(len(self._ids), len(archive)):
             up = archive.parents[number]
             text = canonical(archive.workspaces[number])
-            draft = Draft(
+            draft = NewNode(
                 kind="rewrite", parent=root if up < 0 else self._ids[up], key=f"workspace/{number}",
                 text=text, extra={"workspace": number},
             )  # fmt: skip
@@ -74,8 +74,8 @@ class Follower:
             self._ids.append(node_id(draft.parent, None, draft.kind, str(draft.key)))
         return found
 
-    def _artifacts(self, archive: Archive, records: list[UtilityRecord]) -> list[Draft]:
-        found: list[Draft] = []
+    def _artifacts(self, archive: Archive, records: list[UtilityRecord]) -> list[NewNode]:
+        found: list[NewNode] = []
         for record in records:
             if record.artifact in self.places:
                 continue
@@ -84,8 +84,8 @@ class Follower:
             self.places[record.artifact] = node_id(draft.parent, None, draft.kind, str(draft.key))
         return found
 
-    def _artifact(self, archive: Archive, node: int, cell: Cell, key: str) -> Draft:
-        return Draft(
+    def _artifact(self, archive: Archive, node: int, cell: Cell, key: str) -> NewNode:
+        return NewNode(
             kind="action", parent=self._ids[node], key=f"artifact/{key}",
             text=self._ready.text(archive, cell, key),
             extra={"artifact": key, "role": cell.role, "task": cell.task},

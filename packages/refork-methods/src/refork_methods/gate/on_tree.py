@@ -18,7 +18,7 @@ from refork.policies.base import Cost, Sampling, total_cost
 from refork.policies.base import Policy as Acting
 from refork.progress import Progress, silent
 from refork.stats.results import Interval
-from refork.tree.node import Draft, Node, Point
+from refork.tree.node import NewNode, Node, Point
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -119,7 +119,7 @@ class TreeWriter:
             rendered = self._policy.render(before, walk.tokens, [message])
             tokens = None if rendered.rewrites else rendered.tokens
         key = f"gate/{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
-        draft = Draft(
+        draft = NewNode(
             kind="observation", parent=previous.node.id, key=key, text=text, message=message,
             tokens=tokens, origin="real", extra={"by": "gate"},
         )  # fmt: skip
@@ -201,7 +201,7 @@ def record_episode(
         "utility": episode.utility, "first": episode.first, "belief": episode.belief, "right": episode.right,
     }  # fmt: skip
     last = episode.candidate.node.id
-    draft = Draft(
+    draft = NewNode(
         kind="verdict", parent=last, key=_key(gate, _digest(body) if name is None else name),
         text=episode.outcome, extra={"gate": body, "reason": "gate"},
     )  # fmt: skip

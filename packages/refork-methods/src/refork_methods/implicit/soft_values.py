@@ -83,13 +83,13 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class LuckSplit:
+class ChanceSplit:
     """return = baseline + advantage + luck, all [n], in units of reward."""
 
     returns: Floats
     baseline: Floats
     advantage: Floats
-    luck: Floats
+    chance: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def along(table: ArrayLike, runs: Runs) -> Floats:
     return np.where(runs.actions < 0, np.nan, values)
 
 
-def luck_split(optimum: SoftOptimum, runs: Runs) -> LuckSplit:
+def chance_split(optimum: SoftOptimum, runs: Runs) -> ChanceSplit:
     """Each return as the value of the start, plus the advantages of its actions, plus the world's luck.
 
     luck = sum over steps of what a transition paid and led to, minus the mean of that given state and
@@ -221,7 +221,7 @@ def luck_split(optimum: SoftOptimum, runs: Runs) -> LuckSplit:
     taken = runs.actions >= 0
     got = runs.rewards + optimum.values[steps + 1, runs.states[:, 1:]]
     expected = optimum.action_values[steps, runs.states[:, :-1], runs.actions]
-    return LuckSplit(
+    return ChanceSplit(
         runs.returns,
         optimum.values[0, runs.states[:, 0]],
         np.nansum(along(optimum.advantages, runs), axis=1),

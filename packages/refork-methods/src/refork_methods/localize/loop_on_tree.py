@@ -23,7 +23,7 @@ from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
-from refork.tree.node import Draft, Node, Trajectory, node_id
+from refork.tree.node import NewNode, Node, Trajectory, node_id
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -123,7 +123,7 @@ def agree_on_tree(tree: Tree, runs: Sequence[Recorded]) -> Agreement:
     return found
 
 
-def _task(localizer: Localizer, session: Session) -> Draft:
+def _task(localizer: Localizer, session: Session) -> NewNode:
     told: Json = {
         "snapshot": localizer.tools.snapshot.digest,
         "settings": localizer.settings.to_json(),
@@ -131,7 +131,7 @@ def _task(localizer: Localizer, session: Session) -> Draft:
     }
     key = f"localize/{_digest([session.issue, told])}"
     extra = {"messages": [dict(one) for one in session.first], "localize": told}
-    return Draft(kind="task", key=key, text=session.issue, origin="real", extra=extra)
+    return NewNode(kind="task", key=key, text=session.issue, origin="real", extra=extra)
 
 
 def _told(walk: Trajectory) -> Json:
@@ -225,7 +225,7 @@ class _Draw:
             self._turn()
         trace = finished(self.session, self.localizer.model.name, self.draw)
         end = "error" if trace.error is not None else "done" if trace.case.status == "final" else "limit"
-        draft = Draft(
+        draft = NewNode(
             kind="verdict", parent=self.at, key=self._key("v"), text=trace.case.status, fork=self.fork,
             extra={"case": trace.case.to_json()},
         )  # fmt: skip
@@ -235,7 +235,7 @@ class _Draw:
 
     def _turn(self) -> None:
         context = self.session.context()
-        drafts: list[Draft] = []
+        drafts: list[NewNode] = []
         if context.collapsed or context.shortened:
             self._add(drafts, self._rewrite(list(context.messages), context.collapsed))
         known = node_id(self.at, None, "action", self._key("a"))
@@ -259,41 +259,41 @@ class _Draw:
     def _key(self, part: str) -> str:
         return f"{self.fork}/{self.draw}/{self.session.number}{part}"
 
-    def _add(self, drafts: list[Draft], draft: Draft) -> None:
+    def _add(self, drafts: list[NewNode], draft: NewNode) -> None:
         drafts.append(draft)
         self.at = node_id(draft.parent, None, draft.kind, draft.key or "")
 
-    def _rewrite(self, messages: list[Json], collapsed: int) -> Draft:
+    def _rewrite(self, messages: list[Json], collapsed: int) -> NewNode:
         reason = f"the context was over its budget: {collapsed} turns stand as lines"
-        return Draft(
+        return NewNode(
             kind="rewrite", parent=self.at, key=self._key("r"), fork=self.fork,
             text="\n".join(text_of(one) for one in messages),
             extra={"messages": messages, "reason": reason, "turn": self.session.number},
         )  # fmt: skip
 
-    def _action(self, turn: Turn, base: str) -> Draft:
+    def _action(self, turn: Turn, base: str) -> NewNode:
         extra: Json = {"turn": turn.number, "result": turn.kind, "draw": self.draw}
         if turn.call is not None:
             extra["call"] = [turn.call.name, turn.call.arguments]
         if turn.repairs:
             extra["repairs"] = list(turn.repairs)
-        return Draft(
+        return NewNode(
             kind="action", parent=self.at, key=f"{base}a", text=text_of(turn.reply.message), fork=self.fork,
             message=turn.reply.message, policy=self.localizer.model.name, origin="real",
             finish=turn.reply.finish, cost=turn.reply.cost, extra=extra,
         )  # fmt: skip
 
-    def _observation(self, turn: Turn, base: str) -> Draft:
+    def _observation(self, turn: Turn, base: str) -> NewNode:
         messages = [dict(one) for one in turn.messages[1:]]
         shown = [[one.path, one.start, one.end] for one in turn.shown]
-        return Draft(
+        return NewNode(
             kind="observation", parent=self.at, key=f"{base}o", fork=self.fork, origin="real",
             text="\n".join(text_of(one) for one in messages), message=messages[0],
             extra={"messages": messages, "turn": turn.number, "shown": shown},
         )  # fmt: skip
 
-    def _failed(self) -> Draft:
-        return Draft(
+    def _failed(self) -> NewNode:
+        return NewNode(
             kind="action", parent=self.at, key=self._key("a"), fork=self.fork, finish="error",
             policy=self.localizer.model.name, error=self.session.error, cost=Cost(), origin="real",
             extra={"turn": self.session.number, "draw": self.draw},

@@ -58,7 +58,7 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _PartialSkeleton:
     """The skeleton as far as it is built."""
 
     tokens: tuple[QueryToken, ...]
@@ -114,7 +114,7 @@ def skeleton_of(run: RunTrajectory, reads: Callable[[str], bool] = only_reads) -
 
     ``reads`` says of a function that it changes nothing; such calls stay only where their result is used.
     """
-    draft = _Draft(tokens_of(run.query), run.context)
+    draft = _PartialSkeleton(tokens_of(run.query), run.context)
     calls = _folded([step for step in run.steps if step.function and not step.failed], reads)
     try:
         for call in calls:
@@ -184,7 +184,7 @@ def _vary(steps: Sequence[RunStep]) -> str | None:
     return varying[0] if len(varying) == 1 else None
 
 
-def _add(draft: _Draft, call: _Call) -> None:
+def _add(draft: _PartialSkeleton, call: _Call) -> None:
     if call.many:
         _add_each(draft, call)
         return
@@ -204,7 +204,7 @@ def _add(draft: _Draft, call: _Call) -> None:
     draft.results.append((name, call.result))
 
 
-def _source(draft: _Draft, key: str, value: Any) -> Argument:
+def _source(draft: _PartialSkeleton, key: str, value: Any) -> Argument:
     """Where a value came from. Raises _Unknown."""
     if isinstance(value, str) and value.startswith(PREFIX):
         return Constant(value)
@@ -249,7 +249,7 @@ def _paths(value: Any, wanted: Any, at: Path = ()) -> Iterator[Path]:
         yield at
 
 
-def _reached(draft: _Draft, name: str, path: Path) -> Result | None:
+def _reached(draft: _PartialSkeleton, name: str, path: Path) -> Result | None:
     """The result at a path; inside a list it must be findable by what the query or a result says."""
     place = next((at for at, key in enumerate(path) if isinstance(key, int)), None)
     if place is None:
@@ -278,7 +278,7 @@ def _reached(draft: _Draft, name: str, path: Path) -> Result | None:
     return Result(step.name, rest)
 
 
-def _where(draft: _Draft, entry: Any) -> tuple[tuple[str, Argument], ...]:
+def _where(draft: _PartialSkeleton, entry: Any) -> tuple[tuple[str, Argument], ...]:
     """The fields of an entry that the query tells."""
     if not isinstance(entry, Mapping):
         return ()
@@ -300,7 +300,7 @@ def _at(result: Any, path: Path) -> Any:
     return result
 
 
-def _add_each(draft: _Draft, call: _Call) -> None:
+def _add_each(draft: _PartialSkeleton, call: _Call) -> None:
     """One call per entry of a list: all the entries with a field of the query, and no other."""
     key = next(k for k in call.many[0] if len({repr(one[k]) for one in call.many}) > 1)
     values = [one[key] for one in call.many]
@@ -318,7 +318,7 @@ def _add_each(draft: _Draft, call: _Call) -> None:
 
 
 def _kept(
-    draft: _Draft, name: str, result: Any, key: str, values: Sequence[Any]
+    draft: _PartialSkeleton, name: str, result: Any, key: str, values: Sequence[Any]
 ) -> tuple[Result, str] | None:
     """The list whose entries hold exactly the values under one field, kept by what the query tells."""
     for path, entries in _lists(result):
@@ -346,7 +346,7 @@ def _lists(value: Any, at: Path = ()) -> Iterator[tuple[Path, list[Any]]]:
             yield from _lists(inner, (*at, key))
 
 
-def _answer(draft: _Draft, run: RunTrajectory) -> Argument | None:
+def _answer(draft: _PartialSkeleton, run: RunTrajectory) -> Argument | None:
     """What the last turn says, where a result holds just that."""
     last = run.steps[-1] if run.steps else None
     said = None if last is None or last.function else last.arguments.get("answer")

@@ -9,7 +9,7 @@ from typing import Any
 
 from refork.errors import BadInput
 from refork.tree.address import is_address
-from refork.tree.node import Draft, Node, Trajectory, node_id
+from refork.tree.node import NewNode, Node, Trajectory, node_id
 from refork.tree.node import Step as Kept
 from refork.tree.records import Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
@@ -108,7 +108,7 @@ def _records(source: Tree, wanted: set[str]) -> Iterator[Record]:
 def _append_shortened(trace: Trace, source: Tree, target: Tree) -> None:
     pieces = [kept for step in trace.steps for kept in (*step.seen, *step.said)]
     pieces += list(trace.end.seen) if trace.end is not None else []
-    drafts: list[Draft] = []
+    drafts: list[NewNode] = []
     parent = pieces[0].node.id
     for number, kept in enumerate(pieces[1:], start=1):
         key = f"shortened/{trace.name}/{number}"
@@ -122,11 +122,11 @@ def _append_shortened(trace: Trace, source: Tree, target: Tree) -> None:
     target.commit(drafts, (), [score])
 
 
-def _draft(kept: Kept, parent: str, key: str) -> Draft:
+def _draft(kept: Kept, parent: str, key: str) -> NewNode:
     node = kept.node
     tokens = kept.tokens
     offsets = None if node.offsets is None else node.offsets[: kept.keep]
-    return Draft(
+    return NewNode(
         kind=node.kind,
         parent=parent,
         key=key,

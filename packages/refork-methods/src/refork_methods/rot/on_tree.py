@@ -24,7 +24,7 @@ from refork.forking.context import conversation
 from refork.forking.effect import is_paired
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
-from refork.tree.node import Draft, Node, Point
+from refork.tree.node import NewNode, Node, Point
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json, Message, token_array
@@ -83,7 +83,7 @@ def plant(
     plain = bare(messages, tools)
     rendered = policy.render([], token_array([]), plain) if card.can("tokens") else None
     body = json.dumps([plain, extra or {}, card.tokenizer], sort_keys=True)
-    draft = Draft(
+    draft = NewNode(
         kind="task",
         key=f"session/{hashlib.blake2b(body.encode(), digest_size=16).hexdigest()}",
         text="\n".join(str(m.get("content") or "") for m in plain),
@@ -128,7 +128,7 @@ def graded(
     tree.add_producer(producer)
     tree.add_producer(SURVIVAL)
     answers: list[Answer] = []
-    drafts: list[Draft] = []
+    drafts: list[NewNode] = []
     scores: list[Score] = []
     for draw in fork.draws:
         leaf = walks[draw.draw].leaf
@@ -141,7 +141,7 @@ def graded(
         answers.append(Answer(draw.draw, result, found.reason, leaf.id, tool))
         extra = {"reason": found.reason, "valid": valid, "kept": kept.to_json() if kept else None}
         drafts.append(
-            Draft(kind="verdict", parent=leaf.id, key=f"rot/{producer.id}", text=result, extra=extra)
+            NewNode(kind="verdict", parent=leaf.id, key=f"rot/{producer.id}", text=result, extra=extra)
         )
         if valid and found.violation is not None:
             scores.append(Score(leaf.id, "violation", found.violation, producer.id, found.reason))

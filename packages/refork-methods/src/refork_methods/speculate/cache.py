@@ -181,10 +181,10 @@ class ContextCache:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Noted:
-    """Hidden states [n, layers, width] of ``places`` [m] of ``tickets`` [m]; ``take`` [m] which of the n."""
+    """Hidden states [n, layers, width] of ``places`` [m] of ``request_ids`` [m]; ``take`` [m] which of n."""
 
     states: Tensor
-    tickets: Ints
+    request_ids: Ints
     places: Ints
     take: Ints | None
 
@@ -203,10 +203,10 @@ class LateStates:
         """Memory it holds."""
         return sum(chunk.states.numel() * chunk.states.element_size() for chunk in self._chunks)
 
-    def add(self, states: Tensor, tickets: Ints, places: Ints, take: Ints | None = None) -> None:
+    def add(self, states: Tensor, request_ids: Ints, places: Ints, take: Ints | None = None) -> None:
         """Note the states of one pass, or of a prompt."""
-        if len(tickets):
-            self._chunks.append(Noted(states, tickets, places, take))
+        if len(request_ids):
+            self._chunks.append(Noted(states, request_ids, places, take))
         # Every pass gives each living branch a position or more, so older passes are out of every window.
         if self.window is not None and len(self._chunks) > 2 * self.window:
             self._drop(self.window)
@@ -215,23 +215,23 @@ class LateStates:
         """Forget chunks that hold nothing but what lies before the window of its branch."""
         newest: dict[int, int] = {}
         for chunk in self._chunks:
-            for ticket, place in zip(chunk.tickets.tolist(), chunk.places.tolist(), strict=True):
-                newest[ticket] = max(newest.get(ticket, 0), place)
+            for request_id, place in zip(chunk.request_ids.tolist(), chunk.places.tolist(), strict=True):
+                newest[request_id] = max(newest.get(request_id, 0), place)
         kept: deque[Noted] = deque()
         for chunk in self._chunks:
-            tickets = chunk.tickets.tolist()
-            last = np.array([newest[t] for t in tickets], dtype=np.int64)
-            here = np.array([t not in self._gone for t in tickets])
+            request_ids = chunk.request_ids.tolist()
+            last = np.array([newest[t] for t in request_ids], dtype=np.int64)
+            here = np.array([t not in self._gone for t in request_ids])
             if (here & (chunk.places > last - window)).any():
                 kept.append(chunk)
         self._chunks = kept
 
-    def leave(self, tickets: Ints) -> None:
+    def leave(self, request_ids: Ints) -> None:
         """Forget chunks that hold nothing but branches that ended; looked for now and then."""
-        self._gone.update(tickets.tolist())
+        self._gone.update(request_ids.tolist())
         if len(self._gone) >= _SWEEP:
-            self._chunks = deque(c for c in self._chunks if not self._gone.issuperset(c.tickets.tolist()))
-            self._gone &= {t for c in self._chunks for t in c.tickets.tolist()}
+            self._chunks = deque(c for c in self._chunks if not self._gone.issuperset(c.request_ids.tolist()))
+            self._gone &= {t for c in self._chunks for t in c.request_ids.tolist()}
 
     def clear(self) -> None:
         """Forget everything."""

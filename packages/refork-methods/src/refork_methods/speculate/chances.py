@@ -59,24 +59,24 @@ def _stream(stream: int) -> int:
 
 @final
 class PlainChances:
-    """What plain decoding draws the next tokens with, held ahead by ticket."""
+    """What plain decoding draws the next tokens with, held ahead by request id."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[int, Float64[np.ndarray, "n"]]] = {}
 
-    def forget(self, tickets: Ints) -> None:
+    def forget(self, request_ids: Ints) -> None:
         """Drop what was made for branches that ended."""
-        for ticket in tickets:
-            self._held.pop(int(ticket), None)
+        for request_id in request_ids:
+            self._held.pop(int(request_id), None)
 
     def uniforms(
-        self, tickets: Ints, noise: Sequence[NoiseKey], said: Ints, count: int
+        self, request_ids: Ints, noise: Sequence[NoiseKey], said: Ints, count: int
     ) -> Float64[np.ndarray, "rows count"]:
         """Uniforms of the tokens at offsets ``said .. said + count - 1`` of each branch."""
-        out = np.empty((len(tickets), count), dtype=np.float64)
+        out = np.empty((len(request_ids), count), dtype=np.float64)
         missing = []
-        for row, (ticket, begin) in enumerate(zip(tickets.tolist(), said.tolist(), strict=True)):
-            held = self._held.get(ticket)
+        for row, (request_id, begin) in enumerate(zip(request_ids.tolist(), said.tolist(), strict=True)):
+            held = self._held.get(request_id)
             at = -1 if held is None else begin - held[0]
             if held is None or at < 0 or at + count > len(held[1]):
                 missing.append(row)
@@ -86,7 +86,7 @@ class PlainChances:
             length = max(_AHEAD, 2 * count)
             made = uniforms([noise[row] for row in missing], length, said[missing])
             for row, values in zip(missing, made, strict=True):
-                self._held[int(tickets[row])] = (int(said[row]), values)
+                self._held[int(request_ids[row])] = (int(said[row]), values)
                 out[row] = values[:count]
         return out
 

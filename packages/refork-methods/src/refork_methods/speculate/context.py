@@ -35,7 +35,7 @@ class DraftContext:
         self.reach = model.config.window or EVERYTHING
         self._cache = ContextCache(model.config.window)
         self._late = LateStates(model.config.window)
-        self._tickets: Ints = np.zeros(0, dtype=np.int64)
+        self._request_ids: Ints = np.zeros(0, dtype=np.int64)
         self._living: set[int] = set()
 
     @property
@@ -43,18 +43,18 @@ class DraftContext:
         """Memory of keys, values and noted states."""
         return self._cache.bytes + self._late.bytes
 
-    def join(self, tickets: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
+    def join(self, request_ids: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
         """New branches, with the states [k, layers, width] of the last k tokens of their prompts.
 
         Those whose states are one tensor share what is computed of it. Raises BadInput for a branch that is
         there already.
         """
-        if not self._living.isdisjoint(tickets.tolist()):
+        if not self._living.isdisjoint(request_ids.tolist()):
             raise BadInput(
                 "a branch joined twice: this drafter still serves the batch of another decoder",
                 hint="give every decoder a speculator of its own: fresh() makes one",
             )
-        self._living.update(tickets.tolist())
+        self._living.update(request_ids.tolist())
         shared: dict[tuple[int, int], list[int]] = {}
         for index, (prompt, seen) in enumerate(zip(prompts, states, strict=True)):
             shared.setdefault((seen.data_ptr(), len(prompt)), []).append(index)
@@ -63,7 +63,7 @@ class DraftContext:
             count = min(len(seen), self.reach)
             place = np.arange(length - count, length)
             take = np.arange(len(seen) - count, len(seen))
-            who = np.repeat(tickets[members], count)
+            who = np.repeat(request_ids[members], count)
             self._late.add(seen, who, np.tile(place, len(members)), np.tile(take, len(members)))
 
     def note(self, branches: Branches, spread: Ints, kept: Ints, states: Tensor) -> None:
@@ -72,34 +72,34 @@ class DraftContext:
         ahead = np.arange(len(row)) - np.repeat(np.cumsum(kept) - kept, kept)
         start = np.cumsum(spread) - spread
         take = None if np.array_equal(spread, kept) else start[row] + ahead
-        self._late.add(states, branches.ticket[row], branches.place[row] + ahead, take)
+        self._late.add(states, branches.request_id[row], branches.place[row] + ahead, take)
 
-    def leave(self, tickets: Ints) -> None:
+    def leave(self, request_ids: Ints) -> None:
         """Branches that ended; when the last one does, nothing is held any more."""
-        self._living.difference_update(tickets.tolist())
+        self._living.difference_update(request_ids.tolist())
         if self._living:
-            self._late.leave(tickets)
+            self._late.leave(request_ids)
             return
         self._late.clear()
         self._cache.clear()
-        self._tickets = np.zeros(0, dtype=np.int64)
+        self._request_ids = np.zeros(0, dtype=np.int64)
 
-    def of(self, tickets: Ints, rows: Ints | None) -> Context:
+    def of(self, request_ids: Ints, rows: Ints | None) -> Context:
         """The context of ``rows`` (None: all) of a batch, what came lately included."""
-        if not np.array_equal(tickets, self._tickets):
-            place = {ticket: row for row, ticket in enumerate(self._tickets.tolist())}
-            self._cache.arrange(np.array([place.get(t, -1) for t in tickets.tolist()], dtype=np.int64))
-            self._tickets = tickets.copy()
+        if not np.array_equal(request_ids, self._request_ids):
+            place = {request_id: row for row, request_id in enumerate(self._request_ids.tolist())}
+            self._cache.arrange(np.array([place.get(t, -1) for t in request_ids.tolist()], dtype=np.int64))
+            self._request_ids = request_ids.copy()
         noted = self._late.take() if rows is None else self._late.peek()
         if noted:
-            self._project(noted, tickets, np.arange(len(tickets)) if rows is None else rows)
+            self._project(noted, request_ids, np.arange(len(request_ids)) if rows is None else rows)
         return self._cache.context(rows)
 
-    def _project(self, noted: list[Noted], tickets: Ints, rows: Ints) -> None:
+    def _project(self, noted: list[Noted], request_ids: Ints, rows: Ints) -> None:
         """Keys and values of noted states, for these rows of the batch."""
-        order = rows[np.argsort(tickets[rows], kind="stable")]
-        parts = [_of_rows(item, tickets[order], order) for item in noted]
-        newest = np.full(len(tickets), -1, dtype=np.int64)
+        order = rows[np.argsort(request_ids[rows], kind="stable")]
+        parts = [_of_rows(item, request_ids[order], order) for item in noted]
+        newest = np.full(len(request_ids), -1, dtype=np.int64)
         for item, (there, row) in zip(noted, parts, strict=True):
             np.maximum.at(newest, row, item.places[there])
         states: list[Tensor] = []
@@ -133,10 +133,10 @@ class DraftContext:
         return keys, [value[0].transpose(0, 1) for _, value in found]
 
 
-def _of_rows(item: Noted, tickets: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Which entries belong to sorted ``tickets``, and whose of ``rows`` they are."""
-    at = np.minimum(np.searchsorted(tickets, item.tickets), len(tickets) - 1)
-    there = np.flatnonzero(tickets[at] == item.tickets)
+def _of_rows(item: Noted, request_ids: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Which entries belong to sorted ``request_ids``, and whose of ``rows`` they are."""
+    at = np.minimum(np.searchsorted(request_ids, item.request_ids), len(request_ids) - 1)
+    there = np.flatnonzero(request_ids[at] == item.request_ids)
     return there, rows[at[there]]
 
 

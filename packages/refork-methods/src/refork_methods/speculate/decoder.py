@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from refork.decoding.live import Ask, LiveDecoder, Said
+from refork.decoding.live import DrawRequest, LiveDecoder, Said
 from refork.errors import BadInput
 from refork.policies.base import Continuation, Cost, Request, Sampling, in_order
 from refork.policies.local import LocalPolicy
@@ -122,11 +122,11 @@ class SpeculativeDecoder:
         parts: dict[int, _Parts] = {}
         while not live.idle:
             for said in live.step():
-                mine = parts.setdefault(said.ticket, _Parts())
+                mine = parts.setdefault(said.request_id, _Parts())
                 mine.add(said)
                 if said.finish is not None:
-                    index = owner[said.ticket]
-                    yield self._continuation(index, requests[index], parts.pop(said.ticket), said)
+                    index = owner[said.request_id]
+                    yield self._continuation(index, requests[index], parts.pop(said.request_id), said)
 
     def generate(
         self,
@@ -141,7 +141,7 @@ class SpeculativeDecoder:
         requests = [Request(ids, NoiseKey(seed, stream, i)) for i, ids in enumerate(tokens)]
         return in_order(self.sample(requests, settings or Sampling()), len(requests))
 
-    def _ask(self, request: Request, settings: Sampling) -> Ask:
+    def _ask(self, request: Request, settings: Sampling) -> DrawRequest:
         own = request.max_tokens
         if own is not None and own < settings.max_tokens:
             settings = settings.but(max_tokens=own, forced=settings.forced[:own])
@@ -156,7 +156,7 @@ class SpeculativeDecoder:
             return None
 
         def listen(found: Sequence[Rejected]) -> None:
-            whose = [owner[item.ticket] for item in found]
+            whose = [owner[item.request_id] for item in found]
             heard(
                 [
                     RejectedDraft(i, requests[i].noise, item.offset, item.tokens.astype(np.int32))

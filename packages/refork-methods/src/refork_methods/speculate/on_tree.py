@@ -14,7 +14,7 @@ import numpy as np
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork_methods.speculate.decoder import RejectedDraft
@@ -46,7 +46,7 @@ def record_rejected(
                 "rejected drafts are recorded beside the draws of a fork only", where=f"node {node.id[:12]}"
             )
         by_noise[node.noise] = node
-    drafts: list[Draft] = []
+    drafts: list[NewNode] = []
     for item in rejected:
         found = by_noise.get(item.noise)
         if found is None or found.tokens is None or item.offset >= found.length:
@@ -59,11 +59,11 @@ def record_rejected(
     return tree.append(drafts) if drafts else []
 
 
-def _draft(target: LocalPolicy, node: Node, item: RejectedDraft, drafter: str) -> Draft:
+def _draft(target: LocalPolicy, node: Node, item: RejectedDraft, drafter: str) -> NewNode:
     assert node.tokens is not None
     tokens = token_array(np.concatenate([node.tokens[: item.offset], item.tokens]))
     text, offsets = target.codec.pieces(tokens)
-    return Draft(
+    return NewNode(
         kind="action",
         parent=node.parent,
         keep=node.keep,

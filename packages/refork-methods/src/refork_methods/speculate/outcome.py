@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 class Rejected:
     """Drafts [k] that a branch did not say, in place of what it said from ``offset`` of its turn on."""
 
-    ticket: int
+    request_id: int
     offset: int
     tokens: Ints
 
@@ -56,7 +56,7 @@ class Outcome:
         turned = np.flatnonzero((self.accepted < self.drafts.lengths) & ~self.ended)
         return [
             Rejected(
-                int(self.branches.ticket[row]),
+                int(self.branches.request_id[row]),
                 int(self.branches.said[row] + self.accepted[row]),
                 self.drafts.tokens[row, self.accepted[row] : self.drafts.lengths[row]].copy(),
             )

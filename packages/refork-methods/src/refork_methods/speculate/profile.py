@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from refork.decoding.live import Ask, LiveDecoder
+from refork.decoding.live import DrawRequest, LiveDecoder
 from refork.decoding.loop import BranchDecoder, packed
 from refork.decoding.plan import align
 from refork.decoding.speculator import Branches, Drafts, Speculator
@@ -295,7 +295,9 @@ def _steps(
         drafter = None if speculator is None else speculator.fresh()
         live = LiveDecoder(decoder, width=branches, speculator=drafter)
         for draw in range(branches):
-            live.submit(Ask(prompts[draw if branches <= len(prompts) else 0], NoiseKey(0, 0, draw), law))
+            live.submit(
+                DrawRequest(prompts[draw if branches <= len(prompts) else 0], NoiseKey(0, 0, draw), law)
+            )
         while live.waiting:
             live.step()
         if live.running < branches:
@@ -318,12 +320,12 @@ def _drafts(policy: LocalPolicy, speculator: Speculator, prompt: IntArray) -> Re
     kept = kept.to(policy.decoder.backbone.device)
 
     def ready(requests: int) -> Callable[[], object]:
-        tickets = np.arange(requests, dtype=np.int64)
+        request_ids = np.arange(requests, dtype=np.int64)
         speculator.leave(np.arange(joined[0], dtype=np.int64))
         joined[0] = requests
-        speculator.join(tickets, [prompt] * requests, [kept[-speculator.window :]] * requests)
+        speculator.join(request_ids, [prompt] * requests, [kept[-speculator.window :]] * requests)
         branches = Branches(
-            ticket=tickets,
+            request_id=request_ids,
             newest=np.full(requests, int(prompt[-1]), dtype=np.int64),
             place=np.full(requests, len(prompt), dtype=np.int64),
             said=np.ones(requests, dtype=np.int64),

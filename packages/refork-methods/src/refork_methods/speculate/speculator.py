@@ -158,18 +158,18 @@ class ModelSpeculator:
         """Memory of the draft context."""
         return self._context.bytes
 
-    def join(self, tickets: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
+    def join(self, request_ids: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
         """New branches; those whose states are one tensor share what is computed of it."""
-        self._context.join(tickets, prompts, states)
+        self._context.join(request_ids, prompts, states)
 
-    def leave(self, tickets: Ints) -> None:
+    def leave(self, request_ids: Ints) -> None:
         """Branches that ended or were cancelled."""
-        self._context.leave(tickets)
-        self._plain_chances.forget(tickets)
-        for ticket in tickets.tolist():
-            self._laws.pop(ticket, None)
-            if ticket in self._keys:
-                self._twins.discard(self._keys.pop(ticket))
+        self._context.leave(request_ids)
+        self._plain_chances.forget(request_ids)
+        for request_id in request_ids.tolist():
+            self._laws.pop(request_id, None)
+            if request_id in self._keys:
+                self._twins.discard(self._keys.pop(request_id))
 
     @torch.inference_mode()
     def draft(self, branches: Branches) -> Drafts | None:
@@ -250,7 +250,7 @@ class ModelSpeculator:
         count = int(limits[chosen].max())
         model, device = self.draft_model, self.draft_model.ends.device
         with self._linears.attached():
-            context = self._context.of(branches.ticket, rows)
+            context = self._context.of(branches.request_id, rows)
             anchors = torch.from_numpy(branches.newest[chosen]).to(device)
             places = torch.from_numpy(branches.place[chosen]).to(device)
             pairs = list(zip(context.keys, context.values, strict=True))
@@ -297,7 +297,7 @@ class ModelSpeculator:
         if settings.coupling == "gumbel":
             values = plain_gumbels(keys, said, count + 1, self.draft_model.config.vocabulary)
             return Noise(torch.from_numpy(values).to(device), gumbel=True)
-        found = self._plain_chances.uniforms(branches.ticket[rows], keys, said, count + 1)
+        found = self._plain_chances.uniforms(branches.request_id[rows], keys, said, count + 1)
         return Noise(torch.from_numpy(found).to(device), gumbel=False)
 
     def _bare(self, branches: Branches, rows: Ints) -> list[Part]:
@@ -316,14 +316,14 @@ class ModelSpeculator:
             return [branches.noise[row] for row in rows]
         found = []
         for row in rows.tolist():
-            ticket = int(branches.ticket[row])
-            if ticket not in self._keys:
+            request_id = int(branches.request_id[row])
+            if request_id not in self._keys:
                 key, number = branches.noise[row], 0
                 while (key, number) in self._twins:
                     number += 1
-                self._keys[ticket] = key, number
+                self._keys[request_id] = key, number
                 self._twins.add((key, number))
-            key, number = self._keys[ticket]
+            key, number = self._keys[request_id]
             own = key if number == 0 else replace(key, stream=stream_of("speculate twin", key.stream, number))
             found.append(own)
         return found
@@ -332,14 +332,14 @@ class ModelSpeculator:
         """What each row's tokens are drawn by: one object for all rows whose laws are equal."""
         found = []
         for row in rows.tolist():
-            ticket = int(branches.ticket[row])
-            law = self._laws.get(ticket)
+            request_id = int(branches.request_id[row])
+            law = self._laws.get(request_id)
             if law is None:
                 if len(self._known) > _KNOWN:
                     self._known.clear()
                 plain = branches.settings[row]
                 law = plain.but(stop=(), stop_ids=(), ignore_eos=False, max_tokens=max(len(plain.forced), 1))
-                law = self._laws[ticket] = self._known.setdefault(law, law)
+                law = self._laws[request_id] = self._known.setdefault(law, law)
             found.append(law)
         return found
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from refork.decoding.backbone import Backbone
-from refork.decoding.sites import Look
+from refork.decoding.sites import PassProbe
 from refork.errors import CannotDo
 
 _CLOSE = 1e-3
@@ -68,10 +68,10 @@ def _check(backbone: Backbone, ends: TargetEnds) -> None:
     """A few tokens through the model and through its head alone must give the same logits."""
     tokens, places, step = backbone._few()
     last = len(backbone.shape.layers)
-    look = Look(layers=(last,))
-    own = backbone.run(tokens, places, step, look=look)
+    probe = PassProbe(layers=(last,))
+    own = backbone.run(tokens, places, step, probe=probe)
     with torch.inference_mode():
-        found = ends.logits(look.states()[:, 0])
+        found = ends.logits(probe.states()[:, 0])
         gap = float((found - own.float()).abs().max())
         spread = float(own.float().std())
     if not gap <= _CLOSE * max(spread, 1.0) * (1 if own.dtype == torch.float32 else 100):

@@ -30,7 +30,7 @@ from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_methods.train.loop import TreeTraining, Update, improve
 from refork_testbed.demo.pages import report_data
-from refork_testbed.models import build, find, organism_for
+from refork_testbed.models import build, find, tiny_model_for
 
 
 class DemoRecipe(Part):
@@ -181,7 +181,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
     open_folder(folder, recipe)
     # Organisms are so small that a second thread mostly waits for the first.
     torch.set_num_threads(1)
-    name = recipe.organism or organism_for(recipe.world)
+    name = recipe.organism or tiny_model_for(recipe.world)
     # A bare name means the world as its organism was trained for: how it marks its answer, for one.
     world = open_world(recipe.world if "?" in recipe.world else find(name).world or recipe.world)
     place = build(name, progress=_named(progress, "building the agent"))

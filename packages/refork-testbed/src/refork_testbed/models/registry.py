@@ -87,7 +87,7 @@ def _module(name: str) -> str:
     return f"refork_testbed.models.recipes.{RECIPES[name]}"
 
 
-def organism_for(world: str) -> str:
+def tiny_model_for(world: str) -> str:
     """The organism that was made for a world of this family (``household:2`` gives ``household``).
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import typer
 
 from refork.cli.recipe import add_recipes
-from refork.cli.screen import Noun, draw_help
+from refork.cli.screen import CommandGroup, draw_help
 from refork.cli.watching import watch_verbs
 from refork.errors import BadInput, UserError
 from refork.registry import find, names, own, registered, resolve
@@ -52,7 +52,7 @@ class _Loaded(Mapping[str, Any]):
         return len(self._made)
 
 
-class Methods(Noun):
+class Methods(CommandGroup):
     """``refork method``: the commands of methods and of other packages."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -74,7 +74,7 @@ class Methods(Noun):
         return super().get_command(ctx, cmd_name)
 
 
-class Product(Noun):
+class Product(CommandGroup):
     """``refork``: the product's commands, and ``method``.
 
     A method that comes with Refork is also found at the top, where all were once; the help does not show it.

@@ -88,7 +88,7 @@ class Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-class Noun(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -100,7 +100,7 @@ class Noun(TyperGroup):
 def draw_help(app: typer.Typer) -> None:
     """Let all commands of an app print their help in colour."""
     if not isinstance(app.info.cls, type):
-        app.info.cls = Noun
+        app.info.cls = CommandGroup
     for command in app.registered_commands:
         command.cls = Verb
     groups: Iterable[Any] = app.registered_groups

@@ -101,15 +101,15 @@ def check_watched(callback: Any) -> None:
         raise BadInput("this command draws no curves", where="--track", hint=f"those that do: {known}")
 
 
-def watch_verbs(app: typer.Typer, noun: str = "") -> None:
+def watch_verbs(app: typer.Typer, group_name: str = "") -> None:
     """Let the verbs of an app that take long be watched. Doing it again changes nothing."""
     for info in app.registered_commands:
         made = info.callback
         verb = info.name or str(getattr(made, "__name__", "")).replace("_", "-")
-        if made is not None and verb in LONG.get(noun, ()) and not hasattr(made, "watched_as"):
-            info.callback = _watched(f"{noun} {verb}".strip(), made)
+        if made is not None and verb in LONG.get(group_name, ()) and not hasattr(made, "watched_as"):
+            info.callback = _watched(f"{group_name} {verb}".strip(), made)
     for group in app.registered_groups:
-        if group.typer_instance is not None and not noun:
+        if group.typer_instance is not None and not group_name:
             watch_verbs(group.typer_instance, str(group.name))
 
 

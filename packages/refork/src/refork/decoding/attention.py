@@ -315,7 +315,7 @@ class Seen:
 class Step:
     """All that attention needs to know in one forward pass of N packed rows.
 
-    ``mask`` [N, C] is 0 where a row may look and -inf elsewhere. ``reach`` [N, C] holds the absolute
+    ``mask`` [N, C] is 0 where a row may probe and -inf elsewhere. ``reach`` [N, C] holds the absolute
     position of each column and ``positions`` [N] those of the queries, for windows, chunks and biases.
     ``alone``: all tokens are one branch's. ``beyond`` [N]: whose contexts are longer than the model's switch,
     where it has one (None: those whose own position is behind it).

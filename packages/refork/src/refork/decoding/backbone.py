@@ -17,7 +17,7 @@ from refork.decoding.attention import Seen, Step
 from refork.decoding.families import StandIns
 from refork.decoding.packed import PackedLinears
 from refork.decoding.plan import align
-from refork.decoding.sites import Look, Sites
+from refork.decoding.sites import PassProbe, Sites
 from refork.decoding.stack import KvShape
 from refork.errors import CannotDo, ReforkError
 
@@ -134,17 +134,17 @@ class Backbone:
         positions: Tensor,
         step: Step,
         wanted: Tensor | None = None,
-        look: Look | None = None,
+        probe: PassProbe | None = None,
     ) -> Tensor:
         """Logits [n, V] of packed tokens [N] at absolute positions [N]; ``wanted`` picks rows [n].
 
-        At least eight rows should be wanted, or their bits depend on how many there are. ``look`` changes and
-        keeps hidden states on the way.
+        At least eight rows should be wanted, or their bits depend on how many there are. ``probe`` changes
+        and keeps hidden states on the way.
 
         Raises:
             CannotDo: the hidden states of this architecture cannot be reached.
         """
-        inside = nullcontext() if look is None or look.idle else self.sites.attached(look)
+        inside = nullcontext() if probe is None or probe.idle else self.sites.attached(probe)
         given: dict[str, Any] = {"input_ids": tokens[None], "use_cache": False}
         if "position_ids" in self._takes:
             given["position_ids"] = positions[None]

@@ -15,8 +15,8 @@ from refork.decoding.attention import OwnPart, Product, Step
 from refork.decoding.backbone import Backbone
 from refork.decoding.cache import BlockCache
 from refork.decoding.plan import align, traces
-from refork.decoding.prefill import Forest, Ints, Seat, causal_mask, gather_parts, products
-from refork.decoding.sites import Look, Rows, all_prompt
+from refork.decoding.prefill import CacheSlot, Forest, Ints, causal_mask, gather_parts, products
+from refork.decoding.sites import PassProbe, Rows, all_prompt
 from refork.decoding.spread import Spread, runs_of, spread_pass
 from refork.decoding.stack import Stack, Suffix
 from refork.decoding.states import Edit
@@ -47,14 +47,14 @@ class Batch:
     def __init__(
         self,
         backbone: Backbone,
-        seats: Sequence[Seat] | Mapping[int, Seat],
+        slots: Sequence[CacheSlot] | Mapping[int, CacheSlot],
         rows: int,
         length: int,
         *,
         compact: bool = True,
     ) -> None:
         self.backbone = backbone
-        self.seats = seats
+        self.slots = slots
         self.limit = align(length, backbone.shape.own_unit)
         self.suffix = Suffix(backbone.shape, align(rows, backbone.granule), min(_GROWTH, self.limit))
         none = np.zeros(0, dtype=np.int64)
@@ -63,7 +63,7 @@ class Batch:
         self.scratch: dict[str, Tensor] = {}
         self._beyond: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._heard: IntArray = np.zeros((0, _GROWTH), dtype=np.int32)
-        self._crossed: dict[int, Seat] = {}
+        self._crossed: dict[int, CacheSlot] = {}
         self._compact = compact
         self._parts: list[tuple[Stack, Ints, Ints]] = []
         self._products: list[Product] = []
@@ -103,8 +103,8 @@ class Batch:
 
     def _arrange(self) -> None:
         """Find what the rows read, and forget what was made for the rows that were here before."""
-        seats = _Both(self.seats, self._crossed) if self._crossed else self.seats
-        parts = gather_parts(seats, self.trace, self.keep)
+        slots = _Both(self.slots, self._crossed) if self._crossed else self.slots
+        parts = gather_parts(slots, self.trace, self.keep)
         self._parts = [part for whole in parts for part in self._split(*whole)]
         self._products = [
             made
@@ -143,7 +143,7 @@ class Batch:
         """Compute all that some rows have read and said as a long context."""
         before = [
             np.concatenate(
-                [self.seats[self.trace[row]].tokens[: self.keep[row]], self._heard[row, : said - 1]]
+                [self.slots[self.trace[row]].tokens[: self.keep[row]], self._heard[row, : said - 1]]
             )
             for row, said in zip(rows, self.said[rows], strict=True)
         ]
@@ -153,11 +153,11 @@ class Batch:
         nothing = np.zeros(0, dtype=np.int64)
         _, passes = forest.fill(nothing, nothing, align(_ANEW, self.backbone.granule))
         for item in passes:
-            look = Look(edits, (), all_prompt(item.places)) if edits else None
-            self.backbone.run(item.tokens, item.places, item.step, item.wanted[:8], look)
+            probe = PassProbe(edits, (), all_prompt(item.places)) if edits else None
+            self.backbone.run(item.tokens, item.places, item.step, item.wanted[:8], probe)
         for row, owner in zip(rows.tolist(), folded.owner.tolist(), strict=True):
             name = min(self._crossed, default=0) - 1
-            self._crossed[name] = forest.seats[owner]
+            self._crossed[name] = forest.slots[owner]
             self.trace[row] = name
         self.base[rows] = self.said[rows] - 1
         self.keep[rows] += self.base[rows]
@@ -256,12 +256,12 @@ class Batch:
     ) -> tuple[Tensor, Tensor | None]:
         ids = np.zeros(len(places), dtype=np.int64)
         ids[: len(fed)] = fed
-        look = None
+        probe = None
         if edits or layers:
             none = torch.zeros_like(places, dtype=torch.bool)
-            look = Look(edits, layers, Rows(places, none, none))
-        logits = self.backbone.run(torch.from_numpy(ids).to(self.backbone.device), places, step, look=look)
-        states = look.states()[: len(fed)] if look is not None and layers else None
+            probe = PassProbe(edits, layers, Rows(places, none, none))
+        logits = self.backbone.run(torch.from_numpy(ids).to(self.backbone.device), places, step, probe=probe)
+        states = probe.states()[: len(fed)] if probe is not None and layers else None
         return logits[: len(fed)], states
 
     def padded(self, count: int) -> int:
@@ -307,14 +307,16 @@ class Batch:
 
 
 @final
-class _Both(Mapping[int, Seat]):
+class _Both(Mapping[int, CacheSlot]):
     """Where traces lie, and where those lie that were computed anew."""
 
-    def __init__(self, seats: Sequence[Seat] | Mapping[int, Seat], crossed: Mapping[int, Seat]) -> None:
-        self._seats, self._crossed = seats, crossed
+    def __init__(
+        self, slots: Sequence[CacheSlot] | Mapping[int, CacheSlot], crossed: Mapping[int, CacheSlot]
+    ) -> None:
+        self._slots, self._crossed = slots, crossed
 
-    def __getitem__(self, name: int) -> Seat:
-        return self._crossed[name] if name < 0 else self._seats[name]
+    def __getitem__(self, name: int) -> CacheSlot:
+        return self._crossed[name] if name < 0 else self._slots[name]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._crossed)

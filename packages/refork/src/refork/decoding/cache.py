@@ -72,8 +72,10 @@ class BlockCache:
                 self.hits += 1
         return loaded
 
-    def remember(self, tokens: IntArray, trunk: Stack | None, leaf: Stack, item: int, root: int = 0) -> None:
-        """Index the complete blocks of a trace whose beginning may lie in a trunk (run 0).
+    def remember(
+        self, tokens: IntArray, shared_prefix: Stack | None, leaf: Stack, item: int, root: int = 0
+    ) -> None:
+        """Index the complete blocks of a trace whose beginning may lie in a shared prefix (run 0).
 
         Where few blocks at the end of a run are new, only they are kept, and not the run.
         """
@@ -83,7 +85,9 @@ class BlockCache:
             key = (parent, tokens[at : at + BLOCK].tobytes())
             block = self._index.get(key)
             if block is None:
-                stack, run = (trunk, 0) if trunk is not None and at < leaf.start else (leaf, item)
+                stack, run = (
+                    (shared_prefix, 0) if shared_prefix is not None and at < leaf.start else (leaf, item)
+                )
                 if stack.bytes > self.limit:
                     return
                 block = _Block(self._next, stack, run, at - stack.start)

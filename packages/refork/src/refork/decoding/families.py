@@ -40,11 +40,11 @@ class StandIns:
             if make is not None and type(module).__module__.startswith("transformers.models."):
                 self._found += [(module, name, method) for name, method in make(module, biases).items()]
             elif getattr(module, "rope_type", None) == "longrope":
-                self._stretch(module)
+                self._long_context(module)
         self.by_place = any(type(module).__name__ in _PLACELESS for module, _, _ in self._found)
         """Whether attention itself adds what depends on positions, so that the model asks for none."""
 
-    def _stretch(self, module: Any) -> None:
+    def _long_context(self, module: Any) -> None:
         """Rotary frequencies of one set for contexts up to a length, and of another for longer ones.
 
         The model chooses by the furthest position of a whole batch. Here every row has its own context.

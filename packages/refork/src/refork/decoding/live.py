@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from refork.decoding.live_draw import Ask, Branch, Draw, groups
+from refork.decoding.live_draw import Branch, Draw, DrawRequest, groups
 from refork.decoding.live_intake import Intake
 from refork.decoding.live_prompts import Prompts
 from refork.decoding.live_round import Rounds
@@ -18,7 +18,7 @@ from refork.decoding.loop import Decoder, packed
 from refork.decoding.speculator import Speculator
 from refork.errors import BadInput, CannotDo
 
-__all__ = ["Ask", "LiveDecoder", "Said"]
+__all__ = ["DrawRequest", "LiveDecoder", "Said"]
 
 
 @final
@@ -90,46 +90,46 @@ class LiveDecoder:
     @property
     def bytes(self) -> int:
         """Memory of keys and values: of branches, of their prompts, and of the decoder's cache."""
-        held = self._rows.bytes + self._intake.bytes + self.prompts.shelves.bytes
+        held = self._rows.bytes + self._intake.bytes + self.prompts.prefix_cache.bytes
         return held + self.decoder.cache.bytes
 
-    def submit(self, ask: Ask) -> int:
-        """Its ticket. What is wrong with a request is said by the next step, with finish ``error``."""
-        ticket, self._next = self._next, self._next + 1
-        wrong = self._wrong(ask)
+    def submit(self, request: DrawRequest) -> int:
+        """Its request id. What is wrong with a request is said by the next step, with finish ``error``."""
+        request_id, self._next = self._next, self._next + 1
+        wrong = self._wrong(request)
         if wrong is not None:
-            self._refused.append(failed(ticket, wrong))
-            return ticket
-        limit = ask.settings.max_tokens
+            self._refused.append(failed(request_id, wrong))
+            return request_id
+        limit = request.settings.max_tokens
         if self.decoder.backbone.context is not None:
-            limit = min(limit, self.decoder.backbone.context - len(ask.tokens))
+            limit = min(limit, self.decoder.backbone.context - len(request.tokens))
         try:
-            self._intake.add(Branch(ticket, ask, limit))
+            self._intake.add(Branch(request_id, request, limit))
         except BadInput as error:
-            self._refused.append(failed(ticket, str(error)))
-        return ticket
+            self._refused.append(failed(request_id, str(error)))
+        return request_id
 
-    def cancel(self, ticket: int) -> None:
+    def cancel(self, request_id: int) -> None:
         """Forget a request; nothing more is said of it. One that is over or unknown changes nothing."""
-        self._refused = [said for said in self._refused if said.ticket != ticket]
-        row = self._rows.where.get(ticket)
+        self._refused = [said for said in self._refused if said.request_id != request_id]
+        row = self._rows.where.get(request_id)
         if row is not None:
             with torch.inference_mode():  # rows move up, and were made in that mode
                 self._rows.leave(row)
                 self._rows.tidy()
             self._forget()
         else:
-            self._intake.drop(ticket)
+            self._intake.drop(request_id)
 
     def clear(self) -> None:
         """Forget every request, in whatever state a step that failed has left them."""
         rows = self._rows
-        rows.left += [branch.ticket for branch in rows.living if branch.joined]
+        rows.left += [branch.request_id for branch in rows.living if branch.joined]
         self._forget()
         self._begin()
 
     def step(self) -> list[Said]:
-        """A pass over running branches, then one over prompts that wait; what was said, once per ticket.
+        """A pass over running branches, then one over prompts that wait; what was said, once per request id.
 
         Raises:
             BadInput: an edit gave something of the wrong shape in a pass over running branches. Nothing is
@@ -144,7 +144,7 @@ class LiveDecoder:
                     rows.tidy()
             self._intake.admit(rows.living, self._limit)
             ready, lost = self._intake.advance()
-            said += [failed(branch.ticket, why) for branch, why in lost]
+            said += [failed(branch.request_id, why) for branch, why in lost]
             if ready:
                 said += self._open(ready)
         self._forget()
@@ -164,7 +164,7 @@ class LiveDecoder:
             return max(self.chunk // granule, 1) * granule
         return self.decoder.pass_rows
 
-    def _wrong(self, ask: Ask) -> str | None:
+    def _wrong(self, ask: DrawRequest) -> str | None:
         """What keeps a request from being run at all."""
         backbone, count = self.decoder.backbone, len(ask.tokens)
         if count == 0:
@@ -180,7 +180,7 @@ class LiveDecoder:
 
     def _open(self, ready: Sequence[Branch]) -> list[Said]:
         """Seat requests whose prompts are read, and draw their first tokens."""
-        fresh = self._rows.seat(ready)
+        fresh = self._rows.admit(ready)
         logits = torch.stack([branch.prompt.opening for branch in ready if branch.prompt is not None])
         said = np.zeros(len(ready), dtype=np.int64)
         drawn = Draw(ready, fresh, said, logits, self._rows.noises).all(groups(ready))

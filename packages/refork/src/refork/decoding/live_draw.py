@@ -26,7 +26,7 @@ NOT_FINITE = "the model gave logits that are not finite"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class DrawRequest:
     """One request: its prompt, the address of its noise, how it is drawn, and when it ends.
 
     ``top``: how many of the likeliest tokens to report beside each drawn one. ``without``: the token that its
@@ -54,19 +54,30 @@ class Branch:
     Raises: BadInput as the maker of its guide.
     """
 
-    __slots__ = ("ask", "forced", "guide", "joined", "law", "limit", "prompt", "so_far", "ticket", "words")
+    __slots__ = (
+        "forced",
+        "guide",
+        "joined",
+        "law",
+        "limit",
+        "prompt",
+        "request",
+        "request_id",
+        "so_far",
+        "words",
+    )
 
-    def __init__(self, ticket: int, ask: Ask, limit: int) -> None:
-        settings = ask.settings
-        self.ticket, self.ask, self.limit = ticket, ask, limit
+    def __init__(self, request_id: int, request: DrawRequest, limit: int) -> None:
+        settings = request.settings
+        self.request_id, self.request, self.limit = request_id, request, limit
         self.prompt: Prompt | None = None
         self.joined = False
-        self.guide = None if ask.guide is None else ask.guide()
+        self.guide = None if request.guide is None else request.guide()
         self.forced = len(settings.forced)
         # What says when a branch ends is its own; all else decides how its tokens are drawn.
         self.law = settings.but(max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None)
-        self.so_far = distribution.SoFar(ask.tokens, ask.said) if settings.penalised else None
-        self.words: IntArray | None = None if ask.ends.check is None else np.zeros(32, dtype=np.int32)
+        self.so_far = distribution.SoFar(request.tokens, request.said) if settings.penalised else None
+        self.words: IntArray | None = None if request.ends.check is None else np.zeros(32, dtype=np.int32)
 
     def leave(self, prompts: Prompts) -> None:
         """Let go of the prompt, the guide and what penalties read."""
@@ -77,15 +88,15 @@ class Branch:
 
     def ended(self, token: int, said: int) -> Literal["stop", "length"] | None:
         """How ``token``, the ``said``-th, ends it, if it does; call once per token, in order."""
-        stop = token in self.ask.ends.ids
+        stop = token in self.request.ends.ids
         if self.so_far is not None:
             self.so_far.take(token)
-        if self.words is not None and self.ask.ends.check is not None:
+        if self.words is not None and self.request.ends.check is not None:
             if said > len(self.words):
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
             self.words[said - 1] = token
-            stop = stop or self.ask.ends.check(self.words[:said])
-        if self.guide is not None and not (token in self.ask.ends.ids and said >= self.forced):
+            stop = stop or self.request.ends.check(self.words[:said])
+        if self.guide is not None and not (token in self.request.ends.ids and said >= self.forced):
             self.guide.take(token)
             stop = stop or self.guide.over
         # A forced token never ends a turn before all forced tokens are out.
@@ -224,11 +235,11 @@ class Draw:
         if (lengths > offset).any():
             table = np.full(len(places), -1, dtype=np.int64)
             for i in np.flatnonzero(lengths > offset):
-                table[i] = self.branches[places[i]].ask.settings.forced[offset[i]]
+                table[i] = self.branches[places[i]].request.settings.forced[offset[i]]
             forced = torch.from_numpy(table).to(device)
         if settings.banned_first:
             first = torch.from_numpy(offset == lengths).to(device)
-        barred = [self.branches[place].ask.without for place in places]
+        barred = [self.branches[place].request.without for place in places]
         left_out = np.where(offset == lengths, np.array(barred, dtype=np.int64), -1)
         if (left_out >= 0).any():
             without = torch.from_numpy(left_out).to(device)
@@ -248,7 +259,7 @@ class Draw:
         """Uniforms [k] or Gumbels [k, V] of the next tokens, from their addresses alone."""
         if settings.temperature == 0.0:
             return self.logits.new_zeros(0, dtype=torch.float64)
-        keys = [self.branches[place].ask.noise for place in places]
+        keys = [self.branches[place].request.noise for place in places]
         if settings.coupling == "gumbel":
             values = gumbels(keys, self.said[places], self.logits.shape[1])
         else:

@@ -41,14 +41,14 @@ class Intake:
 
     def add(self, branch: Branch) -> None:
         """One more request."""
-        self._waiting[branch.ticket] = branch
+        self._waiting[branch.request_id] = branch
 
-    def drop(self, ticket: int) -> bool:
+    def drop(self, request_id: int) -> bool:
         """Forget a request; whether it was here."""
         before = len(self)
-        self._waiting.pop(ticket, None)
+        self._waiting.pop(request_id, None)
         for batch in self._batches:
-            batch.branches = [pair for pair in batch.branches if pair[1].ticket != ticket]
+            batch.branches = [pair for pair in batch.branches if pair[1].request_id != request_id]
         self._batches = deque(batch for batch in self._batches if batch.branches)
         return len(self) < before
 
@@ -59,7 +59,7 @@ class Intake:
         for branch in list(self._waiting.values()):
             if len(inside) >= self.width or not self._fits(branch, inside, fresh):
                 break
-            tokens = branch.ask.tokens
+            tokens = branch.request.tokens
             known = self.prompts.find(tokens)
             if known is not None:
                 branch.prompt = self.prompts.hold(known)
@@ -69,12 +69,12 @@ class Intake:
                     # What is being read now need not be read again.
                     continue
                 fresh.append(branch)
-            del self._waiting[branch.ticket]
+            del self._waiting[branch.request_id]
             inside.append(branch)
         if fresh:
             numbers: dict[bytes, int] = {}
-            pairs = [(numbers.setdefault(b.ask.tokens.tobytes(), len(numbers)), b) for b in fresh]
-            distinct = {number: branch.ask.tokens for number, branch in pairs}
+            pairs = [(numbers.setdefault(b.request.tokens.tobytes(), len(numbers)), b) for b in fresh]
+            distinct = {number: branch.request.tokens for number, branch in pairs}
             self._batches.append(_Batch(self.prompts.start(list(distinct.values()), limit), pairs))
 
     def advance(self) -> tuple[list[Branch], list[tuple[Branch, str]]]:
@@ -106,7 +106,7 @@ class Intake:
     def _joins(self, branch: Branch) -> bool:
         """Whether an equal prompt is being read; then they share it."""
         for batch in self._batches:
-            number = batch.reading.place(branch.ask.tokens)
+            number = batch.reading.place(branch.request.tokens)
             if number is not None:
                 batch.branches.append((number, branch))
                 return True
@@ -117,12 +117,12 @@ class Intake:
         if not inside:
             return True
         decoder = self.prompts.decoder
-        longest = max(len(b.ask.tokens) for b in (branch, *inside))
+        longest = max(len(b.request.tokens) for b in (branch, *inside))
         most = max(b.limit for b in (branch, *inside))
         if len(inside) >= decoder.rows_within(longest, most):
             return False
-        if self.prompts.find(branch.ask.tokens) is not None:
+        if self.prompts.find(branch.request.tokens) is not None:
             return True
-        held = self.prompts.shelves.bytes + self.bytes
-        tokens = sum(align(len(b.ask.tokens)) for b in (branch, *fresh))
+        held = self.prompts.prefix_cache.bytes + self.bytes
+        tokens = sum(align(len(b.request.tokens)) for b in (branch, *fresh))
         return held + tokens * decoder.backbone.shape.bytes_per_token <= decoder.memory // 2

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.decoding.live_shelves import Shelves
+from refork.decoding.live_prefix_cache import PrefixCache
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import BLOCK, align
 from refork.decoding.prefill import Forest, Ints, Pass
@@ -19,7 +19,7 @@ from refork.types import IntArray
 
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """A prompt that was read: its run on the shelves, the logits [V] and hidden states after it.
+    """A prompt that was read: its run on the prefix cache, the logits [V] and hidden states after it.
 
     ``states`` [k, layers, width] are those of its last tokens. ``users`` counts the requests that hold it.
     """
@@ -60,7 +60,10 @@ class Reading:
     def bytes(self) -> int:
         """Keys and values held."""
         stacks = {
-            id(s): s.bytes for seat in self.forest.seats for s in (seat.leaf, seat.trunk) if s is not None
+            id(s): s.bytes
+            for slot in self.forest.slots
+            for s in (slot.leaf, slot.shared_prefix)
+            if s is not None
         }
         return sum(stacks.values())
 
@@ -77,7 +80,7 @@ class Prompts:
         self.decoder, self.layers = decoder, layers
         self.window = max(window, 1) if layers else 1
         backbone = decoder.backbone
-        self.shelves = Shelves(backbone.shape, share=not decoder.by_request, switch=backbone.switch)
+        self.prefix_cache = PrefixCache(backbone.shape, share=not decoder.by_request, switch=backbone.switch)
         self.computed = 0
         self._known: dict[bytes, Prompt] = {}
         self._users: dict[int, int] = {}
@@ -103,7 +106,7 @@ class Prompts:
         self._users[prompt.run] -= 1
         if not self._users[prompt.run]:
             del self._users[prompt.run]
-            self.shelves.drop(prompt.run)
+            self.prefix_cache.drop(prompt.run)
 
     def start(self, tokens: Sequence[IntArray], limit: Callable[[], int]) -> Reading:
         """Begin to read distinct prompts, in passes of at most ``limit()`` rows."""
@@ -124,7 +127,7 @@ class Prompts:
         if reading.ahead is not None:
             return None
         reading.forest.remember()
-        return self._shelve(reading)
+        return self._cache(reading)
 
     def _run(self, reading: Reading, item: Pass) -> None:
         """One pass: logits after the last tokens of prompts, hidden states of all that are wanted."""
@@ -133,16 +136,16 @@ class Prompts:
         rows = np.zeros(align(max(len(mine), 1), 8), dtype=np.int64)
         rows[: len(mine)] = mine
         asked = item.wanted[torch.from_numpy(rows).to(item.wanted.device)]
-        look = self.decoder.look(item, self.layers)
-        logits = self.decoder.backbone.run(item.tokens, item.places, item.step, asked, look)
+        probe = self.decoder.probe(item, self.layers)
+        logits = self.decoder.backbone.run(item.tokens, item.places, item.step, asked, probe)
         self.computed += len(item.tokens)
         for row, answer in enumerate(item.answers[mine]):
             reading.logits[int(answer)] = logits[row].clone()
         if self.layers:
-            reading.states.append(look.states()[: len(item.answers)])
+            reading.states.append(probe.states()[: len(item.answers)])
 
-    def _shelve(self, reading: Reading) -> list[Prompt]:
-        """Put what was read on the shelves."""
+    def _cache(self, reading: Reading) -> list[Prompt]:
+        """Put what was read on the prefix cache."""
         runs: dict[int, int] = {}
         states = torch.cat(reading.states) if reading.states else None
         for owner in dict.fromkeys(reading.owner.tolist()):
@@ -150,7 +153,9 @@ class Prompts:
             self._users[self._next] = 0
             self._next += 1
         forest = reading.forest
-        self.shelves.put_all((run, forest.seats[owner], forest.tokens[owner]) for owner, run in runs.items())
+        self.prefix_cache.put_all(
+            (run, forest.slots[owner], forest.tokens[owner]) for owner, run in runs.items()
+        )
         found = []
         for tokens, owner, pairs in zip(reading.tokens, reading.owner.tolist(), reading.pairs, strict=True):
             opening = reading.logits[int(pairs[-1])]

@@ -35,8 +35,8 @@ class Rounds:
             return
         for branch in branches:
             branch.joined = True
-        tickets = np.array([branch.ticket for branch in branches], dtype=np.int64)
-        self.speculator.join(tickets, [p.tokens for p in prompts], [p.states for p in prompts])
+        request_ids = np.array([branch.request_id for branch in branches], dtype=np.int64)
+        self.speculator.join(request_ids, [p.tokens for p in prompts], [p.states for p in prompts])
 
     def run(self) -> list[Said] | None:
         """What the branches say in one round, or None where a plain step is to be made."""
@@ -45,17 +45,17 @@ class Rounds:
         if self._bound(living):
             return None
         branches = self._branches(living)
-        drafts = self.speculator.draft(branches)
-        if drafts is None:
+        new_nodes = self.speculator.draft(branches)
+        if new_nodes is None:
             return None
-        drafts = _within(drafts, branches)
-        spread = 1 + drafts.lengths
-        table = np.concatenate([branches.newest[:, None], drafts.tokens], axis=1)
+        new_nodes = _within(new_nodes, branches)
+        spread = 1 + new_nodes.lengths
+        table = np.concatenate([branches.newest[:, None], new_nodes.tokens], axis=1)
         tokens = table[np.arange(table.shape[1]) < spread[:, None]]
         lengths = np.zeros(len(rows.branches), dtype=np.int64)
         lengths[living] = spread
         logits, states = rows.spread(lengths, tokens)
-        verified, refused = self._settled(living, branches, drafts, logits)
+        verified, refused = self._settled(living, branches, new_nodes, logits)
         kept = np.ones(len(living), dtype=np.int64)
         kept[[item.place for item in verified]] = [1 + item.settled.accepted for item in verified]
         self.speculator.fed(branches, spread, kept, _some(states, logits))
@@ -81,20 +81,20 @@ class Rounds:
         mine = [rows.branches[row] for row in living]
         said = batch.said[living]
         return Branches(
-            ticket=np.array([branch.ticket for branch in mine], dtype=np.int64),
+            request_id=np.array([branch.request_id for branch in mine], dtype=np.int64),
             newest=rows.newest[living],
             place=batch.keep[living] + said - 1,
             said=said,
             room=np.array([_room(b, int(n)) for b, n in zip(mine, said, strict=True)], dtype=np.int64),
-            settings=[_drafted(branch.ask.settings) for branch in mine],
-            noise=[branch.ask.noise for branch in mine],
+            settings=[_drafted(branch.request.settings) for branch in mine],
+            noise=[branch.request.noise for branch in mine],
         )
 
     def _settled(
-        self, living: Ints, branches: Branches, drafts: Drafts, logits: Tensor
+        self, living: Ints, branches: Branches, new_nodes: Drafts, logits: Tensor
     ) -> tuple[list[Verified], list[Said]]:
         """What each branch says, and those that can say nothing."""
-        spread = 1 + drafts.lengths
+        spread = 1 + new_nodes.lengths
         first = np.cumsum(spread) - spread
         rows = self.rows
         broken = unusable(logits)
@@ -103,7 +103,7 @@ class Rounds:
             logits = logits.index_fill(0, torch.tensor(sorted(broken), device=logits.device), 0.0)
         refused: list[Said] = []
         try:
-            settled: Sequence[Settled | None] = self.speculator.settle(branches, drafts, logits)
+            settled: Sequence[Settled | None] = self.speculator.settle(branches, new_nodes, logits)
         except BadInput:
             settled = [None] * len(living)
             redo = np.arange(len(living))
@@ -136,7 +136,7 @@ class Rounds:
         refused = []
         for place, row in enumerate(living.tolist()):
             if place in drawn.wrong:
-                refused.append(failed(mine[place].ticket, drawn.wrong[place]))
+                refused.append(failed(mine[place].request_id, drawn.wrong[place]))
                 rows.leave(row, spoilt=True)
                 settled.append(None)
                 continue
@@ -165,10 +165,10 @@ def _room(branch: Branch, said: int) -> int:
     return 1 if _stepwise(branch) else branch.limit - said
 
 
-def _within(drafts: Drafts, branches: Branches) -> Drafts:
+def _within(new_nodes: Drafts, branches: Branches) -> Drafts:
     """Drafts that leave room for the token that every round adds."""
-    lengths = np.minimum(drafts.lengths, branches.room - 1)
-    return drafts if (lengths == drafts.lengths).all() else replace(drafts, lengths=lengths)
+    lengths = np.minimum(new_nodes.lengths, branches.room - 1)
+    return new_nodes if (lengths == new_nodes.lengths).all() else replace(new_nodes, lengths=lengths)
 
 
 def _some(states: Tensor | None, like: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ _LEAST = 64
 class LiveRows:
     """Row i runs ``branches[i]``; ``newest`` [n] is its last token, which the next pass feeds.
 
-    ``groups`` are the rows by law, ``where`` the rows of living tickets. ``layers`` (numbered) of hidden
-    states are kept of every token that is fed. ``left`` collects tickets that a speculator should forget.
+    ``groups`` are the rows by law, ``where`` the rows of living request_ids. ``layers`` (numbered) of hidden
+    states are kept of every token that is fed. ``left`` collects request ids that a speculator should forget.
     """
 
     def __init__(self, decoder: BranchDecoder, prompts: Prompts, layers: tuple[int, ...]) -> None:
@@ -56,26 +56,26 @@ class LiveRows:
     def leave(self, row: int, spoilt: bool = False) -> None:
         """A branch is over; ``spoilt``: what it left behind may not be finite."""
         branch = self.branches[row]
-        del self.where[branch.ticket]
+        del self.where[branch.request_id]
         self.batch.alive[row] = False
         branch.leave(self.prompts)
         if branch.joined:
-            self.left.append(branch.ticket)
+            self.left.append(branch.request_id)
         if spoilt:
             self._spoilt.append(row)
 
     def tidy(self) -> None:
         """Drop the rows of the dead where an eighth of a pass would be saved."""
         if not self.where:
-            self.prompts.shelves.tidy()
+            self.prompts.prefix_cache.tidy()
             self._empty()
             return
         padded = self.decoder.backbone.padded
         before, after = padded(len(self.batch)), padded(len(self.where))
         if before > after and (before - after) * 8 >= before:
-            self.seat([])
+            self.admit([])
 
-    def seat(self, arriving: Sequence[Branch]) -> Ints:
+    def admit(self, arriving: Sequence[Branch]) -> Ints:
         """Drop the dead and seat newcomers in their places; returns the newcomers' rows."""
         batch, prompts = self.batch, self.prompts
         for row in self._spoilt:
@@ -92,14 +92,14 @@ class LiveRows:
         fresh = gaps[len(movers) :]
         waiting = iter(arriving)
         self.branches = [self.branches[row] if row >= 0 else next(waiting) for row in source]
-        self.where = {branch.ticket: row for row, branch in enumerate(self.branches)}
+        self.where = {branch.request_id: row for row, branch in enumerate(self.branches)}
         self.newest = np.where(source >= 0, np.append(self.newest, 0)[source], 0)
         self.noises.place(source)
         self.groups = groups(self.branches)
-        prompts.shelves.tidy()
+        prompts.prefix_cache.tidy()
         runs = np.array([_run(branch) for branch in self.branches], dtype=np.int64)
-        batch.seats = {int(run): prompts.shelves.seat(int(run)) for run in np.unique(runs)}
-        keep = np.array([len(branch.ask.tokens) for branch in arriving], dtype=np.int64)
+        batch.slots = {int(run): prompts.prefix_cache.slot(int(run)) for run in np.unique(runs)}
+        keep = np.array([len(branch.request.tokens) for branch in arriving], dtype=np.int64)
         batch.place(source, fresh, runs[fresh], keep)
         self._fit()
         return fresh

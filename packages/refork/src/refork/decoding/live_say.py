@@ -36,7 +36,7 @@ class Said:
     count the proposals of a speculator that were verified, and those of them that were said.
     """
 
-    ticket: int
+    request_id: int
     tokens: IntArray
     logprobs: FloatArray
     logprobs_t1: FloatArray
@@ -49,9 +49,9 @@ class Said:
     accepted: int = 0
 
 
-def failed(ticket: int, why: str) -> Said:
+def failed(request_id: int, why: str) -> Said:
     """A request that ends without another token."""
-    return Said(ticket, _NO_TOKENS, _NO_NATS, _NO_NATS, finish="error", error=why)
+    return Said(request_id, _NO_TOKENS, _NO_NATS, _NO_NATS, finish="error", error=why)
 
 
 def say(rows: LiveRows, which: Ints, drawn: Tokens, logits: Tensor) -> list[Said]:
@@ -65,14 +65,14 @@ def say(rows: LiveRows, which: Ints, drawn: Tokens, logits: Tensor) -> list[Said
         branch = rows.branches[row]
         if place in drawn.wrong:
             rows.leave(row, spoilt=True)
-            out.append(failed(branch.ticket, drawn.wrong[place]))
+            out.append(failed(branch.request_id, drawn.wrong[place]))
             continue
         _, finish = _take(rows, row, branch, tokens[place : place + 1])
         one = slice(place, place + 1)
         entropy = None if drawn.entropy is None or branch.law.entropy_top_k is None else drawn.entropy[one]
         nats = drawn.logprobs[one], drawn.logprobs_t1[one]
         tied = int(ties[place])
-        out.append(Said(branch.ticket, words[one], *nats, top.get(place), finish, None, tied, entropy))
+        out.append(Said(branch.request_id, words[one], *nats, top.get(place), finish, None, tied, entropy))
     return out
 
 
@@ -113,11 +113,13 @@ def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> Said:
         finish, why = "error", item.why
     entropy = None if settled.entropy is None or branch.law.entropy_top_k is None else settled.entropy[:count]
     return Said(
-        branch.ticket,
+        branch.request_id,
         np.asarray(settled.tokens[:count], dtype=np.int32),
         np.asarray(settled.logprobs[:count], dtype=np.float32),
         np.asarray(settled.logprobs_t1[:count], dtype=np.float32),
-        _top(logits[item.first : item.first + count], branch.ask.top) if branch.ask.top and count else None,
+        _top(logits[item.first : item.first + count], branch.request.top)
+        if branch.request.top and count
+        else None,
         finish,
         why,
         int(np.sum(settled.ties[:count])),
@@ -144,7 +146,7 @@ def _take(rows: LiveRows, row: int, branch: Branch, tokens: list[int]) -> tuple[
 
 def _tops(rows: LiveRows, which: Ints, logits: Tensor) -> dict[int, Top]:
     """The likeliest tokens of the branches that ask for them, by place."""
-    counts = {p: rows.branches[row].ask.top for p, row in enumerate(which.tolist())}
+    counts = {p: rows.branches[row].request.top for p, row in enumerate(which.tolist())}
     asking = [place for place, count in counts.items() if count > 0]
     if not asking:
         return {}

@@ -19,7 +19,7 @@ from refork.decoding.plan import Traces, align, traces
 from refork.decoding.prefill import Forest, Ints, Pass
 from refork.decoding.record import Sampled
 from refork.decoding.session import NEVER, Branches, Ends, Session, Waiting
-from refork.decoding.sites import Look, Sites, all_prompt
+from refork.decoding.sites import PassProbe, Sites, all_prompt
 from refork.decoding.states import Capture, Edit, Layer, layer_numbers
 from refork.errors import CannotDo
 from refork.sampling.distribution import SoFar
@@ -199,7 +199,7 @@ class Decoder(ABC, Generic[B]):
         """
 
     @abstractmethod
-    def _branches(self, seats: Any, width: int, longest: int) -> Branches:
+    def _branches(self, slots: Any, width: int, longest: int) -> Branches:
         """A batch of ``width`` rows that continue read traces by up to ``longest`` tokens."""
 
     def _session(  # noqa: PLR0917 (all of them what the caller was asked for)
@@ -225,7 +225,7 @@ class Decoder(ABC, Generic[B]):
         counts = np.bincount(trace, minlength=len(owners))
         layers = () if capture is None else self.number(capture.layers)
         before = layers if capture is not None and capture.prefix == "last" else ()
-        seats, whose, passes = self.read(folded, owners, counts, Wanted(trace, keep - 1), before)
+        slots, whose, passes = self.read(folded, owners, counts, Wanted(trace, keep - 1), before)
         parts = [part for part in passes if len(part.answers)]
         opening = torch.cat([part.logits for part in parts])
         kept = None
@@ -235,7 +235,7 @@ class Decoder(ABC, Generic[B]):
         longest = int(limit.max())
         width = min(self.rows_within(int(keep.max()), longest), len(requests))
         return Session(
-            self._branches(seats, width, longest),
+            self._branches(slots, width, longest),
             Waiting(requests, trace, keep, limit, without, whose),
             opening,
             width=width,
@@ -266,8 +266,8 @@ class BranchDecoder(Decoder[Backbone]):
         """The traces of some sequences whose first ``starts`` tokens are prompts."""
         return traces(sequences, starts if self.by_request else None, self.backbone.switch)
 
-    def _branches(self, seats: Forest, width: int, longest: int) -> Batch:
-        return Batch(self.backbone, seats.seats, width, longest)
+    def _branches(self, slots: Forest, width: int, longest: int) -> Batch:
+        return Batch(self.backbone, slots.slots, width, longest)
 
     def rows_within(self, prefix: int, own: int) -> int:
         """How many branches with this many prefix and own positions fit the memory."""
@@ -320,19 +320,19 @@ class BranchDecoder(Decoder[Backbone]):
 
         def run() -> Iterator[Part]:
             for item in passes:
-                look = self.look(item, layers)
+                probe = self.probe(item, layers)
                 asked = item.wanted if logits else item.wanted[:8]
-                found = self.backbone.run(item.tokens, item.places, item.step, asked, look)
+                found = self.backbone.run(item.tokens, item.places, item.step, asked, probe)
                 count = len(item.answers)
-                yield Part(item.answers, found[:count], look.states()[:count] if layers else None)
+                yield Part(item.answers, found[:count], probe.states()[:count] if layers else None)
             forest.remember()
 
         return forest, whose, run()
 
-    def look(self, item: Pass, layers: tuple[int, ...]) -> Look:
+    def probe(self, item: Pass, layers: tuple[int, ...]) -> PassProbe:
         """What a pass over prompts changes and keeps of the hidden states."""
         rows = all_prompt(item.places) if item.rows is None and self.edits else item.rows
-        return Look(self.edits, layers, rows, item.wanted)
+        return PassProbe(self.edits, layers, rows, item.wanted)
 
     @property
     def pass_rows(self) -> int:

@@ -24,7 +24,7 @@ from refork.decoding.backbone import context_of, unwrapped
 from refork.decoding.loop import Decoder, Part, Wanted
 from refork.decoding.plan import Traces, traces
 from refork.decoding.prefill import Ints
-from refork.decoding.sites import Look, Rows, Sites
+from refork.decoding.sites import PassProbe, Rows, Sites
 from refork.decoding.states import Edit
 from refork.errors import CannotDo
 from refork.types import IntArray
@@ -86,13 +86,13 @@ class OwnForward:
         if self._sites is None:
             sites = Sites(self.model, self.blocks)
             few = torch.arange(8, device=self.device) % self.vocabulary
-            look = Look(layers=tuple(range(self.blocks + 1)))
+            probe = PassProbe(layers=tuple(range(self.blocks + 1)))
             with self._running(None):
                 with sites.watching():
                     self.model(input_ids=few[None], **self._plain)
-                with sites.attached(look):
+                with sites.attached(probe):
                     shown = self.model(input_ids=few[None], output_hidden_states=True, **self._plain)
-            if not _alike(look, shown.get("hidden_states")):
+            if not _alike(probe, shown.get("hidden_states")):
                 raise CannotDo(
                     f"the hidden states of {type(self.model).__name__} cannot be reached: what enters and "
                     "leaves its blocks is not what it shows"
@@ -101,12 +101,12 @@ class OwnForward:
         return self._sites
 
     @contextmanager
-    def _running(self, look: Look | None) -> Iterator[None]:
+    def _running(self, probe: PassProbe | None) -> Iterator[None]:
         """While inside, the model is in evaluation mode, without gradients, and is looked into."""
         training = self.model.training
         if training:
             self.model.eval()
-        inside = nullcontext() if look is None or look.idle else self.sites.attached(look)
+        inside = nullcontext() if probe is None or probe.idle else self.sites.attached(probe)
         try:
             with torch.inference_mode(), inside:
                 yield
@@ -114,30 +114,30 @@ class OwnForward:
             if training:
                 self.model.train()
 
-    def read(self, tokens: Tensor, wanted: Tensor | None = None, look: Look | None = None) -> Tensor:
+    def read(self, tokens: Tensor, wanted: Tensor | None = None, probe: PassProbe | None = None) -> Tensor:
         """Logits [k, V] at ``wanted`` places [k] (None: all) of a sequence [n], by a pass without a cache."""
         narrow = {"logits_to_keep": wanted} if wanted is not None and self._narrows else {}
-        with self._running(look):
+        with self._running(probe):
             logits = self.model(input_ids=tokens[None], **self._plain, **narrow).logits[0]
         return torch.as_tensor(logits if wanted is None or narrow else logits[wanted])
 
-    def begin(self, tokens: Tensor, prompt: int, look: Look | None = None) -> tuple[Line, Tensor]:
+    def begin(self, tokens: Tensor, prompt: int, probe: PassProbe | None = None) -> tuple[Line, Tensor]:
         """A context whose tokens [n] are read, and the logits [V] behind it."""
         line = Line(tokens, prompt)
-        return line, self._go(line, look, first=True)
+        return line, self._go(line, probe, first=True)
 
-    def feed(self, line: Line, token: int, look: Look | None = None) -> Tensor:
+    def feed(self, line: Line, token: int, probe: PassProbe | None = None) -> Tensor:
         """One token more: the logits [V] behind it."""
         more = torch.tensor([token], dtype=torch.long, device=self.device)
         line.tokens = torch.cat([line.tokens, more])
-        return self._go(line, look, first=False)
+        return self._go(line, probe, first=False)
 
-    def _go(self, line: Line, look: Look | None, first: bool) -> Tensor:
+    def _go(self, line: Line, probe: PassProbe | None, first: bool) -> Tensor:
         if not self.cached:
             last = torch.tensor([len(line.tokens) - 1], device=self.device)
-            return self.read(line.tokens, last, look)[0]
+            return self.read(line.tokens, last, probe)[0]
         ids = line.tokens[None]
-        with self._running(look):
+        with self._running(probe):
             given = self.model.prepare_inputs_for_generation(
                 ids,
                 next_sequence_length=None if first else 1,
@@ -153,11 +153,11 @@ class OwnForward:
         return torch.as_tensor(out.logits[0, -1])
 
 
-def _alike(look: Look, shown: Sequence[Tensor] | None) -> bool:
+def _alike(probe: PassProbe, shown: Sequence[Tensor] | None) -> bool:
     """Whether what was kept of every layer is what the model shows."""
-    if shown is None or len(shown) != len(look.layers) or sorted(look.kept) != list(look.layers):
+    if shown is None or len(shown) != len(probe.layers) or sorted(probe.kept) != list(probe.layers):
         return False
-    mine = [look.kept[layer] for layer in look.layers]
+    mine = [probe.kept[layer] for layer in probe.layers]
     return all(
         one.shape == two[0].shape and torch.allclose(one, two[0], rtol=1e-3, atol=1e-4)
         for one, two in zip(mine, shown, strict=True)
@@ -169,7 +169,7 @@ class OwnRows:
     """The rows of a running batch, each with a context of its own; see :class:`Batch`."""
 
     def __init__(self, forward: OwnForward, lines: Sequence[Line]) -> None:
-        self.forward, self._seats = forward, lines
+        self.forward, self._slots = forward, lines
         self._lines: list[Line] = []
         none = np.zeros(0, dtype=np.int64)
         self.request, self.said = none, none
@@ -185,7 +185,7 @@ class OwnRows:
     def reseat(self, request: Ints, trace: Ints, keep: Ints) -> None:
         """Drop the dead, move the living together, and seat newcomers behind them."""
         stay = np.flatnonzero(self.alive)
-        self._lines = [self._lines[row] for row in stay] + [self._seats[seat].branch() for seat in trace]
+        self._lines = [self._lines[row] for row in stay] + [self._slots[slot].branch() for slot in trace]
         self.request = np.concatenate([self.request[stay], request])
         self.said = np.concatenate([self.said[stay], np.zeros_like(request)])
         self.alive = np.ones(len(self._lines), dtype=np.bool_)
@@ -196,21 +196,21 @@ class OwnRows:
         """Feed every row's newest token: logits [n, V], and hidden states [n, layers, width] if wanted."""
         logits, states = [], []
         for line, token in zip(self._lines, newest.tolist(), strict=True):
-            look = None
+            probe = None
             if edits or layers:
-                look = look_at(self.forward, line, len(line.tokens) + 1, edits, layers)
-            logits.append(self.forward.feed(line, token, look))
-            if look is not None and layers:
-                states.append(look.states()[-1])
+                probe = look_at(self.forward, line, len(line.tokens) + 1, edits, layers)
+            logits.append(self.forward.feed(line, token, probe))
+            if probe is not None and layers:
+                states.append(probe.states()[-1])
         return torch.stack(logits), torch.stack(states) if states else None
 
 
 def look_at(
     forward: OwnForward, line: Line, count: int, edits: tuple[Edit, ...], layers: tuple[int, ...]
-) -> Look:
+) -> PassProbe:
     """What the pass changes and keeps that brings a context to ``count`` tokens."""
     first = count - 1 if forward.cached else 0
-    return Look(edits, layers, _rows(torch.arange(first, count, device=forward.device), line.prompt))
+    return PassProbe(edits, layers, _rows(torch.arange(first, count, device=forward.device), line.prompt))
 
 
 def _rows(places: Tensor, prompt: int) -> Rows:
@@ -239,8 +239,8 @@ class OwnDecoder(Decoder[OwnForward]):
         owner = folded.owner[order]
         yield from np.split(order, np.flatnonzero(np.diff(owner)) + 1)
 
-    def _branches(self, seats: list[Line], width: int, longest: int) -> OwnRows:
-        return OwnRows(self.backbone, seats)
+    def _branches(self, slots: list[Line], width: int, longest: int) -> OwnRows:
+        return OwnRows(self.backbone, slots)
 
     def read(
         self,
@@ -263,10 +263,10 @@ class OwnDecoder(Decoder[OwnForward]):
                 prompt = len(tokens) if folded.ends is None else int(folded.ends[owner])
                 positions = pairs[mine] % span
                 if len(positions) == 1 and positions[0] == len(tokens) - 1:
-                    look = self._look(len(tokens), prompt, layers)
-                    line, found = self.backbone.begin(tokens, prompt, look)
+                    probe = self._look(len(tokens), prompt, layers)
+                    line, found = self.backbone.begin(tokens, prompt, probe)
                     lines.append(line)
-                    yield Part(mine, found[None], look.states()[-1:] if layers else None)
+                    yield Part(mine, found[None], probe.states()[-1:] if layers else None)
                     continue
                 for part, found, states in self._passes(tokens, prompt, positions, layers):
                     yield Part(mine[part], found, states)
@@ -285,11 +285,11 @@ class OwnDecoder(Decoder[OwnForward]):
         parts = [(together[at : at + limit], count) for at in range(0, len(together), limit)]
         parts += [(np.array([i]), int(positions[i]) + 1) for i in range(len(together), len(positions))]
         for part, length in parts:
-            look = self._look(length, prompt, layers)
+            probe = self._look(length, prompt, layers)
             asked = torch.from_numpy(positions[part]).to(self.backbone.device)
-            found = self.backbone.read(tokens[:length], asked, look)
-            yield part, found, look.states()[asked] if layers else None
+            found = self.backbone.read(tokens[:length], asked, probe)
+            yield part, found, probe.states()[asked] if layers else None
 
-    def _look(self, count: int, prompt: int, layers: tuple[int, ...]) -> Look:
+    def _look(self, count: int, prompt: int, layers: tuple[int, ...]) -> PassProbe:
         places = torch.arange(count, device=self.backbone.device)
-        return Look(self.edits, layers, _rows(places, prompt))
+        return PassProbe(self.edits, layers, _rows(places, prompt))

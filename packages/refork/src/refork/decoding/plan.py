@@ -94,19 +94,19 @@ def _traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None) -> Traces:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Traces ``first .. last - 1`` (sorted order) that share their first ``trunk`` tokens."""
+    """Traces ``first .. last - 1`` (sorted order) that share their first ``shared_prefix`` tokens."""
 
     first: int
     last: int
-    trunk: int
+    shared_prefix: int
 
 
 def clusters(tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None) -> list[Cluster]:
-    """Group sorted traces by their first block; the trunk is what the whole group shares.
+    """Group sorted traces by their first block; the shared prefix is what the whole group shares.
 
-    A trunk is a multiple of BLOCK, so that a position lies in the same block of the same sum whether
-    it is shared or not. A trace alone, or one that shares less than a block, has no trunk. With ``ends``
-    [traces] the trunk stops before the last token of every prompt.
+    A shared prefix is a multiple of BLOCK, so that a position lies in the same block of the same sum whether
+    it is shared or not. A trace alone, or one that shares less than a block, has no shared prefix. With
+    ``ends`` [traces] the shared prefix stops before the last token of every prompt.
     """
     found: list[Cluster] = []
     start = 0
@@ -116,11 +116,11 @@ def clusters(tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None) 
         while end < len(tokens) and heads[start] is not None and heads[end] == heads[start]:
             end += 1
         # The shared beginning of a sorted group is that of its first and last member.
-        trunk = shared(tokens[start], tokens[end - 1]) if end - start > 1 else 0
-        if trunk and ends is not None:
-            trunk = min(trunk, int(ends[start:end].min()) - 1)
-        trunk = trunk // BLOCK * BLOCK
-        found.append(Cluster(start, end, trunk))
+        shared_prefix = shared(tokens[start], tokens[end - 1]) if end - start > 1 else 0
+        if shared_prefix and ends is not None:
+            shared_prefix = min(shared_prefix, int(ends[start:end].min()) - 1)
+        shared_prefix = shared_prefix // BLOCK * BLOCK
+        found.append(Cluster(start, end, shared_prefix))
         start = end
     return found
 
@@ -128,7 +128,7 @@ def clusters(tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None) 
 def clusters_apart(
     tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None, switch: int | None = None
 ) -> list[tuple[list[int], int]]:
-    """Members and trunk of each cluster; traces of more than ``switch`` tokens share with none shorter."""
+    """Members and shared prefix of each cluster; traces longer than ``switch`` share with none shorter."""
     apart = [np.arange(len(tokens))]
     if switch is not None:
         beyond = np.array([len(array) > switch for array in tokens], dtype=np.bool_)
@@ -136,7 +136,7 @@ def clusters_apart(
     found: list[tuple[list[int], int]] = []
     for part in apart:
         mine = clusters([tokens[i] for i in part.tolist()], None if ends is None else ends[part])
-        found += [(part[c.first : c.last].tolist(), c.trunk) for c in mine]
+        found += [(part[c.first : c.last].tolist(), c.shared_prefix) for c in mine]
     return found
 
 

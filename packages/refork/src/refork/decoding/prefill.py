@@ -100,12 +100,12 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Where the keys and values of a trace's ``tokens`` lie: the trunk, then run ``item`` of the leaf."""
+class CacheSlot:
+    """Where keys and values of a trace's ``tokens`` lie: the shared prefix, then run ``item`` of the leaf."""
 
     leaf: Stack
     item: int
-    trunk: Stack | None
+    shared_prefix: Stack | None
     representative: int
     tokens: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
@@ -132,35 +132,37 @@ class Forest:
         self.tokens = tokens
         self.ends = ends
         self.cache = cache
-        self._seated: dict[int, Seat] = {}
+        self._slots: dict[int, CacheSlot] = {}
         self.filled = np.zeros(len(tokens), dtype=np.int64)
-        self.trunk_filled: dict[int, int] = {}
+        self.shared_prefix_filled: dict[int, int] = {}
         far = [backbone.beyond(len(array)) if beyond is None else beyond for array in tokens]
         self.beyond = np.array(far, dtype=np.bool_)
         alone: list[int] = []
-        for members, trunk in clusters_apart(tokens, ends, backbone.switch):
-            if trunk:
-                self._plant(members, trunk, rows)
+        for members, shared_prefix in clusters_apart(tokens, ends, backbone.switch):
+            if shared_prefix:
+                self._plant(members, shared_prefix, rows)
             else:
                 alone += members
         # Traces that share nothing are still stacked with each other: one product for many short prompts.
         self._plant(alone, 0, rows)
-        self.seats = [self._seated[index] for index in range(len(tokens))]
-        for index, seat in enumerate(self.seats):
-            loaded = cache.load(tokens[index], seat.leaf, seat.item, self._root(index))
-            self.filled[index] = seat.leaf.start + loaded
+        self.slots = [self._slots[index] for index in range(len(tokens))]
+        for index, slot in enumerate(self.slots):
+            loaded = cache.load(tokens[index], slot.leaf, slot.item, self._root(index))
+            self.filled[index] = slot.leaf.start + loaded
 
     def _root(self, index: int) -> int:
         """What the blocks of a trace are computed as, for the cache."""
         return -1 if self.beyond[index] else 0
 
     def _plant(self, members: list[int], trunk_length: int, rows: Ints) -> None:
-        """Lay out traces with one trunk, or none: heavy ones alone, light ones stacked by length."""
+        """Lay out traces with one shared prefix, or none: heavy ones alone, light ones stacked by length."""
         shape = self.backbone.shape
-        trunk = Stack(shape, 1, 0, trunk_length) if trunk_length else None
-        if trunk is not None:
+        shared_prefix = Stack(shape, 1, 0, trunk_length) if trunk_length else None
+        if shared_prefix is not None:
             head = self.tokens[members[0]][:trunk_length]
-            self.trunk_filled[members[0]] = self.cache.load(head, trunk, 0, self._root(members[0]))
+            self.shared_prefix_filled[members[0]] = self.cache.load(
+                head, shared_prefix, 0, self._root(members[0])
+            )
         groups: dict[tuple[int, int], list[int]] = {}
         for index in members:
             length = _roomy(align(len(self.tokens[index]) - trunk_length))
@@ -168,8 +170,8 @@ class Forest:
         for (length, _), stacked in groups.items():
             leaf = Stack(shape, len(stacked), trunk_length, length)
             for item, index in enumerate(stacked):
-                first = members[0] if trunk is not None else index
-                self._seated[index] = Seat(leaf, item, trunk, first, self.tokens[index])
+                first = members[0] if shared_prefix is not None else index
+                self._slots[index] = CacheSlot(leaf, item, shared_prefix, first, self.tokens[index])
 
     def rows(self, trace: Ints, position: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_], Ints]:
         """What a fill has to compute, in order.
@@ -177,24 +179,24 @@ class Forest:
         Returns traces, positions, and which of the wanted (trace, position) pairs each row answers
         (-1: none), which rows write; and for each wanted pair the number of its answer.
         """
-        starts = np.array([seat.leaf.start for seat in self.seats], dtype=np.int64)
-        representatives = np.array([seat.representative for seat in self.seats], dtype=np.int64)
+        starts = np.array([slot.leaf.start for slot in self.slots], dtype=np.int64)
+        representatives = np.array([slot.representative for slot in self.slots], dtype=np.int64)
         owner = np.where(position < starts[trace], representatives[trace], trace)
         span = max((len(tokens) for tokens in self.tokens), default=0) + 1
         wanted = owner * span + position
         new = [wanted]
-        for first, filled in self.trunk_filled.items():
+        for first, filled in self.shared_prefix_filled.items():
             new.append(first * span + np.arange(filled, starts[first], dtype=np.int64))
         for index, tokens in enumerate(self.tokens):
             new.append(index * span + np.arange(self.filled[index], len(tokens), dtype=np.int64))
         keys = np.unique(np.concatenate(new))
         traces, positions = keys // span, keys % span
         in_leaf = positions >= starts[traces]
-        stack = np.array([id(seat.leaf) for seat in self.seats], dtype=np.int64)[traces]
+        stack = np.array([id(slot.leaf) for slot in self.slots], dtype=np.int64)[traces]
         keys = keys[np.lexsort((positions, traces, stack, in_leaf))]
         traces, positions = keys // span, keys % span
         known = np.where(positions < starts[traces], 0, self.filled[traces])
-        for first, count in self.trunk_filled.items():
+        for first, count in self.shared_prefix_filled.items():
             known[(traces == first) & (positions < starts[first])] = count
         asked = np.isin(keys, wanted)
         answer = np.where(asked, np.cumsum(asked) - 1, -1)
@@ -267,7 +269,7 @@ class Forest:
         where = torch.from_numpy(places).to(device)
         mask = causal_mask(columns, where + 1, self.backbone.shape)
         keep = positions + 1
-        parts = gather_parts(self.seats, traces, keep)
+        parts = gather_parts(self.slots, traces, keep)
         found = [made for stack, rows, items in parts for made in products(stack, rows, items, keep[rows])]
         return Step(
             mask,
@@ -300,36 +302,36 @@ class Forest:
         """Where the writing rows go: stack, rows, runs."""
         found: dict[int, tuple[Stack, list[int], list[int]]] = {}
         for row in np.flatnonzero(writes):
-            seat = self.seats[traces[row]]
-            trunk = positions[row] < seat.leaf.start and seat.trunk is not None
-            stack = seat.trunk if trunk and seat.trunk is not None else seat.leaf
+            slot = self.slots[traces[row]]
+            shared_prefix = positions[row] < slot.leaf.start and slot.shared_prefix is not None
+            stack = slot.shared_prefix if shared_prefix and slot.shared_prefix is not None else slot.leaf
             entry = found.setdefault(id(stack), (stack, [], []))
             entry[1].append(int(row))
-            entry[2].append(0 if trunk else seat.item)
+            entry[2].append(0 if shared_prefix else slot.item)
         return [(s, np.array(r, dtype=np.int64), np.array(i, dtype=np.int64)) for s, r, i in found.values()]
 
     def remember(self) -> None:
         """Offer what was computed to the cache."""
-        for index, (tokens, seat) in enumerate(zip(self.tokens, self.seats, strict=True)):
-            self.cache.remember(tokens, seat.trunk, seat.leaf, seat.item, self._root(index))
+        for index, (tokens, slot) in enumerate(zip(self.tokens, self.slots, strict=True)):
+            self.cache.remember(tokens, slot.shared_prefix, slot.leaf, slot.item, self._root(index))
         self.cache.trim()
 
 
 def gather_parts(
-    seats: Sequence[Seat] | Mapping[int, Seat], traces: Ints, keep: Ints
+    slots: Sequence[CacheSlot] | Mapping[int, CacheSlot], traces: Ints, keep: Ints
 ) -> list[tuple[Stack, Ints, Ints]]:
-    """Which rows read which runs of which stacks, trunks first: stack, rows, runs."""
+    """Which rows read which runs of which stacks, shared prefixes first: stack, rows, runs."""
     found: dict[int, tuple[Stack, list[int], list[int]]] = {}
     for row, trace in enumerate(traces):
-        seat = seats[trace]
-        if seat.trunk is not None:
-            entry = found.setdefault(id(seat.trunk), (seat.trunk, [], []))
+        slot = slots[trace]
+        if slot.shared_prefix is not None:
+            entry = found.setdefault(id(slot.shared_prefix), (slot.shared_prefix, [], []))
             entry[1].append(row)
             entry[2].append(0)
-        if keep[row] > seat.leaf.start:
-            entry = found.setdefault(id(seat.leaf), (seat.leaf, [], []))
+        if keep[row] > slot.leaf.start:
+            entry = found.setdefault(id(slot.leaf), (slot.leaf, [], []))
             entry[1].append(row)
-            entry[2].append(seat.item)
+            entry[2].append(slot.item)
     # Sums go from left to right: what begins at position 0 comes before what continues it.
     ordered = sorted(found.values(), key=lambda entry: entry[0].start)
     return [

@@ -32,7 +32,7 @@ def all_prompt(places: Tensor) -> Rows:
 
 
 @dataclass(slots=True)
-class Look:
+class PassProbe:
     """What one pass changes and keeps: layers by number, ``kept`` [rows, width] after the pass.
 
     ``wanted`` picks the rows to keep; None keeps all.
@@ -88,16 +88,16 @@ class Sites:
             yield
 
     @contextmanager
-    def attached(self, look: Look) -> Iterator[None]:
-        """While inside, passes are changed and kept as ``look`` says."""
+    def attached(self, probe: PassProbe) -> Iterator[None]:
+        """While inside, passes are changed and kept as ``probe`` says."""
         last = len(self.blocks)
-        work: dict[int, list[Edit]] = {number: [] for number in look.layers}
-        for edit in look.edits:
+        work: dict[int, list[Edit]] = {number: [] for number in probe.layers}
+        for edit in probe.edits:
             work.setdefault(layer_number(edit.layer, last), []).append(edit)
         with ExitStack() as stack:
             # The raw stream is hooked first: without a norm it is also what counts as the last layer.
             for number in sorted(work, key=lambda n: (n == last, n)):
-                stack.callback(self._hook(number, _visit(look, number, work[number])))
+                stack.callback(self._hook(number, _visit(probe, number, work[number])))
             yield
 
     def _hook(self, number: int, visit: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
@@ -123,17 +123,17 @@ class Sites:
         return module.register_forward_hook(after).remove
 
 
-def _visit(look: Look, number: int, edits: Sequence[Edit]) -> Callable[[Tensor], Tensor | None]:
+def _visit(probe: PassProbe, number: int, edits: Sequence[Edit]) -> Callable[[Tensor], Tensor | None]:
     """What happens to the states [1, N, width] of one layer: edits in order, then keeping."""
-    masks = [(edit, _mask(edit, look.rows)) for edit in edits]
+    masks = [(edit, _mask(edit, probe.rows)) for edit in edits]
 
     def visit(states: Tensor) -> Tensor | None:
         flat, changed = states[0], False
         for edit, mask in masks:
             if mask is None or bool(mask.any()):
                 flat, changed = _changed(edit, flat, mask), True
-        if number in look.layers:
-            look.kept[number] = flat.clone() if look.wanted is None else flat[look.wanted]
+        if number in probe.layers:
+            probe.kept[number] = flat.clone() if probe.wanted is None else flat[probe.wanted]
         return flat[None] if changed else None
 
     return visit

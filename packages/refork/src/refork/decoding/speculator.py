@@ -26,12 +26,12 @@ Ints = NDArray[np.int64]
 class Branches:
     """The living rows [n] of a batch before a pass, in the order of its rows.
 
-    ``ticket`` names each request for as long as it lives. ``newest`` is the token that is fed next,
+    ``request_id`` names each request for as long as it lives. ``newest`` is the token that is fed next,
     ``place`` its absolute position, ``said`` how many tokens the branch has emitted (the newest included),
     ``room`` how many more it may. ``settings`` and ``noise`` are each request's own.
     """
 
-    ticket: Ints
+    request_id: Ints
     newest: Ints
     place: Ints
     said: Ints
@@ -40,7 +40,7 @@ class Branches:
     noise: Sequence[NoiseKey]
 
     def __len__(self) -> int:
-        return len(self.ticket)
+        return len(self.request_id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,11 +90,11 @@ class Speculator(Protocol):
         """Of how many of a prompt's last tokens it reads them, at most."""
         ...
 
-    def join(self, tickets: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
+    def join(self, request_ids: Ints, prompts: Sequence[IntArray], states: Sequence[Tensor]) -> None:
         """New branches; ``states[i]`` [k, layers, width] are those of the last k tokens of ``prompts[i]``."""
         ...
 
-    def leave(self, tickets: Ints) -> None:
+    def leave(self, request_ids: Ints) -> None:
         """Branches that ended or were cancelled."""
         ...
 

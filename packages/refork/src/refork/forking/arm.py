@@ -31,7 +31,7 @@ from refork.policies.sent import REQUEST
 from refork.policies.shown import ends_of, render_delta
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
-from refork.tree.node import Draft, Point, Trajectory
+from refork.tree.node import NewNode, Point, Trajectory
 from refork.tree.score import DrawRecord, ForkRecord
 from refork.tree.tree import Tree
 from refork.tree.turn import carrying, turn_begun
@@ -233,7 +233,7 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
     if plan.account is not None:
         extra |= {"reason": str(plan.account.get("reason") or reason), "account": plan.account}
     digest = hashlib.blake2b(json.dumps(extra, sort_keys=True).encode(), digest_size=8).hexdigest()
-    draft = Draft(
+    new_node = NewNode(
         kind="rewrite",
         parent=plan.point.node.id,
         keep=keep,
@@ -243,7 +243,7 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
         policy=card.name,
         extra=extra,
     )
-    node = tree.append([draft])[0]
+    node = tree.append([new_node])[0]
     mid = bool(pending)
     return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, said=len(begun))
 
@@ -308,7 +308,7 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
         return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete, said)
     text = plan.policy.decode(plan.insert)
     digest = hashlib.blake2b(plan.insert.tobytes(), digest_size=8).hexdigest()
-    draft = Draft(
+    new_node = NewNode(
         kind="action",
         parent=point.node.id,
         keep=kept,
@@ -318,7 +318,7 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
         offsets=ends_of(plan.policy, plan.insert, text),
         extra={"edit": "insert"},
     )
-    node = tree.append([draft])[0]
+    node = tree.append([new_node])[0]
     prefix, said = join(tokens, plan.insert), said + len(plan.insert)
     return _Start(node.id, None, prefix, talk.messages, pending + text, True, False, said)
 

@@ -100,7 +100,7 @@ class _Turn:
     """One recorded policy turn: what it did, whose luck it had, what the world answered."""
 
     action: str
-    luck: tuple[str | None, int | None]
+    world_rng: tuple[str | None, int | None]
     seed: int | None
     answer: Step | None
 
@@ -171,11 +171,11 @@ def live_episode(tree: Tree, walk: Trajectory, world: World) -> tuple[Episode, O
             start = i + 1
             break
     origin: Origin = "real" if episode is not None or not turns else "replayed"
-    luck = turns[start - 1].luck if start else None
+    luck = turns[start - 1].world_rng if start else None
     if episode is None:
         seed = turns[0].seed if turns and turns[0].seed is not None else 0
         episode = world.start(task, seed)
-        luck = turns[0].luck if turns else None
+        luck = turns[0].world_rng if turns else None
     try:
         _replay(episode, turns, start, luck)
     except BaseException:
@@ -190,9 +190,9 @@ def _replay(
     """Act the turns from ``start`` again, each with its luck, and check every answer."""
     for i in range(start, len(turns)):
         turn = turns[i]
-        if turn.luck != luck and turn.seed is not None:
+        if turn.world_rng != luck and turn.seed is not None:
             episode.reseed(turn.seed)
-        luck = turn.luck
+        luck = turn.world_rng
         node = None if turn.answer is None else turn.answer.node
         where = "the turn's end" if node is None else f"node {node.id[:12]}"
         seen = step_again(episode, i + 1, turn.action, where=where)

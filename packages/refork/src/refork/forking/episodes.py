@@ -57,14 +57,14 @@ class Episodes:
         """Why the real world does not answer."""
         return self._why
 
-    def fresh(self, luck: int) -> tuple[Episode, Origin]:
+    def fresh(self, world_seed: int) -> tuple[Episode, Origin]:
         """A new episode whose own chance from here on is this draw's."""
         if self._by is not None:
             return self._by.resume(
-                self._task(), self.world, transcript(self.walk, self.world), luck
+                self._task(), self.world, transcript(self.walk, self.world), world_seed
             ), "simulated"
         episode, self._ready = self._ready or self._real(), None
-        episode.reseed(luck)
+        episode.reseed(world_seed)
         return episode, self.origin
 
     def close(self) -> None:

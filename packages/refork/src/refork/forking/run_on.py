@@ -18,7 +18,7 @@ from refork.policies.base import Continuation, Policy, Rendered, Request, Sampli
 from refork.policies.shown import render_delta
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft, Trajectory, node_id
+from refork.tree.node import NewNode, Trajectory, node_id
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import IntArray, Json, Message, Origin, token_array
@@ -64,13 +64,13 @@ class Branch:
 class _Writes:
     """What one round stores, in one transaction."""
 
-    drafts: list[Draft] = field(default_factory=list)
+    new_nodes: list[NewNode] = field(default_factory=list)
     draws: list[DrawRecord] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
 
-    def node(self, draft: Draft) -> str:
+    def node(self, draft: NewNode) -> str:
         """Queue a node; its id is known beforehand because its key is."""
-        self.drafts.append(draft)
+        self.new_nodes.append(draft)
         return node_id(draft.parent, draft.keep, draft.kind, draft.key or "")
 
 
@@ -95,7 +95,7 @@ class Ledger(Protocol):
         ...
 
     def commit(
-        self, drafts: Sequence[Draft], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
+        self, new_nodes: Sequence[NewNode], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
     ) -> object:
         """Store nodes, finished draws and scores, all or nothing."""
         ...
@@ -126,7 +126,7 @@ class _Runner:
         extra |= {} if branch.turn_limit is None else {"turn_limit": branch.turn_limit}
         extra |= {"worker": said.by.name} | said.by.extra if said.by else {}
         node = writes.node(
-            Draft(
+            NewNode(
                 kind="action",
                 parent=branch.at,
                 keep=branch.keep,
@@ -176,7 +176,7 @@ class _Runner:
             seen = _storable(seen)
         if isinstance(seen, Exception):  # a world that breaks ends its draw, not the run
             branch.at = writes.node(
-                Draft(
+                NewNode(
                     kind="observation",
                     parent=branch.at,
                     key=self.key(branch, "o"),
@@ -220,7 +220,7 @@ class _Runner:
         simulator = simulator_of(branch.episode)
         snapshot = branch.episode.snapshot() if self.snapshots and branch.episode and not over else None
         branch.at = writes.node(
-            Draft(
+            NewNode(
                 kind="observation",
                 parent=branch.at,
                 key=self.key(branch, "o"),
@@ -240,7 +240,7 @@ class _Runner:
         branch.called = None
         if rendered.rewrites:
             branch.at = writes.node(
-                Draft(
+                NewNode(
                     kind="rewrite",
                     parent=branch.at,
                     key=self.key(branch, "r"),
@@ -266,7 +266,7 @@ class _Runner:
         text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
         extra = {"reward": reward, "reason": "world" if seen.done else limit}
         branch.at = writes.node(
-            Draft(
+            NewNode(
                 kind="verdict",
                 parent=branch.at,
                 key=self.key(branch, "v"),
@@ -308,7 +308,7 @@ class _Runner:
         )
 
     def flush(self, writes: _Writes) -> None:
-        self.tree.commit(writes.drafts, writes.draws, writes.scores)
+        self.tree.commit(writes.new_nodes, writes.draws, writes.scores)
         if self.judged is not None and writes.draws:
             self.judged(writes.draws)
 
@@ -444,7 +444,7 @@ def run_to(
                     waiting.append(branch)
                 if waiting and together(waiting[-1].episode) is None:
                     still += runner.answer(writes, [waiting.pop()])
-                if len(writes.drafts) >= _FLUSH:
+                if len(writes.new_nodes) >= _FLUSH:
                     flush()
         still += runner.answer(writes, waiting)
         flush()

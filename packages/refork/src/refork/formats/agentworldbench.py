@@ -17,7 +17,7 @@ from refork.errors import BadInput
 from refork.formats.base import Head
 from refork.formats.rows import alone, read_items
 from refork.plain import content_hash
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record
 from refork.types import Json, NodeKind
 
@@ -58,12 +58,12 @@ class AgentWorldBench:
         """Drafts of every row, in order; a line that is no row, or lacks a turn, is skipped."""
         return read_items(path, self.label, self.item, self.unpack)
 
-    def item(self, body: Json, name: str, where: str) -> Iterator[Draft]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[NewNode]:
         """One row."""
         yield from _row(body, f"agentworldbench/{name}", where)
 
 
-def _row(body: Json, line: str, where: str) -> Iterator[Draft]:
+def _row(body: Json, line: str, where: str) -> Iterator[NewNode]:
     missing = sorted(_KEYS - set(body))
     if missing:
         raise BadInput(f"the row has no {missing[0]}", where=where)
@@ -86,7 +86,7 @@ def _row(body: Json, line: str, where: str) -> Iterator[Draft]:
     extra: Json = {"brief": {"task_description": system}, "source": f"agentworldbench/{subtask}"}
     extra |= {"domain": DOMAINS[subtask]} if subtask else {}
     root = f"agentworldbench/{content_hash([system, extra])}"
-    yield Draft(kind="task", key=root, text=system, extra=extra, origin="real")
+    yield NewNode(kind="task", key=root, text=system, extra=extra, origin="real")
     parent = node_id(None, None, "task", root)
     pairs = list(zip(prompts, responses, strict=False))[:turn]
     for number, (prompt, response) in enumerate(pairs, start=1):
@@ -98,7 +98,7 @@ def _row(body: Json, line: str, where: str) -> Iterator[Draft]:
         )
         for kind, text, more in said:
             key = f"{line}/{number}/{kind}"
-            yield Draft(kind=kind, parent=parent, key=key, text=text, extra=more, origin="real")
+            yield NewNode(kind=kind, parent=parent, key=key, text=text, extra=more, origin="real")
             parent = node_id(parent, None, kind, key)
 
 

@@ -11,7 +11,7 @@ from refork.errors import BadInput
 from refork.formats.conversation import graded, message_of
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.sampled import draft_id
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.records import Record
 from refork.tree.score import Producer
 from refork.types import Json, Message
@@ -60,8 +60,8 @@ def answered(
             raise BadInput(f"{answer.side} has no message", where=where)
         before = sum(message["role"] == "assistant" for message in prompt)
         told = [*({} for _ in range(before)), *answer.told]
-        drafts = list(chat.drafts([*prompt, *answer.messages], rest, line, where, told=told))
-        own = branched(drafts, shared(prompt, answer.messages), f"{line}/{answer.side}")
+        new_nodes = list(chat.drafts([*prompt, *answer.messages], rest, line, where, told=told))
+        own = branched(new_nodes, shared(prompt, answer.messages), f"{line}/{answer.side}")
         yield from graded(own, producer, answer.scores)
 
 
@@ -75,13 +75,13 @@ def shared(prompt: Sequence[Message], answer: Sequence[Message]) -> int:
     return count if said[-1] or answer[0]["role"] == "assistant" else count - 1
 
 
-def branched(drafts: Sequence[Draft], start: int, name: str) -> list[Draft]:
+def branched(new_nodes: Sequence[NewNode], start: int, name: str) -> list[NewNode]:
     """A walk's drafts, those from ``start`` on under keys of their own."""
-    made = list(drafts[:start])
+    made = list(new_nodes[:start])
     above = None if start == 0 else draft_id(made[-1])
-    for number, draft in enumerate(drafts[start:]):
+    for number, new_node in enumerate(new_nodes[start:]):
         key = f"{name}/{number}"
-        made.append(replace(draft, key=key, parent=above))
+        made.append(replace(new_node, key=key, parent=above))
         above = draft_id(made[-1])
     return made
 

@@ -13,7 +13,7 @@ from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.policies.base import Sampling
 from refork.policies.sent import REQUEST
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
@@ -140,18 +140,18 @@ def check_results(messages: Sequence[Message], where: str) -> None:
 
 
 def graded(
-    drafts: Iterable[Draft],
+    new_nodes: Iterable[NewNode],
     producer: Producer,
     scores: Mapping[str, Any],
     error: str | None = None,
 ) -> Iterator[Record]:
     """Drafts, then the finite numbers among scores for the last of them, and the error that ended it."""
-    items = list(drafts)
+    items = list(new_nodes)
     if items and items[-1].kind == "task" and (error or any(v is not None for v in scores.values())):
         # The task may be that of other conversations, whose ends are others.
         above = node_id(items[-1].parent, items[-1].keep, "task", str(items[-1].key))
         name = content_hash([str(items[-1].key), error, {k: repr(v) for k, v in scores.items()}])
-        items.append(Draft(kind="verdict", parent=above, key=f"end/{name}", origin="real"))
+        items.append(NewNode(kind="verdict", parent=above, key=f"end/{name}", origin="real"))
     if error and items:
         items[-1] = replace(items[-1], error=error)
     yield from items
@@ -159,7 +159,7 @@ def graded(
         yield from grades(items[-1], producer, scores)
 
 
-def grades(end: Draft, producer: Producer, scores: Mapping[str, Any]) -> Iterator[Record]:
+def grades(end: NewNode, producer: Producer, scores: Mapping[str, Any]) -> Iterator[Record]:
     """The finite numbers among scores, for one draft."""
     numbers = {
         name: float(value)

@@ -28,7 +28,7 @@ from refork.interrupt import Interrupt
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
 from refork.tree.load import Loaded, Noted
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.records import Position, Record, Remark
 from refork.tree.tree import Tree
 
@@ -162,7 +162,7 @@ def _offered(records: Iterator[Record]) -> Iterator[Record]:
     """Records, and a remark for each walk that calls tools whose definitions the file does not have."""
     offered = True
     for record in records:
-        if isinstance(record, Draft):
+        if isinstance(record, NewNode):
             if record.parent is None:
                 offered = bool(record.extra.get("tools"))
             elif not offered and (record.message or {}).get("tool_calls"):

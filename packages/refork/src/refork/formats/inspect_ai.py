@@ -22,7 +22,7 @@ from refork.formats.inspect_messages import talks
 from refork.formats.openai_chat import OpenAIChat
 from refork.plain import content_hash
 from refork.policies.base import Policy
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Position, Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json
@@ -106,13 +106,13 @@ def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterato
         line = f"inspect/{name}/{number}"
         log = told.get("eval_id") or told.get("run_id")
         made = origin("inspect", talk.model or told.get("model"), log=log, task=told.get("task"))
-        drafts = list(chat.drafts(talk.messages, kept, line, where, told=talk.told, origin=made))
+        new_nodes = list(chat.drafts(talk.messages, kept, line, where, told=talk.told, origin=made))
         error = sample.get("error")
         if number == 0 and isinstance(error, Mapping):
-            drafts[-1] = replace(drafts[-1], error=str(error.get("message") or "error"))
-        yield from drafts
+            new_nodes[-1] = replace(new_nodes[-1], error=str(error.get("message") or "error"))
+        yield from new_nodes
         if number == 0:
-            yield from _scores(sample, header, drafts[-1], where)
+            yield from _scores(sample, header, new_nodes[-1], where)
 
 
 def _evaluation(header: Json) -> Json:
@@ -146,7 +146,7 @@ def _lost(sample: Json, where: str) -> Iterator[Remark]:
         yield Remark("lost", "events other than model calls", where, len(other))
 
 
-def _scores(sample: Json, header: Json, leaf: Draft, where: str) -> Iterator[Record]:
+def _scores(sample: Json, header: Json, leaf: NewNode, where: str) -> Iterator[Record]:
     """Numbers of every scorer at the end of the walk, with the scorer's explanation."""
     given = sample.get("scores")
     if not isinstance(given, Mapping) or leaf.key is None:

@@ -153,9 +153,9 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
         yield Remark(
             "lost", "inputs and outputs of chains below the first", f"trace {trace}", len(others) - 1
         )
-    yield from walk.drafts
+    yield from walk.new_nodes
     for run in runs:
-        at = walk.main.get(_key(run)) or walk.drafts[-1]
+        at = walk.main.get(_key(run)) or walk.new_nodes[-1]
         yield from _scores(run, draft_id(at))
 
 

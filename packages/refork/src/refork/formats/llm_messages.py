@@ -14,7 +14,7 @@ from refork.formats.conversation import tool_call
 from refork.formats.openai_chat import text_of
 from refork.formats.tokenised import TokenWalk, lacking
 from refork.policies.base import Cost, Policy
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
 from refork.types import Json, Message, NodeKind
 
@@ -96,7 +96,7 @@ class MessageTree:
             model = first.get("resolved_model") or first.get("model")
             fields = {"cost": cost_of(first)} | ({"policy": str(model)} if model else {})
             extra["turns"] = [self._turn(turn) for turn in turns]
-        yield Draft(
+        yield NewNode(
             kind=kind,
             parent=parent,
             key=name,

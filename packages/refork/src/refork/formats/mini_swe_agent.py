@@ -89,10 +89,10 @@ class MiniSWEAgent:
         producer = Producer(_MARK, str(info.get("mini_version") or "0"))
         model = next((one["policy"] for one in told if one.get("policy")), None)
         made = origin(_MARK, model, version=info.get("mini_version"))
-        drafts = self._chat.drafts(messages, rest, f"{_MARK}/{name}", where, told=told, origin=made)
+        new_nodes = self._chat.drafts(messages, rest, f"{_MARK}/{name}", where, told=told, origin=made)
         status = info.get("exit_status")
         error = None if status is None or status in _DONE else f"exit: {status}"
-        yield from graded(drafts, producer, {}, error)
+        yield from graded(new_nodes, producer, {}, error)
 
 
 def _message(raw: Any, where: str) -> tuple[Message, Json]:

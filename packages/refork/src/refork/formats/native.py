@@ -19,7 +19,7 @@ from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
 from refork.settings import present_mark
 from refork.tree.codec import FLOATS, INTS
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.records import Blob, Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.scoring import Retired
@@ -77,7 +77,7 @@ def plain_node(node: Node) -> Json:
 def _body(record: Record) -> Json:
     if isinstance(record, Node):
         return plain_node(record)
-    if isinstance(record, Draft):
+    if isinstance(record, NewNode):
         raise BadInput("a draft has no id yet; append it first")
     if isinstance(record, Blob):
         return {"data": base64.b64encode(record.data).decode()}

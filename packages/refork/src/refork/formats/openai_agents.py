@@ -96,7 +96,7 @@ def _trace(trace: str, spans: Sequence[Json], policy: Policy | None) -> Iterator
     told: Json = {"id": trace, "spans": others} | ({"tools": unplaced} if unplaced else {})
     failed = next((span for span in spans if span.get("error") and not span.get("parent_id")), None)
     walk.last({"trace": told}, None if failed is None else _error(failed))
-    yield from walk.drafts
+    yield from walk.new_nodes
 
 
 def _data(span: Mapping[str, Any]) -> Mapping[str, Any]:

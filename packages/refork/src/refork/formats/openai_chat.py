@@ -19,7 +19,7 @@ from refork.formats.base import Head
 from refork.formats.rows import read_items
 from refork.formats.tokenised import TokenWalk
 from refork.policies.base import Policy
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record
 from refork.types import Json, Message, NodeKind
 
@@ -108,7 +108,7 @@ class OpenAIChat:
         copied: Collection[int] = (),
         apart: bool = False,
         origin: Json | None = None,
-    ) -> Iterator[Draft]:
+    ) -> Iterator[NewNode]:
         """One conversation as a task, actions and observations; other formats are made into it.
 
         ``rest`` is kept with the last node (its ``tools`` with the first), ``root`` with the task; ``told``
@@ -157,12 +157,14 @@ class OpenAIChat:
             message = group[0] if len(group) == 1 else None
             if fields.get("error") and not fields["text"]:
                 message = None  # A call that failed said nothing.
-            yield Draft(
+            yield NewNode(
                 kind=kind, parent=parent, key=key, message=message, extra=extra, origin="real", **fields
             )
             parent = node_id(parent, None, kind, key)
         if not turns and not alone and rest:
-            yield Draft(kind="verdict", parent=parent, key=f"{line}/end", origin="real", extra={"line": rest})
+            yield NewNode(
+                kind="verdict", parent=parent, key=f"{line}/end", origin="real", extra={"line": rest}
+            )
 
     @property
     def tokenizer(self) -> str | None:

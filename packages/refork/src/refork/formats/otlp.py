@@ -146,9 +146,9 @@ def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = Non
     # A node that the writer named may be in several traces, and cannot tell of one.
     if NODE not in calls[-1].attributes:
         walk.last({"trace": whole_trace}, _failed(agents, by_id))
-    yield from walk.drafts
+    yield from walk.new_nodes
     for span in spans:
-        at = walk.main.get(_key(span)) or walk.drafts[-1]
+        at = walk.main.get(_key(span)) or walk.new_nodes[-1]
         yield from _scores(span, draft_id(at))
 
 

@@ -28,7 +28,7 @@ from refork.formats.secret_shapes import (
     is_key,
 )
 from refork.policies.base import Policy, Rendered
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
 from refork.tree.score import Score
 from refork.types import IntArray, Message
@@ -268,18 +268,18 @@ def redacted(records: Iterator[Record], redactor: Redactor) -> Iterator[Record]:
     """
     for record in records:
         before = redactor.found.copy()
-        made = _draft(record, redactor) if isinstance(record, Draft) else record
+        made = _draft(record, redactor) if isinstance(record, NewNode) else record
         if isinstance(record, Score) and record.reason:
             made = replace(record, reason=redactor.text(record.reason))
         yield made
         if redactor.found == before:
             continue
         where = None
-        if isinstance(record, Draft) and record.key is not None:
+        if isinstance(record, NewNode) and record.key is not None:
             where = f"node {node_id(record.parent, record.keep, record.kind, record.key)[:12]}"
         for kind, count in (redactor.found - before).items():
             yield Remark("redacted", kind, where, count)
-        if isinstance(record, Draft) and isinstance(made, Draft) and made.tokens is not record.tokens:
+        if isinstance(record, NewNode) and isinstance(made, NewNode) and made.tokens is not record.tokens:
             yield Remark("lost", "token ids of a text with a secret", where)
 
 
@@ -291,18 +291,18 @@ def _clean(tokens: IntArray, redactor: Redactor) -> bool:
     return Redactor().text(text) is text
 
 
-def _draft(draft: Draft, redactor: Redactor) -> Draft:
+def _draft(new_node: NewNode, redactor: Redactor) -> NewNode:
     changed: dict[str, Any] = {}
     for name in ("text", "error"):
-        value = getattr(draft, name)
+        value = getattr(new_node, name)
         if value is not None and (new := redactor.text(value)) is not value:
             changed[name] = new
-    if "text" in changed and draft.tokens is not None and not _clean(draft.tokens, redactor):
+    if "text" in changed and new_node.tokens is not None and not _clean(new_node.tokens, redactor):
         changed |= dict.fromkeys(_ARRAYS)
     elif "text" in changed:
         changed["offsets"] = None
     for name in ("message", "settings", "extra"):
-        value = getattr(draft, name)
+        value = getattr(new_node, name)
         if value and (new := redactor.json(value)) is not value:
             changed[name] = new
-    return replace(draft, **changed) if changed else draft
+    return replace(new_node, **changed) if changed else new_node

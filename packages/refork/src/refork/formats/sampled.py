@@ -15,7 +15,7 @@ from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.plain import content_hash
 from refork.policies.base import Policy
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
@@ -82,26 +82,26 @@ class SampledReader:
         said = _flags(one.said, len(completion), where)
         yield from self._unfit(one, len(completion), where)
         yield Remark("lost", "times: the file has none", where)
-        drafts = [self._task(one, prompt, rest.get("tools"))]
+        new_nodes = [self._task(one, prompt, rest.get("tools"))]
         stretches = _told_stretches(one, said)
         if stretches is None:
             if one.turns is not None:
                 yield Remark("lost", f"{TURNS} that do not fit the row", where)
             stretches = _stretches(one.answers, said)
         for number, stretch in enumerate(stretches, start=1):
-            drafts.append(self._stretch(one, completion, stretch, drafts[-1], f"{line}/{number}"))
+            new_nodes.append(self._segment_node(one, completion, stretch, new_nodes[-1], f"{line}/{number}"))
         kept = {key: value for key, value in rest.items() if key != "tools"}
         if kept:
-            drafts[-1].extra["line"] = kept
-        yield from drafts
-        yield from self._scores(one, drafts, stretches, len(said), producer, scores)
+            new_nodes[-1].extra["line"] = kept
+        yield from new_nodes
+        yield from self._scores(one, new_nodes, stretches, len(said), producer, scores)
 
-    def _task(self, one: Sampled, prompt: IntArray, tools: Any) -> Draft:
+    def _task(self, one: Sampled, prompt: IntArray, tools: Any) -> NewNode:
         messages = list(one.messages)
         extra: Json = {"messages": messages} if len(messages) > 1 else {}
         extra |= {"tools": tools} if tools else {}
         text = "\n".join(str(message.get("content") or "") for message in messages)
-        return Draft(
+        return NewNode(
             kind="task",
             key=f"sampled/{content_hash([prompt.tolist(), messages, tools])}",
             text=text or self._decoded(prompt),
@@ -111,7 +111,9 @@ class SampledReader:
             extra=extra,
         )
 
-    def _stretch(self, one: Sampled, ids: IntArray, stretch: _Stretch, above: Draft, key: str) -> Draft:
+    def _segment_node(
+        self, one: Sampled, ids: IntArray, stretch: _Segment, above: NewNode, key: str
+    ) -> NewNode:
         span, messages = stretch.span, stretch.messages
         tokens = ids[span[0] : span[1]]
         known = stretch.text is not None or bool(messages)
@@ -126,7 +128,7 @@ class SampledReader:
         names = ("logprobs", "logprobs_t1", "ref_logprobs") if stretch.says and not stretch.given else ()
         arrays: Json = {name: _numbers(getattr(one, name), span, len(ids)) for name in names}
         extra: Json = {"messages": list(messages)} if len(messages) > 1 else {}
-        return Draft(
+        return NewNode(
             kind="action" if stretch.says else "observation",
             parent=draft_id(above),
             key=key,
@@ -144,18 +146,18 @@ class SampledReader:
     def _scores(
         self,
         one: Sampled,
-        drafts: Sequence[Draft],
-        stretches: Sequence[_Stretch],
+        new_nodes: Sequence[NewNode],
+        stretches: Sequence[_Segment],
         count: int,
         producer: Producer,
         scores: Mapping[str, Any],
     ) -> Iterator[Record]:
-        found = [Score(draft_id(drafts[-1]), name, value, producer.id) for name, value in finite(scores)]
+        found = [Score(draft_id(new_nodes[-1]), name, value, producer.id) for name, value in finite(scores)]
         for name, values in one.values.items():
-            for draft, stretch in zip(drafts[1:], stretches, strict=True):
+            for new_node, stretch in zip(new_nodes[1:], stretches, strict=True):
                 numbers = _numbers(values, stretch.span, count)
                 if stretch.says and not stretch.given and numbers is not None:
-                    found.append(Score(draft_id(draft), name, numbers.astype(np.float64), producer.id))
+                    found.append(Score(draft_id(new_node), name, numbers.astype(np.float64), producer.id))
         if found:
             yield producer
             yield from found
@@ -202,7 +204,7 @@ def _flags(raw: Any, count: int, where: str) -> list[bool]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Segment:
     """Tokens of one node to be: whose, and what is known of them beside.
 
     ``text``: a part of the turn's text, where the row says so. ``given``: nobody said it. ``forced``: how
@@ -218,7 +220,7 @@ class _Stretch:
     inner: bool = False
 
 
-def _stretches(answers: Sequence[Message], said: Sequence[bool]) -> list[_Stretch]:
+def _stretches(answers: Sequence[Message], said: Sequence[bool]) -> list[_Segment]:
     """What a mask tells apart: one speaker's tokens in a row."""
     spans, at = [], 0
     for _, run in groupby(said):
@@ -230,21 +232,21 @@ def _stretches(answers: Sequence[Message], said: Sequence[bool]) -> list[_Stretc
     # Where they are not as many as the stretches, speaker for speaker, nobody knows whose words are whose.
     if [group[0]["role"] == "assistant" for group in groups] != speakers:
         groups = [()] * len(spans)
-    return [_Stretch(*one) for one in zip(spans, speakers, groups, strict=True)]
+    return [_Segment(*one) for one in zip(spans, speakers, groups, strict=True)]
 
 
-def _told_stretches(one: Sampled, said: Sequence[bool]) -> list[_Stretch] | None:
+def _told_stretches(one: Sampled, said: Sequence[bool]) -> list[_Segment] | None:
     """The stretches as :data:`TURNS` tells them; None where it is not there, or does not fit the row."""
     turns = _turns_of(one.turns, len(said))
     if turns is None:
         return None
     groups = _grouped(one.answers)
-    found: list[_Stretch] = []
+    found: list[_Segment] = []
     at = 0
     for start, pieces in [*turns, (len(said), [])]:
         shown = bool(groups) and groups[0][0]["role"] != "assistant"
         if start > at or shown:
-            found.append(_Stretch((at, start), False, groups.pop(0) if shown else ()))
+            found.append(_Segment((at, start), False, groups.pop(0) if shown else ()))
         if any(said[at:start]):
             return None
         at = start
@@ -259,25 +261,25 @@ def _told_stretches(one: Sampled, said: Sequence[bool]) -> list[_Stretch] | None
     return None if groups else found
 
 
-def _turn(start: int, pieces: Sequence[Sequence[int]], message: Message | None) -> list[_Stretch] | None:
+def _turn(start: int, pieces: Sequence[Sequence[int]], message: Message | None) -> list[_Segment] | None:
     """One turn's stretches; None where its pieces are not what its message says."""
     if message is not None and message["role"] != "assistant":
         return None
     text = None if message is None else text_of(message)
     if len(pieces) == 1 and not pieces[0][2]:
         messages = () if message is None else (message,)
-        return [_Stretch((start, start + pieces[0][0]), True, messages, forced=pieces[0][3])]
+        return [_Segment((start, start + pieces[0][0]), True, messages, forced=pieces[0][3])]
     if text is not None and len(text) != sum(piece[1] for piece in pieces):
         return None
     # What a message has beside its text stands with the beginning of the turn.
     more = message is not None and bool(set(message) - {"role", "content"})
-    found: list[_Stretch] = []
+    found: list[_Segment] = []
     at, character = start, 0
     for tokens, characters, given, forced in pieces:
         part = None if text is None else text[character : character + characters]
         span = (at, at + tokens)
         own = ({**(message or {}), "content": part},) if more and not found else ()
-        found.append(_Stretch(span, True, own, part, bool(given), forced, inner=not own))
+        found.append(_Segment(span, True, own, part, bool(given), forced, inner=not own))
         at, character = at + tokens, character + characters
     return found
 
@@ -336,6 +338,6 @@ def known_numbers(values: Sequence[Any]) -> FloatArray | None:
     return np.array([float(one) for one in values], dtype=np.float32)
 
 
-def draft_id(draft: Draft) -> str:
+def draft_id(new_node: NewNode) -> str:
     """The id that a draft with a key will have."""
-    return node_id(draft.parent, draft.keep, draft.kind, str(draft.key))
+    return node_id(new_node.parent, new_node.keep, new_node.kind, str(new_node.key))

@@ -77,8 +77,8 @@ class SkyRL:
         told: list[Json] = [{} for message in messages if message["role"] == "assistant"]
         if told:
             told[-1] = {"finish": finish_of(body.get("stop_reason"))}
-        drafts = self._chat.drafts(messages, rest, line, where, told=told)
-        yield from graded(drafts, producer, {"score": total(body.get("score"))})
+        new_nodes = self._chat.drafts(messages, rest, line, where, told=told)
+        yield from graded(new_nodes, producer, {"score": total(body.get("score"))})
 
     def _in_ids(self, body: Json, line: str, where: str, producer: Producer) -> Iterator[Record]:
         rewards = body.get("rewards", body.get("reward"))

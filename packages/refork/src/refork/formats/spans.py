@@ -17,7 +17,7 @@ from refork.formats.sampled import draft_id
 from refork.formats.tokenised import TokenWalk
 from refork.plain import content_hash
 from refork.policies.base import Policy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.types import Json, Message, NodeKind
 
 
@@ -58,8 +58,8 @@ class Walk:
         policy: Policy | None = None,
         origin: Json | None = None,
     ) -> None:
-        self.drafts: list[Draft] = []
-        self.main: dict[str, Draft] = {}
+        self.new_nodes: list[NewNode] = []
+        self.main: dict[str, NewNode] = {}
         self._tools = tools
         self._ids = TokenWalk(policy, tools or ())
         self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
@@ -67,7 +67,7 @@ class Walk:
         self._runs = {run.call: run for run in runs if run.call is not None}
         self._nameless = [run.told for run in runs if run.call is None]
         self._context: list[Message] = []
-        self._end: Draft | None = None
+        self._end: NewNode | None = None
 
     def add(self, calls: Sequence[Call]) -> None:
         """Append calls in their order."""
@@ -88,16 +88,16 @@ class Walk:
 
     def unplaced(self) -> list[Json]:
         """What is known of runs of tools whose results no call was shown."""
-        placed = [told for draft in self.drafts for told in draft.extra.get("tool_spans", [])]
+        placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
         return [*self._nameless, *(run.told for run in self._runs.values() if run.told not in placed)]
 
     def last(self, extra: Json, error: str | None = None) -> None:
         """Keep something with the end of the walk."""
         if self._end is None:
             return
-        at = self.drafts.index(self._end)
+        at = self.new_nodes.index(self._end)
         ended = replace(self._end, extra=self._end.extra | extra, error=self._end.error or error)
-        self.drafts[at] = self._end = ended
+        self.new_nodes[at] = self._end = ended
 
     def _show(self, call: Call) -> None:
         shown = list(call.shown)
@@ -147,7 +147,7 @@ class Walk:
             ids = dict(self._ids.shown(messages))
         kept |= ids.pop("extra", {})
         self._put(
-            Draft(
+            NewNode(
                 kind=kind,
                 parent=None if self._end is None else draft_id(self._end),
                 key=key,
@@ -162,9 +162,9 @@ class Walk:
     def _known(self, message: Message) -> bool:
         return message.get("tool_call_id") is not None and str(message["tool_call_id"]) in self._runs
 
-    def _put(self, draft: Draft) -> None:
-        self.drafts.append(draft)
-        self._end = draft
+    def _put(self, new_node: NewNode) -> None:
+        self.new_nodes.append(new_node)
+        self._end = new_node
 
     def _say(self, call: Call, after: Call | None) -> None:
         """The answers of a call as siblings; the walk goes on from the one that the next call was shown."""
@@ -185,7 +185,7 @@ class Walk:
             extra = {**told.pop("extra", {}), **({"choice": number} if len(said) > 1 else {})}
             extra |= fields.pop("extra", {})
             told |= {key: value for key, value in own.items() if key != "extra"}
-            draft = Draft(
+            new_node = NewNode(
                 kind="action",
                 parent=parent,
                 key=call.key if number == 0 else f"{call.key}/{number}",
@@ -196,9 +196,9 @@ class Walk:
                 **told,
                 **fields,
             )
-            self.drafts.append(draft)
+            self.new_nodes.append(new_node)
             if number == chosen:
-                self._end = self.main[call.key] = draft
+                self._end = self.main[call.key] = new_node
         if call.said:
             self._context.append(said[chosen])
             self._ids.goes_on(said[chosen], ids[chosen])

@@ -97,8 +97,10 @@ class SWEAgent:
                 "swe-agent", _model(body), version=_info(body).get("swe_agent_version"), agent=agent
             )
             spoken = _told(messages, steps, body) if fits else ()
-            drafts = self._chat.drafts(messages, own, f"{line}/{number}", where, told=spoken, origin=made)
-            yield from graded(drafts, _producer(body), _scores(body) if agent == main else {}, _error(body))
+            new_nodes = self._chat.drafts(messages, own, f"{line}/{number}", where, told=spoken, origin=made)
+            yield from graded(
+                new_nodes, _producer(body), _scores(body) if agent == main else {}, _error(body)
+            )
 
 
 def _by_agent(history: Any, where: str) -> dict[str, list[Message]]:

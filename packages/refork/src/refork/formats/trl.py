@@ -23,7 +23,7 @@ from refork.formats.parquet import row_items
 from refork.formats.rows import alone
 from refork.formats.sampled import TURNS, Sampled, SampledReader, draft_id
 from refork.policies.base import Policy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
@@ -156,16 +156,16 @@ class TRL:
         if not isinstance(texts, list) or not isinstance(labels, list) or len(texts) != len(labels):
             raise BadInput("there is not one label for each of the completions", where=where)
         prompt = messages_of(body["prompt"], "user", where, "prompt")
-        drafts = list(self._chat.drafts(prompt, _rest(body), line, where))
+        new_nodes = list(self._chat.drafts(prompt, _rest(body), line, where))
         scores: list[Score] = []
         for number, (text, label) in enumerate(zip(texts, labels, strict=True), start=1):
-            above = drafts[-1]
+            above = new_nodes[-1]
             key = f"{line}/step/{number}"
-            made = Draft(kind="action", parent=draft_id(above), key=key, text=str(text), origin="real")
-            drafts.append(made)
+            made = NewNode(kind="action", parent=draft_id(above), key=key, text=str(text), origin="real")
+            new_nodes.append(made)
             if isinstance(label, (bool, int, float)):
                 scores.append(Score(draft_id(made), "label", float(label), _PRODUCER.id))
-        yield from drafts
+        yield from new_nodes
         yield _PRODUCER
         yield from scores
 

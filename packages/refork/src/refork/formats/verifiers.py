@@ -20,7 +20,7 @@ from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.formats.verifiers_graph import GraphReader
 from refork.policies.base import Policy
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record
 from refork.tree.score import Producer
 from refork.types import Json, Message
@@ -100,8 +100,8 @@ class Verifiers:
         scores = {"reward": body.get("reward"), **(metrics or {})}
         producer = Producer("verifiers", "0", {"task": str(body.get("task") or "")})
         made = origin("verifiers", body.get("model"), task=body.get("task")) if body.get("model") else None
-        drafts = self._chat.drafts(messages, rest, line, where, origin=made)
-        yield from graded(drafts, producer, scores, _error(body.get("error")))
+        new_nodes = self._chat.drafts(messages, rest, line, where, origin=made)
+        yield from graded(new_nodes, producer, scores, _error(body.get("error")))
 
     def _trace(self, body: Json, line: str, where: str) -> Iterator[Record]:
         reader = GraphReader(body, line, where)
@@ -109,21 +109,21 @@ class Verifiers:
         yield from reader.remarks()
         rest = {key: value for key, value in body.items() if key != "nodes" and (key != "tools" or not value)}
         errors = body.get("errors") or []
-        ends: list[Draft] = []
+        ends: list[NewNode] = []
         if self._chat.tokenizer is not None and reader.ids is None:
             tools = {"tools": body["tools"]} if body.get("tools") else {}
             for number, messages in enumerate(branches):
-                drafts = list(
+                new_nodes = list(
                     self._chat.drafts(messages, tools, f"{line}/{number}", where, origin=reader.origin)
                 )
-                ends.append(drafts.pop())
-                yield from drafts
+                ends.append(new_nodes.pop())
+                yield from new_nodes
         else:
-            for draft, last in reader.drafts():
+            for new_node, last in reader.drafts():
                 if last:
-                    ends.append(draft)
+                    ends.append(new_node)
                 else:
-                    yield draft
+                    yield new_node
             # What nodes of the tree do not say of the trace's stands at the end of the first branch.
             rest["nodes"] = reader.forms()
         error = _error(errors[0] if errors else None)
@@ -133,13 +133,15 @@ class Verifiers:
                 # The prompt may be that of other rollouts: what ended this one stands on a node of its own.
                 yield end
                 above = node_id(None, None, "task", str(end.key))
-                ends[number] = Draft(kind="verdict", parent=above, key=f"{line}/{number}/end", origin="real")
+                ends[number] = NewNode(
+                    kind="verdict", parent=above, key=f"{line}/{number}/end", origin="real"
+                )
             ends[number] = replace(ends[number], extra=ends[number].extra | kept, error=error)
             yield ends[number]
         yield from _scores(body, ends)
 
 
-def _scores(body: Json, ends: Sequence[Draft]) -> Iterator[Record]:
+def _scores(body: Json, ends: Sequence[NewNode]) -> Iterator[Record]:
     """Rewards and metrics of a trace, for the end of each branch; ``reward`` is the weighted sum."""
     given = body.get("rewards") or {}
     known = [one for one in given.values() if one is not None]

@@ -18,7 +18,7 @@ from refork.formats.conversation import asked_for, check_results, message_of, or
 from refork.formats.openai_chat import text_of
 from refork.plain import content_hash
 from refork.policies.base import Cost
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Remark
 from refork.types import Finish, Json, Message, NodeKind
 
@@ -176,13 +176,13 @@ class GraphReader:
             if number < len(self.nodes) and (made := Pieces.of(raw, self.nodes[number])) is not None:
                 yield number, made
 
-    def drafts(self) -> Iterator[tuple[Draft, bool]]:
+    def drafts(self) -> Iterator[tuple[NewNode, bool]]:
         """Drafts, parents first, and whether each is the last of a branch."""
         for part in self.parts:
             above = None if part.parent is None else self._ends[part.parent.members[0]]
             made = list(self._said(part, above) if part.sampled else self._shown(part, above))
-            for draft in made[:-1]:
-                yield draft, False
+            for new_node in made[:-1]:
+                yield new_node, False
             yield made[-1], not part.children
             self._ends[part.members[0]] = _id(made[-1])
             said = next((one for one in reversed(made) if one.kind == "action"), made[-1])
@@ -231,14 +231,14 @@ class GraphReader:
                 "lost", "token ids: not every message of the trace has them in one piece", self.where
             )
 
-    def _shown(self, part: Run, above: str | None) -> Iterator[Draft]:
+    def _shown(self, part: Run, above: str | None) -> Iterator[NewNode]:
         messages = [self.messages[n] for n in part.members]
         ids: list[int] | None = None
         if self.ids is not None:
             ids = [i for n in part.members for i in _all(self.ids[n])] + self._shared(part)
         yield self._plain(part, above, messages, ids)
 
-    def _plain(self, part: Run, above: str | None, messages: list[Message], ids: list[int] | None) -> Draft:
+    def _plain(self, part: Run, above: str | None, messages: list[Message], ids: list[int] | None) -> NewNode:
         extra: Json = {"messages": messages} if len(messages) > 1 else {}
         kind: NodeKind = "observation"
         key = f"{self.line}/{part.members[0] if part.members else 'root'}"
@@ -249,7 +249,7 @@ class GraphReader:
             key = f"chat/{content_hash(parts)}" if part.children else key
             extra |= {"tools": self.tools} if self.tools else {}
             extra |= {"origin": self.origin} if self.origin else {}
-        return Draft(
+        return NewNode(
             kind=kind,
             parent=above,
             key=key,
@@ -267,7 +267,7 @@ class GraphReader:
         before = [self.ids[child.members[0]].before for child in part.children]
         return before[0] if all(one == before[0] for one in before) else []
 
-    def _said(self, part: Run, above: str | None) -> Iterator[Draft]:
+    def _said(self, part: Run, above: str | None) -> Iterator[NewNode]:
         number = part.members[0]
         message, node = self.messages[number], self.nodes[number]
         call = self.calls.get(number, {})
@@ -286,7 +286,7 @@ class GraphReader:
             if len(node.get("logprobs") or ()) == len(ids.sampled):
                 fields["logprobs"] = np.array(node["logprobs"], np.float32)
         key = f"{self.line}/{number}"
-        made = Draft(
+        made = NewNode(
             kind="action",
             parent=above,
             key=key,
@@ -303,8 +303,8 @@ class GraphReader:
         if ids is not None and ids.after:
             yield self._scaffold(_id(made), f"{number}t", ids.after)
 
-    def _scaffold(self, above: str, name: str, ids: list[int]) -> Draft:
-        return Draft(
+    def _scaffold(self, above: str, name: str, ids: list[int]) -> NewNode:
+        return NewNode(
             kind="observation",
             parent=above,
             key=f"{self.line}/{name}",
@@ -314,9 +314,9 @@ class GraphReader:
         )
 
 
-def _in_pieces(turn: Draft, told: Pieces, logprobs: Sequence[float]) -> list[Draft]:
+def _in_pieces(turn: NewNode, told: Pieces, logprobs: Sequence[float]) -> list[NewNode]:
     """A turn as the nodes that it was written from; the last one has its key."""
-    found: list[Draft] = []
+    found: list[NewNode] = []
     message, tokens = turn.message or {}, turn.tokens
     assert tokens is not None
     parent, at, character, drawn = turn.parent, 0, 0, 0
@@ -363,8 +363,8 @@ def _all(ids: Tokens) -> list[int]:
     return [*ids.before, *ids.sampled, *ids.after]
 
 
-def _id(draft: Draft) -> str:
-    return node_id(draft.parent, draft.keep, draft.kind, str(draft.key))
+def _id(new_node: NewNode) -> str:
+    return node_id(new_node.parent, new_node.keep, new_node.kind, str(new_node.key))
 
 
 def _told(call: Json) -> Json:

@@ -95,8 +95,8 @@ class Verl:
         said = messages_of(body["output"], "assistant", where, "output")
         rest = {key: value for key, value in body.items() if key not in ("input", "output")}
         yield Remark("lost", "roles, token ids, log-probs and times: a dump has two texts", where)
-        drafts = self._chat.drafts([*prompt, *said], rest, line, where)
-        yield from graded(drafts, Producer("verl"), _numbers(rest))
+        new_nodes = self._chat.drafts([*prompt, *said], rest, line, where)
+        yield from graded(new_nodes, Producer("verl"), _numbers(rest))
 
     def _batch(self, body: Json, line: str, where: str) -> Iterator[Record]:
         prompt, completion = body["prompts"], body["responses"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from refork.plain import content_hash
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.types import Json, Message
 
 
@@ -30,7 +30,7 @@ def drafts(
     turns: Sequence[Turn],
     reward: float | None,
     more: Json,
-) -> Iterator[Draft]:
+) -> Iterator[NewNode]:
     """The nodes of one episode; the same episode always has the same keys.
 
     The agent's reasons stand in ``reasoning_content``, so that an environment's trajectory leaves them out.
@@ -39,7 +39,7 @@ def drafts(
     brief = {"task_description": goal} | ({"initial_state": first} if first else {})
     extra: Json = {"source": source, "domain": domain, "brief": brief}
     message: Message = {"role": "user", "content": "\n".join(part for part in (goal, first) if part)}
-    root = Draft(
+    root = NewNode(
         kind="task",
         key=f"{source}/{name}",
         text=str(message["content"]),
@@ -53,7 +53,7 @@ def drafts(
         said: Message = {"role": "assistant", "content": turn.action}
         if turn.reasons:
             said["reasoning_content"] = turn.reasons
-        acted = Draft(
+        acted = NewNode(
             kind="action", parent=at, key=f"{source}/{number}a", text=turn.action, message=said, finish="stop"
         )
         yield acted
@@ -62,11 +62,11 @@ def drafts(
             continue
         shown: Message = {"role": "user", "content": turn.screen}
         key = f"{source}/{number}o"
-        yield Draft(kind="observation", parent=at, key=key, text=turn.screen, message=shown, origin="real")
+        yield NewNode(kind="observation", parent=at, key=key, text=turn.screen, message=shown, origin="real")
         at = node_id(at, None, "observation", key)
     if reward is not None:
         text = "success" if reward >= 1.0 else "failure"
-        yield Draft(
+        yield NewNode(
             kind="verdict",
             parent=at,
             key=f"{source}/v",

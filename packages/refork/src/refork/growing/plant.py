@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from refork.errors import BadInput
 from refork.policies.base import Policy
-from refork.tree.node import Draft, Point
+from refork.tree.node import NewNode, Point
 from refork.tree.tree import Tree
 from refork.types import Message, token_array
 from refork.worlds.base import Task, World
@@ -34,7 +34,7 @@ def plant(tree: Tree, policy: Policy, world: World, tasks: Sequence[Task]) -> li
 
     The same task read by another tokenizer is another root, for its token ids are others.
     """
-    drafts = []
+    new_nodes = []
     card = policy.card
     exact = card.can("tokens")
     for task in tasks:
@@ -43,8 +43,8 @@ def plant(tree: Tree, policy: Policy, world: World, tasks: Sequence[Task]) -> li
         episode.close()
         messages = openings(task, first.text)
         rendered = policy.render([], token_array([]), messages) if exact else None
-        drafts.append(
-            Draft(
+        new_nodes.append(
+            NewNode(
                 kind="task",
                 key=f"{world.name}/{world.version}/{task.id}/{(card.tokenizer or 'chat')[:16]}",
                 text="\n".join(str(m.get("content") or "") for m in messages),
@@ -57,7 +57,7 @@ def plant(tree: Tree, policy: Policy, world: World, tasks: Sequence[Task]) -> li
                 | ({"tokenizer": card.tokenizer} if card.tokenizer else {}),
             )
         )
-    return [tree.at(node) for node in tree.append(drafts)]
+    return [tree.at(node) for node in tree.append(new_nodes)]
 
 
 def plant_prompt(tree: Tree, policy: Policy, prompt: str | Sequence[Message]) -> Point:
@@ -69,7 +69,7 @@ def plant_prompt(tree: Tree, policy: Policy, prompt: str | Sequence[Message]) ->
     exact = card.can("tokens")
     rendered = policy.render([], token_array([]), messages) if exact else None
     body = json.dumps([messages, card.tokenizer], sort_keys=True)
-    draft = Draft(
+    new_node = NewNode(
         kind="task",
         key=f"prompt/{hashlib.blake2b(body.encode(), digest_size=16).hexdigest()}",
         text="\n".join(str(m.get("content") or "") for m in messages),
@@ -78,4 +78,4 @@ def plant_prompt(tree: Tree, policy: Policy, prompt: str | Sequence[Message]) ->
         extra=({"messages": messages} if len(messages) > 1 else {})
         | ({"tokenizer": card.tokenizer} if card.tokenizer else {}),
     )
-    return tree.at(tree.append([draft])[0])
+    return tree.at(tree.append([new_node])[0])

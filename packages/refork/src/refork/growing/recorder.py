@@ -20,7 +20,7 @@ from refork.plain import canonical
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.score import Score
 from refork.tree.tree import Tree
 from refork.types import Json, Origin
@@ -76,7 +76,7 @@ class _Recorder:
     verify: bool
     told: Recorded
     policy: Policy | None = None
-    pending: list[Draft] = field(default_factory=list)
+    pending: list[NewNode] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
 
     def flush(self) -> None:
@@ -87,11 +87,11 @@ class _Recorder:
 
     def recorded(self, task: Task, seeds: Sequence[int], interrupt: Interrupt) -> int:
         """Episodes of a task that are not on the tree yet; how many seeds are done with."""
-        draft = self.root(task)
+        new_node = self.root(task)
         if self.policy is not None:
-            (draft,) = with_tokens(self.policy, [draft])
-        root = node_id(None, None, "task", draft.key or "")
-        self.pending.append(draft)
+            (new_node,) = with_tokens(self.policy, [new_node])
+        root = node_id(None, None, "task", new_node.key or "")
+        self.pending.append(new_node)
         marks = {
             seed: (
                 node_id(root, None, "action", f"record/{seed}/0a"),
@@ -107,7 +107,7 @@ class _Recorder:
                 continue
             found, reward = self.drafts(task, root, seed)
             if self.policy is not None:
-                found = with_tokens(self.policy, [draft, *found])[1:]
+                found = with_tokens(self.policy, [new_node, *found])[1:]
             self.pending.extend(found)
             if reward is not None:
                 leaf = found[-1]
@@ -118,7 +118,7 @@ class _Recorder:
                 return count
         return len(seeds)
 
-    def root(self, task: Task) -> Draft:
+    def root(self, task: Task) -> NewNode:
         """The task's node: all that fork, and a simulator, need to know of it."""
         episode = self.world.start(task, 0)
         try:
@@ -136,7 +136,7 @@ class _Recorder:
         if self.policy is not None:
             extra["tokenizer"] = self.policy.card.tokenizer
             key += f"/{self.policy.card.tokenizer}"
-        return Draft(
+        return NewNode(
             kind="task",
             key=key,
             text="\n".join(str(message.get("content") or "") for message in messages),
@@ -184,42 +184,43 @@ class _Recorder:
             episode.close()
         return found
 
-    def drafts(self, task: Task, root: str, seed: int) -> tuple[list[Draft], float | None]:
+    def drafts(self, task: Task, root: str, seed: int) -> tuple[list[NewNode], float | None]:
         """The nodes of one episode and its reward."""
         noise = NoiseKey(seed, stream_of(root), 0)
         steps, broken = self.played(task, seed, noise.integer())
         if self.verify and broken is None:
             steps = self.checked(task, noise.integer(), steps)
-        found: list[Draft] = []
+        found: list[NewNode] = []
         at = root
 
-        def add(draft: Draft) -> None:
+        def add(new_node: NewNode) -> None:
             nonlocal at
-            found.append(draft)
-            at = node_id(draft.parent, draft.keep, draft.kind, draft.key or "")
+            found.append(new_node)
+            at = node_id(new_node.parent, new_node.keep, new_node.kind, new_node.key or "")
 
         for turn, step in enumerate(steps):
             said = {"role": "assistant", "content": step.action}
             here = noise.at_turn(turn)
-            add(Draft(kind="action", parent=at, key=f"record/{seed}/{turn}a", text=step.action, message=said,
-                      noise=here, finish="stop", extra={"actor": "scripted"}))  # fmt: skip
+            action_key = f"record/{seed}/{turn}a"
+            add(NewNode(kind="action", parent=at, key=action_key, text=step.action,
+                        message=said, noise=here, finish="stop", extra={"actor": "scripted"}))  # fmt: skip
             shown = {"role": "user", "content": step.seen.text}
             text, key = step.seen.text, step.seen.state_key
             info = step.seen.info | ({} if step.by is None else {"simulator": step.by})
             origin: Origin = "real" if step.by is None else "simulated"
-            add(Draft(kind="observation", parent=at, key=f"record/{seed}/{turn}o", text=text, message=shown,
-                      state_key=key, origin=origin, extra=info))  # fmt: skip
+            add(NewNode(kind="observation", parent=at, key=f"record/{seed}/{turn}o", text=text, message=shown,
+                        state_key=key, origin=origin, extra=info))  # fmt: skip
         reward: float | None = None
         if broken is not None:
             self.told.errors += 1
             self.told.reasons.append(f"{task.id}, seed {seed}: {broken}")
-            add(Draft(kind="observation", parent=at, key=f"record/{seed}/e", error=broken))
+            add(NewNode(kind="observation", parent=at, key=f"record/{seed}/e", error=broken))
         elif steps:
             last = steps[-1].seen
             reward = last.reward if last.done else None
             why = "world" if last.done else "the actor ended"
             text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
-            add(Draft(kind="verdict", parent=at, key=f"record/{seed}/v", text=text,
+            add(NewNode(kind="verdict", parent=at, key=f"record/{seed}/v", text=text,
                       extra={"reward": reward, "reason": why}))  # fmt: skip
             self.told.trajectories += 1
             self.told.turns += len(steps)

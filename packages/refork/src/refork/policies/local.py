@@ -37,7 +37,7 @@ from refork.sampling.guide import Guide, Guides, guides_of
 from refork.types import FloatArray, IntArray, Json, Message
 
 if TYPE_CHECKING:
-    from refork.decoding.live import Ask
+    from refork.decoding.live import DrawRequest
     from refork.sampling.noise import NoiseKey
 
 _REFERENCE_BATCH = 256
@@ -222,14 +222,14 @@ class LocalPolicy:
         top: int = 0,
         without: int = -1,
         said: int | None = None,
-    ) -> Ask:
+    ) -> DrawRequest:
         """One checked question for a live decoder of this policy; ``top`` and ``without`` as in its ``Ask``.
 
         ``said``: how many of the last tokens are of the turn itself, which a grammar and penalties ask for.
 
         Raises: BadInput and CannotDo as :meth:`sample`.
         """
-        from refork.decoding.live import Ask
+        from refork.decoding.live import DrawRequest
 
         self._check_settings(settings)
         self.check([tokens], room=1)
@@ -239,14 +239,14 @@ class LocalPolicy:
         if without >= 0:
             self._check_ids(np.array([without]), "exclude_first")
         ends, guide = self._ends(settings), None
-        make = self._maker(settings, ends)
+        make = self._guide_factory(settings, ends)
         if said is None and (make is not None or settings.penalised):
             what = "penalties cannot be counted" if make is None else "a grammar cannot be held to"
             raise CannotDo(f"{what} here: it is not known where the turn begins")
         begun = _begun(tokens, said or 0, "request")
         if make is not None:
             guide = partial(make, begun)
-        return Ask(tokens, noise, lawful, ends, top, without, guide, len(begun))
+        return DrawRequest(tokens, noise, lawful, ends, top, without, guide, len(begun))
 
     def sample_captured(
         self, requests: Sequence[Request], settings: Sampling, capture: Capture
@@ -331,7 +331,7 @@ class LocalPolicy:
         self.check([request.tokens for request in requests], room=1)
         speaking = [i for i, request in enumerate(requests) if request.max_tokens != 0]
         ends = self._ends(settings)
-        make = self._maker(settings, ends)
+        make = self._guide_factory(settings, ends)
         if make is not None:
             begun = [_begun(requests[i].tokens, requests[i].said, f"request {i}") for i in speaking]
             made = [partial(make, said) for said in begun]
@@ -413,14 +413,14 @@ class LocalPolicy:
 
         return Ends(frozenset(ids), check)
 
-    def _maker(self, settings: Sampling, ends: Ends) -> Callable[[IntArray], Guide] | None:
+    def _guide_factory(self, settings: Sampling, ends: Ends) -> Callable[[IntArray], Guide] | None:
         """What makes the guide of a turn from what it has said already; None where there is no grammar."""
         if settings.grammar is None:
             return None
         if self._guides is None:
             codec = self.codec
             self._guides = guides_of(codec.token_bytes, codec.special_ids, self.decoder.backbone.vocabulary)
-        return self._guides.maker(settings.grammar, ends.ids - set(settings.banned))
+        return self._guides.factory(settings.grammar, ends.ids - set(settings.banned))
 
     def _reaching(self, tokens: IntArray, count: int) -> int:
         """Where the last ``count`` tokens that have text begin."""

@@ -115,7 +115,7 @@ def _count(run: Run, stack: ExitStack) -> None:
         "refork.runs.workers": {"Roster": {"open": noticed(manned, ())}},
         "refork.tree.tree": {
             "Tree": {
-                "commit": noticed(stored, ("drafts", "draws", "scores")),
+                "commit": noticed(stored, ("new_nodes", "draws", "scores")),
                 "finish_draws": noticed(stored, ("records",)),
                 "begin_fork": noticed(begun, ("record",)),
             }

@@ -122,7 +122,7 @@ class Guides:
         self._vocabulary, self._width = len(tokens), width
         self._compiled: dict[Grammar, Any] = {}
 
-    def maker(self, grammar: Grammar, ends: Collection[int]) -> Callable[[IntArray], Guide]:
+    def factory(self, grammar: Grammar, ends: Collection[int]) -> Callable[[IntArray], Guide]:
         """What makes a guide of a turn, given the tokens that it has said already.
 
         Raises:

@@ -13,11 +13,11 @@ from refork.sampling.grammar import Grammar
 from refork.serve.api_chat import ChatRequest
 from refork.serve.api_forms import AllowedTools, NamedTool, schema_of
 from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
-from refork.serve.desk import Call, Desk, Running
 from refork.serve.exchange import Choice
 from refork.serve.logprobs import chat_logprobs
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
+from refork.serve.service import Call, Running, Service
 from refork.serve.stream import DONE, EventStream, Head, json_answer
 from refork.serve.structured import Form, Mode
 from refork.serve.turn import Turn
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from refork.serve.additions import Pins
 
 
-async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:
+async def chat(service: Service, body: ChatRequest, request: Request) -> Response:
     """Answer one request, whole or as a stream.
 
     Raises: BadInput, Refused.
     """
-    model = desk.model(body.model)
+    model = service.model(body.model)
     _check(body, model)
-    check_choices(body.n, desk.settings)
+    check_choices(body.n, service.settings)
     form = _form(body)
     grammar, calls = await form.held(model)
-    asked = _asked(body, model, desk, form, grammar)
-    talk = Talk(body, model, partial(Turn, asked.tools, calls), desk.pins)
-    running = await desk.open(call_of(desk, body.model, asked, "chatcmpl-", body.stream, request))
+    asked = _asked(body, model, service, form, grammar)
+    talk = Talk(body, model, partial(Turn, asked.tools, calls), service.pins)
+    running = await service.open(call_of(service, body.model, asked, "chatcmpl-", body.stream, request))
     headers = told(body, model)
     if body.stream:
         return EventStream(running, talk.events(running), headers)
@@ -56,12 +56,12 @@ async def chat(desk: Desk, body: ChatRequest, request: Request) -> Response:
     return json_answer(talk.whole(running), headers=headers)
 
 
-def call_of(desk: Desk, model: str, asked: Asked, prefix: str, stream: bool, request: Request) -> Call:
+def call_of(service: Service, model: str, asked: Asked, prefix: str, stream: bool, request: Request) -> Call:
     """A conversation as the desk takes it: pinned rules put in."""
     pinned = None
-    if desk.pins is not None and asked.messages is not None:
-        asked = replace(asked, messages=desk.pins.apply(asked.messages))
-        pinned = desk.pins.note
+    if service.pins is not None and asked.messages is not None:
+        asked = replace(asked, messages=service.pins.apply(asked.messages))
+        pinned = service.pins.note
     return Call(
         operation="chat",
         model=model,
@@ -126,7 +126,7 @@ def _form(body: ChatRequest) -> Form:
     )
 
 
-def _asked(body: ChatRequest, model: Served, desk: Desk, form: Form, grammar: Grammar | None) -> Asked:
+def _asked(body: ChatRequest, model: Served, service: Service, form: Form, grammar: Grammar | None) -> Asked:
     messages = tuple(message.model_dump(exclude_unset=True) for message in body.messages)
     numbers = {number for number, _ in form.tools}
     offered = [tool for number, tool in enumerate(body.tools) if number in numbers]
@@ -135,7 +135,7 @@ def _asked(body: ChatRequest, model: Served, desk: Desk, form: Form, grammar: Gr
         newer = body.max_completion_tokens is not None
         limit = body.max_completion_tokens if newer else body.max_tokens
         name = "max_completion_tokens" if newer else "max_tokens"
-        sampling = settings_of(body, desk.settings, limit, name).but(grammar=grammar)
+        sampling = settings_of(body, service.settings, limit, name).but(grammar=grammar)
         top = body.top_logprobs or 0
     return Asked(
         messages=messages,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, final
 
 from refork.serve.api_completions import CompletionRequest
 from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
-from refork.serve.desk import Call, Desk, Running
 from refork.serve.logprobs import Spell, by_id, completion_logprobs
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Asked, Delta, TokenServed
+from refork.serve.service import Call, Running, Service
 from refork.serve.stream import DONE, EventStream, Head, json_answer
 from refork.serve.web import Request, Response
 from refork.types import IntArray, Json, token_array
@@ -36,19 +36,19 @@ class _Choice:
     stop: str | None = None
 
 
-async def complete(desk: Desk, body: CompletionRequest, request: Request) -> Response:
+async def complete(service: Service, body: CompletionRequest, request: Request) -> Response:
     """Answer one request, whole or as a stream.
 
     Raises: BadInput, Refused.
     """
-    model = tokens_of(desk.model(body.model), "plain completions", "model")
-    _check(body, desk)
+    model = tokens_of(service.model(body.model), "plain completions", "model")
+    _check(body, service)
     count = _count(body)
-    check_choices(count * body.n, desk.settings, "prompt" if count > 1 else "n")
+    check_choices(count * body.n, service.settings, "prompt" if count > 1 else "n")
     prompts = await _prompts(body, model)
     if body.max_tokens == 0:
-        return await _echo_only(desk, body, model, prompts)
-    sampling = settings_of(body, desk.settings, body.max_tokens, "max_tokens")
+        return await _echo_only(service, body, model, prompts)
+    sampling = settings_of(body, service.settings, body.max_tokens, "max_tokens")
     page = _Page(body, model, prompts)
     call = Call(
         operation="text_completion",
@@ -60,7 +60,7 @@ async def complete(desk: Desk, body: CompletionRequest, request: Request) -> Res
         headers=request.headers,
     )
     headers = told(body, model)
-    running = await desk.open(call)
+    running = await service.open(call)
     try:
         await page.read_prompts()
         if body.stream:
@@ -77,11 +77,11 @@ async def complete(desk: Desk, body: CompletionRequest, request: Request) -> Res
 
 
 async def _echo_only(
-    desk: Desk, body: CompletionRequest, model: TokenServed, prompts: list[tuple[IntArray, str | None]]
+    service: Service, body: CompletionRequest, model: TokenServed, prompts: list[tuple[IntArray, str | None]]
 ) -> Response:
     """The prompts given back with their log-probs, and nothing drawn."""
     page = _Page(body, model, prompts)
-    with desk.place(body.model, len(prompts)):
+    with service.place(body.model, len(prompts)):
         await page.read_prompts()
     read = sum(len(tokens) for tokens, _ in prompts)
     usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
@@ -90,7 +90,7 @@ async def _echo_only(
     return json_answer(page.whole(f"cmpl-{uuid.uuid4().hex}", int(time.time()), usage))
 
 
-def _check(body: CompletionRequest, desk: Desk) -> None:
+def _check(body: CompletionRequest, service: Service) -> None:
     if body.best_of not in (None, body.n):
         raise BadParameter("best_of", "best_of: only n answers are drawn, and all are given")
     if body.max_tokens == 0 and (not body.echo or body.stream):

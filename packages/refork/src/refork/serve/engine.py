@@ -22,7 +22,7 @@ from refork.serve.refusal import Refused
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from refork.decoding.live import Ask, Said
+    from refork.decoding.live import DrawRequest, Said
 
 T = TypeVar("T")
 #: Steps that may fail one after the other before the engine gives up.
@@ -53,11 +53,11 @@ class Live(Protocol):
         """Whether there is nothing to do."""
         ...
 
-    def submit(self, ask: Ask) -> int:
-        """A ticket for a question."""
+    def submit(self, request: DrawRequest) -> int:
+        """A request id for a question."""
         ...
 
-    def cancel(self, ticket: int) -> None:
+    def cancel(self, request_id: int) -> None:
         """Drop a question."""
         ...
 
@@ -90,7 +90,7 @@ class Listener(Protocol):
 class _Questions:
     """The choices of one listener, to be submitted."""
 
-    asks: Sequence[Ask]
+    requests: Sequence[DrawRequest]
     listener: Listener
     loop: asyncio.AbstractEventLoop
 
@@ -132,7 +132,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._ending = threading.Lock()
         self._open: dict[int, tuple[_Questions, int]] = {}
-        self._tickets: dict[Listener, set[int]] = {}
+        self._request_ids: dict[Listener, set[int]] = {}
         self._failures = 0
         # What the decoder holds may be counted by its own thread only.
         self._running = self._waiting = self._bytes = 0
@@ -154,12 +154,12 @@ class Engine:
 
     # -- from the event loop's thread ------------------------------------------------------------
 
-    def submit(self, asks: Sequence[Ask], listener: Listener) -> None:
+    def submit(self, requests: Sequence[DrawRequest], listener: Listener) -> None:
         """Ask questions; the listener hears of them from the running event loop.
 
         Raises: Refused (500) where the engine has failed.
         """
-        self._put(_Questions(asks, listener, asyncio.get_running_loop()))
+        self._put(_Questions(requests, listener, asyncio.get_running_loop()))
 
     def drop(self, listener: Listener) -> None:
         """Cancel what is left of a listener's questions."""
@@ -247,25 +247,25 @@ class Engine:
             if isinstance(command, _Questions):
                 self._submit(command)
             elif isinstance(command, _Drop):
-                for ticket in self._tickets.pop(command.listener, ()):
-                    del self._open[ticket]
-                    self.live.cancel(ticket)
+                for request_id in self._request_ids.pop(command.listener, ()):
+                    del self._open[request_id]
+                    self.live.cancel(request_id)
             elif command.result.set_running_or_notify_cancel():
                 self._work(command)
                 if not self.live.idle:
                     return True
 
     def _submit(self, questions: _Questions) -> None:
-        tickets = self._tickets.setdefault(questions.listener, set())
+        request_ids = self._request_ids.setdefault(questions.listener, set())
         try:
-            for choice, ask in enumerate(questions.asks):
-                ticket = self.live.submit(ask)
-                tickets.add(ticket)
-                self._open[ticket] = (questions, choice)
+            for choice, ask in enumerate(questions.requests):
+                request_id = self.live.submit(ask)
+                request_ids.add(request_id)
+                self._open[request_id] = (questions, choice)
         except Exception as error:
-            for ticket in self._tickets.pop(questions.listener):
-                del self._open[ticket]
-                self.live.cancel(ticket)
+            for request_id in self._request_ids.pop(questions.listener):
+                del self._open[request_id]
+                self.live.cancel(request_id)
             if not isinstance(error, UserError):
                 _log.exception("a question could not be submitted")
                 error = _failure(self._name)
@@ -282,17 +282,17 @@ class Engine:
         """Hand a step's news to the loops of their listeners: one call each."""
         news: dict[asyncio.AbstractEventLoop, list[_News]] = {}
         for item in said:
-            found = self._open.get(item.ticket)
+            found = self._open.get(item.request_id)
             if found is None:
                 continue
             questions, choice = found
             news.setdefault(questions.loop, []).append((questions.listener, choice, item))
             if item.finish is not None:
-                del self._open[item.ticket]
-                tickets = self._tickets[questions.listener]
-                tickets.discard(item.ticket)
-                if not tickets:
-                    del self._tickets[questions.listener]
+                del self._open[item.request_id]
+                request_ids = self._request_ids[questions.listener]
+                request_ids.discard(item.request_id)
+                if not request_ids:
+                    del self._request_ids[questions.listener]
         for loop, items in news.items():
             self._post(loop, _told, items)
 
@@ -300,11 +300,11 @@ class Engine:
         """Tell everybody who still waits that nothing more will come; ``stay``: new commands are taken."""
         left = {questions.listener: questions.loop for questions, _ in self._open.values()}
         if self.failed is None and not stay:
-            for ticket in self._open:
-                self.live.cancel(ticket)
+            for request_id in self._open:
+                self.live.cancel(request_id)
             self._count()
         self._open.clear()
-        self._tickets.clear()
+        self._request_ids.clear()
         while not stay:
             try:
                 command = self._commands.get_nowait()

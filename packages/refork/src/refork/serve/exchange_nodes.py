@@ -11,7 +11,7 @@ from typing import Any, final
 
 from refork.policies.base import Cost
 from refork.serve.exchange import Choice, Exchange
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.types import IntArray, Json, Message
 
 #: What makes two messages the same for finding a conversation again; clients drop the rest.
@@ -66,7 +66,7 @@ class Conversations:
             self._leaves.popitem(last=False)
 
 
-def nodes_of(exchange: Exchange, begun: tuple[Leaf, int] | None) -> tuple[list[Draft], list[str]]:
+def nodes_of(exchange: Exchange, begun: tuple[Leaf, int] | None) -> tuple[list[NewNode], list[str]]:
     """Drafts of an exchange, and the ids of its choices' nodes.
 
     ``begun``: the leaf it goes on from and how many messages that leaf holds. The prompt is a task, or below
@@ -75,15 +75,15 @@ def nodes_of(exchange: Exchange, begun: tuple[Leaf, int] | None) -> tuple[list[D
     """
     prompt = _opening(exchange) if begun is None else _following(exchange, *begun)
     above = node_id(prompt.parent, prompt.keep, prompt.kind, str(prompt.key))
-    drafts = [prompt]
+    new_nodes = [prompt]
     for number, choice in enumerate(exchange.choices):
-        drafts.append(_action(exchange, number, choice, above))
-    return drafts, [node_id(above, None, "action", str(draft.key)) for draft in drafts[1:]]
+        new_nodes.append(_action(exchange, number, choice, above))
+    return new_nodes, [node_id(above, None, "action", str(new_node.key)) for new_node in new_nodes[1:]]
 
 
-def _opening(exchange: Exchange) -> Draft:
+def _opening(exchange: Exchange) -> NewNode:
     messages = _messages(exchange)
-    return Draft(
+    return NewNode(
         kind="task",
         key=f"served/{_digest([messages, _ids(exchange.prompt), exchange.text, _tokenizer(exchange)])}",
         text=exchange.text or _text(messages),
@@ -94,14 +94,14 @@ def _opening(exchange: Exchange) -> Draft:
     )
 
 
-def _following(exchange: Exchange, leaf: Leaf, held: int) -> Draft:
+def _following(exchange: Exchange, leaf: Leaf, held: int) -> NewNode:
     prompt, messages = exchange.prompt, _messages(exchange)
     new = messages[held:]
     if prompt is not None:
         count = leaf.tokens
         if count is None or count >= len(prompt) or _digest(_ids(prompt[:count])) != leaf.digest:
             told: Json = {"messages": messages, "reason": "the prompt was rendered anew"}
-            return Draft(
+            return NewNode(
                 kind="rewrite",
                 parent=leaf.node,
                 key=f"served/{_digest([messages, _ids(prompt)])}",
@@ -111,7 +111,7 @@ def _following(exchange: Exchange, leaf: Leaf, held: int) -> Draft:
                 extra=told | _told(exchange),
             )
         prompt = prompt[count:]
-    return Draft(
+    return NewNode(
         kind="observation",
         parent=leaf.node,
         key=f"served/{_digest([new, _ids(prompt)])}",
@@ -123,7 +123,7 @@ def _following(exchange: Exchange, leaf: Leaf, held: int) -> Draft:
     )
 
 
-def _action(exchange: Exchange, number: int, choice: Choice, above: str) -> Draft:
+def _action(exchange: Exchange, number: int, choice: Choice, above: str) -> NewNode:
     card = exchange.card
     served: Json = {"id": exchange.id, "model": exchange.model, "choice": number}
     known = {"seed": exchange.seed, "by": exchange.holder, "pinned": exchange.pinned}
@@ -139,7 +139,7 @@ def _action(exchange: Exchange, number: int, choice: Choice, above: str) -> Draf
         }  # fmt: skip
     if choice.note is not None:
         extra["note"] = choice.note
-    return Draft(
+    return NewNode(
         kind="action",
         parent=above,
         key=f"served/{exchange.id}/{number}",

@@ -20,7 +20,7 @@ from refork.serve.exchange import Exchange
 from refork.serve.exchange_nodes import Conversations, nodes_of
 from refork.serve.metrics import Metrics
 from refork.serve.refusal import Refused
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.tree.tree import Tree
 
 _log = logging.getLogger("refork.server")
@@ -141,13 +141,13 @@ class Recorder:
         if not jobs:
             return
         try:
-            drafts: list[Draft] = []
+            new_nodes: list[NewNode] = []
             leaves: list[list[str]] = []
             for job in jobs:
                 made, nodes = nodes_of(job.exchange, self._talks.find(job.exchange))
-                drafts += made
+                new_nodes += made
                 leaves.append(nodes)
-            self._tree.append(drafts)
+            self._tree.append(new_nodes)
         except Exception as error:
             if len(jobs) > 1 and not isinstance(error, TreeError):
                 for job in jobs:

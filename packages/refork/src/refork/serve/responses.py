@@ -18,11 +18,11 @@ from refork.serve.api_forms import schema_of
 from refork.serve.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest
 from refork.serve.asking import refuse_unsupported, settings_of, told
 from refork.serve.chat import call_of
-from refork.serve.desk import Desk, Running
 from refork.serve.exchange import Choice
 from refork.serve.refuse import BadParameter
 from refork.serve.response_items import call_items, messages_of, text_item, tools_of
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
+from refork.serve.service import Running, Service
 from refork.serve.stream import EventStream, json_answer
 from refork.serve.structured import Form, Mode
 from refork.serve.turn import Turn
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 _KEPT = ("background", "conversation", "prompt")
 
 
-async def respond(desk: Desk, body: ResponseRequest, request: Request) -> Response:
+async def respond(service: Service, body: ResponseRequest, request: Request) -> Response:
     """Answer one request, whole or as a stream.
 
     Raises: BadInput, Refused.
     """
-    model = desk.model(body.model)
+    model = service.model(body.model)
     _check(body)
     form = _form(body, tools_of(body.tools))
     grammar, calls = await form.held(model)
-    asked = _asked(body, model, desk, form, grammar)
-    reply = Reply(body, asked, calls, desk.pins)
-    running = await desk.open(call_of(desk, body.model, asked, "resp_", body.stream, request))
+    asked = _asked(body, model, service, form, grammar)
+    reply = Reply(body, asked, calls, service.pins)
+    running = await service.open(call_of(service, body.model, asked, "resp_", body.stream, request))
     headers = told(body, model, ("metadata",))
     if body.stream:
         return EventStream(running, reply.events(running), headers)
@@ -120,7 +120,9 @@ def _form(body: ResponseRequest, tools: Sequence[Json]) -> Form:
     )
 
 
-def _asked(body: ResponseRequest, model: Served, desk: Desk, form: Form, grammar: Grammar | None) -> Asked:
+def _asked(
+    body: ResponseRequest, model: Served, service: Service, form: Form, grammar: Grammar | None
+) -> Asked:
     sampling = Sampling()
     if speaks_tokens(model):
         plain = SamplingBody(
@@ -133,7 +135,7 @@ def _asked(body: ResponseRequest, model: Served, desk: Desk, form: Form, grammar
             presence_penalty=body.presence_penalty,
             frequency_penalty=body.frequency_penalty,
         )
-        sampling = settings_of(plain, desk.settings, body.max_output_tokens, "max_output_tokens")
+        sampling = settings_of(plain, service.settings, body.max_output_tokens, "max_output_tokens")
         sampling = sampling.but(grammar=grammar)
     return Asked(
         messages=messages_of(body.input, body.instructions),

@@ -16,13 +16,13 @@ from refork.serve.api_completions import Completion, CompletionRequest
 from refork.serve.api_responses import ResponseBody, ResponseRequest
 from refork.serve.chat import chat
 from refork.serve.completions import complete
-from refork.serve.desk import Desk
 from refork.serve.gate import Gate
 from refork.serve.handlers import error_handlers
 from refork.serve.metrics import Metrics
 from refork.serve.observe import Observers
 from refork.serve.responses import respond
 from refork.serve.served import Served
+from refork.serve.service import Service
 from refork.serve.settings import ServerSettings
 from refork.serve.stream import json_answer
 from refork.serve.web import FastAPI, Request, Response, application
@@ -60,7 +60,7 @@ def assemble(models: Mapping[str, Served], settings: ServerSettings, worlds: Map
     if settings.pin is not None:
         pins = part("serve.pins").read(settings.pin, withhold=settings.pin_withhold)
     observers = Observers.of(settings)
-    desk = Desk(models, settings, observers, pins)
+    service = Service(models, settings, observers, pins)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -68,7 +68,7 @@ def assemble(models: Mapping[str, Served], settings: ServerSettings, worlds: Map
             for added in additions:
                 await stack.enter_async_context(added.running())
             yield
-        for model in desk.models.values():
+        for model in service.models.values():
             await model.stop()
         await asyncio.to_thread(observers.close)
 
@@ -83,24 +83,24 @@ def assemble(models: Mapping[str, Served], settings: ServerSettings, worlds: Map
         version=version("refork"),
         lifespan=life,
     )
-    app.state.desk = desk
-    _add_models(app, desk)
-    _add_answers(app, desk)
+    app.state.desk = service
+    _add_models(app, service)
+    _add_answers(app, service)
     for added in additions:
         added.add_to(app)
     if observers.metrics is not None:
-        _add_metrics(app, desk, observers.metrics)
+        _add_metrics(app, service, observers.metrics)
     return app
 
 
-def _add_models(app: FastAPI, desk: Desk) -> None:
+def _add_models(app: FastAPI, service: Service) -> None:
     def row(name: str) -> ModelRow:
-        desk.model(name)
-        return ModelRow(id=name, created=desk.began)
+        service.model(name)
+        return ModelRow(id=name, created=service.began)
 
     async def health() -> Health | Response:
         """Whether every model can answer."""
-        broken = {name: why for name, model in desk.models.items() if (why := model.broken) is not None}
+        broken = {name: why for name, model in service.models.items() if (why := model.broken) is not None}
         if broken:
             body = Health(status="broken", models=broken).model_dump()
             return json_answer(body, 503)
@@ -120,7 +120,7 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
     @app.get("/v1/models", responses=_ERRORS)
     async def models() -> ModelList:
         """What is served."""
-        return ModelList(data=[row(name) for name in sorted(desk.models)])
+        return ModelList(data=[row(name) for name in sorted(service.models)])
 
     @app.get("/v1/models/{name:path}", responses=_ERRORS)
     async def model(name: str) -> ModelRow:
@@ -128,25 +128,25 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
         return row(name)
 
 
-def _add_answers(app: FastAPI, desk: Desk) -> None:
+def _add_answers(app: FastAPI, service: Service) -> None:
     @app.post("/v1/completions", response_model=None, responses=_answers(Completion))
     async def completions(body: CompletionRequest, request: Request) -> Response:
         """Continue text or token ids."""
-        return await complete(desk, body, request)
+        return await complete(service, body, request)
 
     @app.post("/v1/chat/completions", response_model=None, responses=_answers(ChatCompletion))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
-        return await chat(desk, body, request)
+        return await chat(service, body, request)
 
     @app.post("/v1/responses", response_model=None, responses=_answers(ResponseBody))
     async def responses(body: ResponseRequest, request: Request) -> Response:
         """Answer a text or a conversation; nothing is kept."""
-        return await respond(desk, body, request)
+        return await respond(service, body, request)
 
 
-def _add_metrics(app: FastAPI, desk: Desk, metrics: Metrics) -> None:
-    for name, model in desk.models.items():
+def _add_metrics(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    for name, model in service.models.items():
         metrics.watch(name, model.gauges)
 
     @app.get("/metrics", include_in_schema=False)

@@ -15,7 +15,7 @@ from refork.serve.web import Response
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from refork.serve.desk import Running
+    from refork.serve.service import Running
 
 _log = logging.getLogger("refork.server")
 DONE = b"data: [DONE]\n\n"

@@ -2,18 +2,18 @@
 
 from refork.tree.finding import Finding
 from refork.tree.load import Loaded
-from refork.tree.node import Draft, Node, Point, Step, Trajectory, node_id
+from refork.tree.node import NewNode, Node, Point, Step, Trajectory, node_id
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
 from refork.tree.scoring import Retired
 from refork.tree.stats import TreeStats
 from refork.tree.tree import Tree
 
 __all__ = [
-    "Draft",
     "DrawRecord",
     "Finding",
     "ForkRecord",
     "Loaded",
+    "NewNode",
     "Node",
     "Point",
     "Producer",

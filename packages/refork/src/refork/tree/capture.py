@@ -48,7 +48,7 @@ def record_activations(
     wanted = [tree.node(node) if isinstance(node, str) else node for node in nodes]
     open_ = [node for node in wanted if node.id not in done and node.length]
     for node in open_:
-        _check_maker(node, reader, any_weights)
+        _check_weights(node, reader, any_weights)
     told = len(wanted) - len(open_)
     progress("reading hidden states", told, len(wanted))
     for start in range(0, len(open_), _AT_ONCE):
@@ -60,7 +60,7 @@ def record_activations(
     return len(store) - before
 
 
-def _check_maker(node: Node, policy: WhiteBox, any_weights: bool) -> None:
+def _check_weights(node: Node, policy: WhiteBox, any_weights: bool) -> None:
     mine = policy.card.weights
     if not any_weights and None not in (node.weights, mine) and node.weights != mine:
         raise WrongWeights(

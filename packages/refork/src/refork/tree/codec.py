@@ -15,7 +15,7 @@ from refork.json_guard import shallow
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
 from refork.tree.database import Row
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.schema import columns
 from refork.types import Finish, Json, NodeKind, Origin
 
@@ -72,31 +72,31 @@ def _ints(name: str, values: Any, where: str) -> NDArray[np.int32]:
     return array
 
 
-def _tokens(draft: Draft, where: str) -> tuple[bytes | None, bytes | None]:
-    if draft.tokens is None:
-        if draft.offsets is not None:
+def _tokens(new_node: NewNode, where: str) -> tuple[bytes | None, bytes | None]:
+    if new_node.tokens is None:
+        if new_node.offsets is not None:
             raise BadInput("offsets without tokens", where=where)
         return None, None
-    tokens = _ints("tokens", draft.tokens, where)
-    if draft.offsets is None:
+    tokens = _ints("tokens", new_node.tokens, where)
+    if new_node.offsets is None:
         return tokens.astype("<i4", copy=False).tobytes(), None
-    ends = _ints("offsets", draft.offsets, where)
+    ends = _ints("offsets", new_node.offsets, where)
     if len(ends) != len(tokens):
         raise BadInput(f"{len(ends)} offsets for {len(tokens)} tokens", where=where)
     if len(ends):
         if ends[0] < 0 or (ends[1:] < ends[:-1]).any():
             raise BadInput("offsets must be 0 or more and never fall", where=where)
-        if ends[-1] != len(draft.text):
+        if ends[-1] != len(new_node.text):
             raise BadInput(
-                f"offsets end at character {int(ends[-1])}, the text at {len(draft.text)}", where=where
+                f"offsets end at character {int(ends[-1])}, the text at {len(new_node.text)}", where=where
             )
     return tokens.astype("<i4", copy=False).tobytes(), ends.astype("<i4", copy=False).tobytes()
 
 
-def _floats(draft: Draft, length: int | None, where: str) -> list[bytes | None]:
+def _floats(new_node: NewNode, length: int | None, where: str) -> list[bytes | None]:
     packed: list[bytes | None] = []
     for name in FLOATS:
-        values = getattr(draft, name)
+        values = getattr(new_node, name)
         if values is None:
             packed.append(None)
             continue
@@ -133,48 +133,48 @@ def check_numbers(bodies: Sequence[Row], places: Sequence[Row]) -> None:
                 )
 
 
-def _choices(draft: Draft, where: str) -> None:
-    if draft.kind not in _KINDS:
-        raise BadInput(f"kind is {draft.kind!r}; it must be one of {sorted(_KINDS)}", where=where)
-    if draft.origin not in _ORIGINS or draft.finish not in _FINISHES:
-        name = "origin" if draft.origin not in _ORIGINS else "finish"
-        raise BadInput(f"{name} is {getattr(draft, name)!r}, which is not known", where=where)
-    if not isinstance(draft.text, str):
-        raise BadInput(f"text is a {type(draft.text).__name__}, not a string", where=where)
+def _choices(new_node: NewNode, where: str) -> None:
+    if new_node.kind not in _KINDS:
+        raise BadInput(f"kind is {new_node.kind!r}; it must be one of {sorted(_KINDS)}", where=where)
+    if new_node.origin not in _ORIGINS or new_node.finish not in _FINISHES:
+        name = "origin" if new_node.origin not in _ORIGINS else "finish"
+        raise BadInput(f"{name} is {getattr(new_node, name)!r}, which is not known", where=where)
+    if not isinstance(new_node.text, str):
+        raise BadInput(f"text is a {type(new_node.text).__name__}, not a string", where=where)
     for name in ("tools", "tool_spans"):
         # Logs hold all sorts of things there; what readers of a tree cannot use would count as damage later.
-        if not isinstance(draft.extra.get(name), (list, dict, type(None))):
-            raise BadInput(f"{name} is a {type(draft.extra[name]).__name__}, not a list", where=where)
+        if not isinstance(new_node.extra.get(name), (list, dict, type(None))):
+            raise BadInput(f"{name} is a {type(new_node.extra[name]).__name__}, not a list", where=where)
 
 
-def content(draft: Draft, where: str) -> Row:
+def content(new_node: NewNode, where: str) -> Row:
     """The checked columns of a draft from ``text`` to ``extra``, but for snapshot and created.
 
     Raises:
         BadInput: lengths that differ, offsets that do not fit, data that is not JSON.
     """
-    _choices(draft, where)
-    tokens, offsets = _tokens(draft, where)
-    floats = _floats(draft, None if tokens is None else len(tokens) // 4, where)
-    noise, cost = draft.noise, draft.cost
+    _choices(new_node, where)
+    tokens, offsets = _tokens(new_node, where)
+    floats = _floats(new_node, None if tokens is None else len(tokens) // 4, where)
+    noise, cost = new_node.noise, new_node.cost
     spent = {name: value for name in _COSTS if (value := getattr(cost, name)) is not None}
     body = (
-        draft.text,
+        new_node.text,
         tokens,
         offsets,
         *floats,
-        None if draft.message is None else dumps(draft.message, where),
-        draft.state_key,
-        draft.policy,
-        draft.weights,
-        None if draft.settings is None else dumps(draft.settings, where),
+        None if new_node.message is None else dumps(new_node.message, where),
+        new_node.state_key,
+        new_node.policy,
+        new_node.weights,
+        None if new_node.settings is None else dumps(new_node.settings, where),
         None if noise is None else f"{noise.seed} {noise.stream} {noise.draw} {noise.turn}",
-        draft.fork,
-        draft.origin,
-        draft.finish,
-        draft.error,
+        new_node.fork,
+        new_node.origin,
+        new_node.finish,
+        new_node.error,
         dumps(spent, where) if spent else None,
-        dumps(draft.extra, where) if draft.extra else None,
+        dumps(new_node.extra, where) if new_node.extra else None,
     )
     _fits(body, where)
     return body
@@ -306,12 +306,12 @@ def difference(old: Row, new: Row) -> str | None:
     return None
 
 
-def draft_of(node: Node) -> Draft:
+def draft_of(node: Node) -> NewNode:
     """The draft that would write a node again; its snapshot, which is a digest here, is left out."""
-    return Draft(
+    return NewNode(
         **{
             name: getattr(node, name)
-            for name in Draft.__dataclass_fields__
+            for name in NewNode.__dataclass_fields__
             if name != "snapshot" and hasattr(node, name)
         }
     )

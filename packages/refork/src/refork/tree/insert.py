@@ -10,7 +10,7 @@ from typing import Any, final
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree.codec import SELECT, check_numbers, content, difference, row_of
 from refork.tree.database import Database, Row
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.seal import seal_node
 
 
@@ -18,7 +18,7 @@ from refork.tree.seal import seal_node
 class Entry:
     """A draft to write; ``created`` and the blob's ``snapshot`` digest are given when it is copied."""
 
-    draft: Draft
+    new_node: NewNode
     created: float
     snapshot: bytes | None = None
 
@@ -84,7 +84,7 @@ class _Batch:
     def __init__(self, db: Database, entries: Sequence[Entry]) -> None:
         self.db = db
         self.entries = entries
-        self.places = places(db, {e.draft.parent for e in entries if e.draft.parent is not None})
+        self.places = places(db, {e.new_node.parent for e in entries if e.new_node.parent is not None})
         self.stored = set(self.places)
         self.here: dict[str, Row] = {}
         self.ordinals: dict[tuple[str | None, int | None, str], int] = {}
@@ -93,31 +93,31 @@ class _Batch:
 
     def address(self, entry: Entry) -> tuple[str, Row, Row]:
         """Id, place (its row still 0) and content of one draft."""
-        draft = entry.draft
-        where = f"{draft.kind} {draft.key or ''}".strip()
+        new_node = entry.new_node
+        where = f"{new_node.kind} {new_node.key or ''}".strip()
         depth, keep = 0, None
-        if draft.parent is not None:
-            parent = self.places.get(draft.parent)
+        if new_node.parent is not None:
+            parent = self.places.get(new_node.parent)
             if parent is None:
                 raise UnknownNode(
-                    f"the parent {draft.parent!r} is not in this tree",
+                    f"the parent {new_node.parent!r} is not in this tree",
                     where=where,
                     hint="parents are written before their children",
                 )
-            keep = normal_keep(draft.keep, parent.length, f"{where} under {draft.parent[:12]}")
+            keep = normal_keep(new_node.keep, parent.length, f"{where} under {new_node.parent[:12]}")
             depth = parent.depth + 1
-        elif draft.keep is not None:
+        elif new_node.keep is not None:
             raise BadPoint("keep without a parent", where=where)
-        body = content(draft, where)
-        key = draft.key if draft.key is not None else self.ordinal(draft.parent, keep, draft.kind)
-        id_ = node_id(draft.parent, keep, draft.kind, key)
+        body = content(new_node, where)
+        key = new_node.key if new_node.key is not None else self.ordinal(new_node.parent, keep, new_node.kind)
+        id_ = node_id(new_node.parent, keep, new_node.kind, key)
         if id_ not in self.places:
             tokens = body[1]
             self.places[id_] = Place(0, depth, None if tokens is None else len(tokens) // 4)
-            if draft.key is not None:
+            if new_node.key is not None:
                 self.unsure.add(id_)
-        above = None if draft.parent is None else bytes.fromhex(draft.parent)
-        return id_, (0, bytes.fromhex(id_), above, keep, draft.kind, key, depth), body
+        above = None if new_node.parent is None else bytes.fromhex(new_node.parent)
+        return id_, (0, bytes.fromhex(id_), above, keep, new_node.kind, key, depth), body
 
     def ordinal(self, parent: str | None, keep: int | None, kind: str) -> str:
         """The next free ordinal among equal siblings."""
@@ -165,7 +165,7 @@ class _Batch:
         again = [id_ for id_, _, _ in addressed if id_ in rows]
         old = self.read(again) if again else {}
         fresh = list(dict.fromkeys(id_ for id_, _, _ in addressed if id_ not in rows))
-        snapshots = iter(put_blobs(self.db, [e.draft.snapshot for e in self.entries]))
+        snapshots = iter(put_blobs(self.db, [e.new_node.snapshot for e in self.entries]))
         # Taken after all that was read: a parent has a smaller number than its children.
         if fresh:
             rows |= zip(fresh, self.db.numbers(len(fresh)), strict=True)

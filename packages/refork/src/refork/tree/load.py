@@ -13,7 +13,7 @@ from refork.tree.arms import all_draws, begin_fork, finish_draws, forks
 from refork.tree.codec import SELECT, content, difference, draft_of, row_of
 from refork.tree.database import Database, Row
 from refork.tree.insert import Entry, insert_new, need_blobs, packed, put_blob
-from refork.tree.node import Draft, Node, node_id
+from refork.tree.node import NewNode, Node, node_id
 from refork.tree.records import Blob, Position, Record, Remark
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.scoring import (
@@ -32,7 +32,7 @@ _BATCH: Final = 1000
 #: Places kept of one remark, and remarks told apart before the others are counted together.
 _PLACES, _REMARKS = 3, 200
 #: What records refer to comes first; within a batch they are written in this order.
-_ORDER: Final = (Producer, Draft, Node, ForkRecord, DrawRecord, Score, Retired)
+_ORDER: Final = (Producer, NewNode, Node, ForkRecord, DrawRecord, Score, Retired)
 
 
 @final
@@ -191,7 +191,7 @@ class Loader:
     def _write(self, kind: type, batch: list[Any]) -> None:
         writers: dict[type, Callable[[list[Any]], None]] = {
             Node: self._nodes,
-            Draft: self._drafts,
+            NewNode: self._drafts,
             Producer: self._producers,
             ForkRecord: self._forks,
             DrawRecord: self._draws,
@@ -202,8 +202,8 @@ class Loader:
             raise BadInput(f"a {kind.__name__} is not a record of a tree")
         writers[kind](batch)
 
-    def _drafts(self, batch: list[Draft]) -> None:
-        self._insert([Entry(draft, time.time()) for draft in batch])
+    def _drafts(self, batch: list[NewNode]) -> None:
+        self._insert([Entry(new_node, time.time()) for new_node in batch])
 
     def _producers(self, batch: list[Producer]) -> None:
         for producer in batch:
@@ -229,9 +229,9 @@ class Loader:
     def _name(self, id_: str) -> str:
         return self._renamed.get(id_, id_)
 
-    def _moved(self, draft: Draft) -> Draft:
-        new = None if draft.parent is None else self._renamed.get(draft.parent)
-        return draft if new is None else replace(draft, parent=new)
+    def _moved(self, new_node: NewNode) -> NewNode:
+        new = None if new_node.parent is None else self._renamed.get(new_node.parent)
+        return new_node if new is None else replace(new_node, parent=new)
 
     def _insert(self, entries: list[Entry]) -> None:
         self.result.nodes += insert_new(self.db, entries)
@@ -245,20 +245,20 @@ class Loader:
         for node in batch:
             if node.id != node_id(node.parent, node.keep, node.kind, node.key):
                 raise BadInput("this id is not the digest of its place", where=f"node {node.id[:12]}")
-            draft = self._moved(draft_of(node))
-            entry = Entry(draft, node.created, digests[node.id])
+            new_node = self._moved(draft_of(node))
+            entry = Entry(new_node, node.created, digests[node.id])
             if node.key.startswith("#"):
                 entry = self._ordinal(node, entry, present)
-            elif draft.parent != node.parent:
-                self._renamed[node.id] = node_id(draft.parent, node.keep, node.kind, node.key)
+            elif new_node.parent != node.parent:
+                self._renamed[node.id] = node_id(new_node.parent, node.keep, node.kind, node.key)
             entries.append(entry)
         self._insert(entries)
 
     def _ordinal(self, node: Node, entry: Entry, present: dict[str, Row]) -> Entry:
         """The entry under an ordinal that is free or says the same."""
-        draft = entry.draft
-        target = node_id(draft.parent, draft.keep, draft.kind, node.key)
-        new = self._row(draft, entry)
+        new_node = entry.new_node
+        target = node_id(new_node.parent, new_node.keep, new_node.kind, node.key)
+        new = self._row(new_node, entry)
         if target == node.id:
             old = present.get(target)
         else:
@@ -268,7 +268,7 @@ class Loader:
             if target != node.id:
                 self._renamed[node.id] = target
             return entry
-        group = (draft.parent, draft.keep, draft.kind)
+        group = (new_node.parent, new_node.keep, new_node.kind)
         same = self._equal_siblings(group).get(_digest(new), [])
         while same and same[0] in self._taken:
             same.pop(0)
@@ -280,11 +280,11 @@ class Loader:
         self._taken.add(target)
         self._renamed[node.id] = target
         self.result.renumbered += 1
-        return replace(entry, draft=replace(draft, key=key))
+        return replace(entry, new_node=replace(new_node, key=key))
 
-    def _row(self, draft: Draft, entry: Entry) -> Row:
-        place = (0, b"", None, draft.keep, draft.kind, draft.key, 0)
-        body = content(draft, f"{draft.kind} {draft.key}")
+    def _row(self, new_node: NewNode, entry: Entry) -> Row:
+        place = (0, b"", None, new_node.keep, new_node.kind, new_node.key, 0)
+        body = content(new_node, f"{new_node.kind} {new_node.key}")
         return row_of(place, body, entry.snapshot, entry.created)
 
     def _free(self, group: tuple[str | None, int | None, str]) -> tuple[str, str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class NewNode:
     """A node before it is stored. Everything but ``kind`` is optional; None means never known.
 
     ``parent`` and ``keep``: the event before it and how many of that event's tokens stand (None:
@@ -55,7 +55,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
-    """One stored event. See :class:`Draft` for the fields; ``snapshot`` is a blob's digest here.
+    """One stored event. See :class:`NewNode` for the fields; ``snapshot`` is a blob's digest here.
 
     Nodes with one id are one node, and equal.
     """

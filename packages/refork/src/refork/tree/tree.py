@@ -19,7 +19,7 @@ from refork.tree.database import BUSY_SECONDS, Database, Mode, Row, open_databas
 from refork.tree.finding import Finding
 from refork.tree.insert import Entry, insert, put_blob
 from refork.tree.load import Loaded, Loader, records
-from refork.tree.node import Draft, Node, Point, Trajectory
+from refork.tree.node import NewNode, Node, Point, Trajectory
 from refork.tree.outline import Options, Outline, outline, roots, shape_of
 from refork.tree.records import Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
@@ -98,7 +98,7 @@ class Tree:
 
     # Nodes
 
-    def append(self, drafts: Draft | Sequence[Draft]) -> list[Node]:
+    def append(self, new_nodes: NewNode | Sequence[NewNode]) -> list[Node]:
         """Store drafts in one transaction, parents before children; the stored nodes, in order.
 
         A draft without a key gets the next free ordinal among equal siblings. One that is stored
@@ -111,17 +111,17 @@ class Tree:
             DrawConflict: stored already, with other content.
             TreeBusy, DiskFull: nothing was written.
         """
-        return self.commit([drafts] if isinstance(drafts, Draft) else drafts)
+        return self.commit([new_nodes] if isinstance(new_nodes, NewNode) else new_nodes)
 
     def commit(
-        self, drafts: Sequence[Draft], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
+        self, new_nodes: Sequence[NewNode], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
     ) -> list[Node]:
         """Append drafts, finish draws and add scores in one transaction; the nodes, in order.
 
         Raises: what :meth:`append`, :meth:`finish_draws` and :meth:`add_scores` raise.
         """
         now = time.time()
-        entries = [Entry(draft, now) for draft in drafts]
+        entries = [Entry(new_node, now) for new_node in new_nodes]
         given = list(scores)
         if not (entries or draws or given):
             return []

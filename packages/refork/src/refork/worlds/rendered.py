@@ -9,11 +9,11 @@ import numpy as np
 
 from refork.errors import CannotDo
 from refork.policies.base import Policy
-from refork.tree.node import Draft
+from refork.tree.node import NewNode
 from refork.types import Message, token_array
 
 
-def with_tokens(policy: Policy, drafts: Sequence[Draft]) -> list[Draft]:
+def with_tokens(policy: Policy, new_nodes: Sequence[NewNode]) -> list[NewNode]:
     """The drafts of one walk, its task first, with token ids for all that a policy says or is shown.
 
     Raises:
@@ -22,13 +22,13 @@ def with_tokens(policy: Policy, drafts: Sequence[Draft]) -> list[Draft]:
     history: list[Message] = []
     context = token_array([])
     found = []
-    for draft in drafts:
-        told = list(draft.extra.get("messages", [])) or ([draft.message] if draft.message else [])
+    for new_node in new_nodes:
+        told = list(new_node.extra.get("messages", [])) or ([new_node.message] if new_node.message else [])
         if not told:
-            found.append(draft)
+            found.append(new_node)
             continue
-        if draft.kind == "action":
-            tokens = policy.encode(draft.text)
+        if new_node.kind == "action":
+            tokens = policy.encode(new_node.text)
         else:
             rendered = policy.render(history, context, told)
             if rendered.rewrites:
@@ -40,5 +40,5 @@ def with_tokens(policy: Policy, drafts: Sequence[Draft]) -> list[Draft]:
             tokens = rendered.tokens
         history += told
         context = np.concatenate([context, tokens]).astype(np.int32)
-        found.append(replace(draft, tokens=tokens))
+        found.append(replace(new_node, tokens=tokens))
     return found

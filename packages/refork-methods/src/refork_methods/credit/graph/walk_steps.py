@@ -156,7 +156,7 @@ def walk_steps(
     taken = {i: found for i, found in taken.items() if found}
     if not taken:
         raise BadInput("no graded walk has an action", where="graph credit")
-    parting = _partings(taken.values())
+    parting = _divergences(taken.values())
     made = _Steps()
     for found in taken.values():
         made.add(found, parting)
@@ -187,7 +187,7 @@ def _boundaries(turn: Turn) -> Iterator[tuple[Node, int, Place | None]]:
             at = (node.id, kept)
 
 
-def _partings(taken: Any) -> dict[str, list[int]]:
+def _divergences(taken: Any) -> dict[str, list[int]]:
     """For each action node, after how many of its tokens walks part inside a turn, ascending."""
     follows: dict[Place, set[str]] = {}
     longest: dict[str, int] = {}
@@ -237,17 +237,17 @@ class _Steps:
                 self._step(("inside", at), f"inside {at[0][:12]}:{at[1]}", togo)
             start = 0
             for cut in (c for c in parting.get(node.id, ()) if c < kept):
-                self._stretch(node, start, cut)
+                self._segment(node, start, cut)
                 self._step(("inside", (node.id, cut)), f"inside {node.id[:12]}:{cut}", togo)
                 start = cut
-            self._stretch(node, start, kept)
+            self._segment(node, start, kept)
 
     def _step(self, label: Any, name: str, togo: int) -> None:
         self.labels.append(label)
         self.names.append(name)
         self.togo.append(togo)
 
-    def _stretch(self, node: Node, start: int, end: int) -> None:
+    def _segment(self, node: Node, start: int, end: int) -> None:
         if node.id not in self.slots:
             self.nodes[node.id], self.slots[node.id] = node, self.size
             self.size += size_of(node)

@@ -2,7 +2,7 @@
 
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.by_command import CommandDrafter
-from refork_methods.evolve.editors.edits import Draft, Edit, FolderEditor
+from refork_methods.evolve.editors.edits import Edit, EditResult, FolderEditor
 from refork_methods.evolve.editors.folder import FolderLimits, diff, read_folder, write_folder
 from refork_methods.evolve.editors.judges import (
     ChatRunner,
@@ -21,8 +21,8 @@ __all__ = [
     "ChatDrafter",
     "ChatRunner",
     "CommandDrafter",
-    "Draft",
     "Edit",
+    "EditResult",
     "Example",
     "FolderEditor",
     "FolderLimits",

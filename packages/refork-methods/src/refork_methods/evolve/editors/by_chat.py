@@ -12,7 +12,7 @@ from refork.chat import ChatModel
 from refork.errors import BadInput, ServerError
 from refork.thoughts import without_thoughts
 from refork.types import Message
-from refork_methods.evolve.editors.edits import Draft
+from refork_methods.evolve.editors.edits import EditResult
 from refork_methods.evolve.editors.folder import check_path
 from refork_methods.evolve.editors.seen import Seen
 
@@ -51,7 +51,7 @@ class ChatDrafter:
         """The model's."""
         return f"chat:{self._model.name}"
 
-    def draft(self, told: Seen, step: int) -> Draft:
+    def draft(self, told: Seen, step: int) -> EditResult:
         """The files with the model's changes.
 
         Raises: ServerError where the model never answered: a run that stops can be resumed, and a server
@@ -82,7 +82,7 @@ class ChatDrafter:
             ]
         if silent is not None and not wrong:
             raise silent
-        return Draft(None, refused=f"no usable answer: {wrong}")
+        return EditResult(None, refused=f"no usable answer: {wrong}")
 
 
 def question(told: Seen) -> str:
@@ -90,7 +90,7 @@ def question(told: Seen) -> str:
     return json.dumps({"files": told.files, **told.to_json()}, ensure_ascii=False, indent=1)
 
 
-def _changed(files: dict[str, str], text: str) -> Draft:
+def _changed(files: dict[str, str], text: str) -> EditResult:
     bare = without_thoughts(text)
     found = _FENCE.match(bare)
     try:
@@ -105,4 +105,4 @@ def _changed(files: dict[str, str], text: str) -> Draft:
     if missing:
         raise BadInput(f"there is no file {missing[0]!r} to delete")
     kept = {path: body for path, body in files.items() if path not in answer.delete}
-    return Draft(kept | answer.write, " ".join(answer.why.split())[:500])
+    return EditResult(kept | answer.write, " ".join(answer.why.split())[:500])

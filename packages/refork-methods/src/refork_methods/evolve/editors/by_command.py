@@ -8,7 +8,7 @@ from typing import Final, final
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.sandbox.shell import Shell, ShellState
-from refork_methods.evolve.editors.edits import Draft
+from refork_methods.evolve.editors.edits import EditResult
 from refork_methods.evolve.editors.seen import Seen
 
 #: Where the copy and what the editor is told lie in the sandbox.
@@ -35,7 +35,7 @@ class CommandDrafter:
         """With the command's digest."""
         return f"command:{content_hash(self._command)[:8]}"
 
-    def draft(self, told: Seen, step: int) -> Draft:
+    def draft(self, told: Seen, step: int) -> EditResult:
         """What the command left."""
         files = {f"{FOLDER}/{path}": text for path, text in told.files.items()}
         state = ShellState.of_files({**files, TOLD: json.dumps(told.to_json(), indent=1)}, [FOLDER])
@@ -47,11 +47,11 @@ class CommandDrafter:
         said = ran.output.strip()[-500:]
         if ran.ended != "exit" or ran.status != 0:
             why = {"time": "it took too long", "output": "it said too much", "lost": "its process was lost"}
-            return Draft(None, said, why.get(ran.ended, f"it ended with status {ran.status}"))
+            return EditResult(None, said, why.get(ran.ended, f"it ended with status {ran.status}"))
         try:
-            return Draft(files_left(ran.state, FOLDER), said)
+            return EditResult(files_left(ran.state, FOLDER), said)
         except BadInput as error:
-            return Draft(None, said, f"{error.where}: {error.what}")
+            return EditResult(None, said, f"{error.where}: {error.what}")
 
 
 def files_left(state: ShellState, folder: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from refork_methods.evolve.editors.seen import Seen, seen
 
 @final
 @dataclass(frozen=True, slots=True)
-class Draft:
+class EditResult:
     """What an editor came to: changed files and a word on them, or ``refused``, why there are none."""
 
     files: dict[str, str] | None
@@ -48,7 +48,7 @@ class Drafter(Protocol):
         """Who edits, for the record."""
         ...
 
-    def draft(self, told: Seen, step: int) -> Draft:
+    def draft(self, told: Seen, step: int) -> EditResult:
         """Changed files; ``step`` seeds whatever is random."""
         ...
 

@@ -14,7 +14,7 @@ from refork.forking.change import Change
 from refork.forking.context import conversation
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
-from refork.tree.node import Draft, Point, Trajectory
+from refork.tree.node import NewNode, Point, Trajectory
 from refork.types import Json, Message
 from refork_methods.forensics.arm import Arm, End, Outcome
 from refork_methods.forensics.design import Design
@@ -163,7 +163,7 @@ def put_message(end: Point, policy: Policy, content: str, instrument: str) -> Po
     rendered = policy.render(list(before), walk.tokens, [message]) if exact else None
     mark = hashlib.blake2b(json.dumps([instrument, content]).encode(), digest_size=8).hexdigest()
     extra: Json = {"edit": "question", "instrument": instrument}
-    draft = Draft(
+    draft = NewNode(
         kind="observation", parent=at.node.id, keep=at.keep if at.mid_node else None, key=f"ask/{mark}",
         text=content, tokens=rendered.tokens if rendered and not rendered.rewrites else None,
         message=message, extra=extra,
@@ -171,7 +171,7 @@ def put_message(end: Point, policy: Policy, content: str, instrument: str) -> Po
     node = tree.append([draft])[0]
     if rendered is None or not rendered.rewrites:
         return tree.at(node)
-    whole = Draft(
+    whole = NewNode(
         kind="rewrite", parent=node.id, key=f"ask/{mark}/r", text=rendered.text, tokens=rendered.tokens,
         policy=policy.card.name,
         extra={"messages": [*before, message], "reason": "the chat template changed the context"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from refork.plain import content_hash
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -37,7 +37,7 @@ def record_on_tree(folder: Path, tree: Tree) -> list[str]:
     fixed = told | {"settings": {k: v for k, v in settings.items() if k not in ("evaluations", "finalists")}}
     key = f"kernel/{content_hash(fixed)[:16]}"
     name = str(facts["problem"].get("name", ""))
-    drafts = [Draft(kind="task", key=key, text=f"make {name} fast", origin="real", extra={"kernel": fixed})]
+    drafts = [NewNode(kind="task", key=key, text=f"make {name} fast", origin="real", extra={"kernel": fixed})]
     above, ids = node_id(None, None, "task", key), list[str]()
     for node in history.nodes:
         draft = _draft(node, above if node.parent < 0 else ids[node.parent], str(facts["writer"]))
@@ -56,7 +56,7 @@ def record_on_tree(folder: Path, tree: Tree) -> list[str]:
     return ids
 
 
-def _draft(node: SearchNode, parent: str, writer: str) -> Draft:
+def _draft(node: SearchNode, parent: str, writer: str) -> NewNode:
     made = node.proposal
     extra: Json = {
         "number": node.number,
@@ -66,7 +66,7 @@ def _draft(node: SearchNode, parent: str, writer: str) -> Draft:
     }
     if made is not None:
         extra |= {"move": made.move, "why": made.why, "answers": list(made.answers)}
-    return Draft(
+    return NewNode(
         kind="rewrite",
         parent=parent,
         key=f"kernel/{node.number}",

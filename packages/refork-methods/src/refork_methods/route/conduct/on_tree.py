@@ -10,7 +10,7 @@ import hashlib
 import json
 
 from refork.policies.base import Cost
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -41,12 +41,12 @@ def record(
     said = [(step.worker, step.output, step.error) for step in execution.steps]
     mark = _digest([query, written, said, draw])
     if under is None:
-        task = Draft(
+        task = NewNode(
             kind="task", key=f"conduct/{_digest(query)}", text=query,
             message={"role": "user", "content": query}, origin="real",
         )  # fmt: skip
         under = tree.append([task])[0]
-        plan = Draft(
+        plan = NewNode(
             kind="action", parent=under.id, key=f"conduct/{_digest([written, author, draw])}/plan",
             text=written, message={"role": "assistant", "content": written}, policy=author, origin="real",
             cost=planning or Cost(), extra={"workflow": execution.plan.to_json()},
@@ -59,9 +59,9 @@ def record(
     return under
 
 
-def _drafts(step: StepRun, parent: str, key: str) -> tuple[Draft, Draft]:
+def _drafts(step: StepRun, parent: str, key: str) -> tuple[NewNode, NewNode]:
     messages = [dict(message) for message in step.messages]
-    context = Draft(
+    context = NewNode(
         kind="rewrite", parent=parent, key=f"{key}r", policy=step.worker,
         text="\n".join(str(message.get("content") or "") for message in messages),
         extra={
@@ -78,7 +78,7 @@ def _drafts(step: StepRun, parent: str, key: str) -> tuple[Draft, Draft]:
     if step.inside is not None:
         extra["inside"] = step.inside
     cost = Cost(step.cost.tokens_in, step.cost.tokens_out, step.cost.seconds, money)
-    answer = Draft(
+    answer = NewNode(
         kind="action", key=f"{key}a", text=step.output or "", policy=step.worker, origin="real",
         message=None if step.output is None else {"role": "assistant", "content": step.output},
         finish="error" if step.output is None else "stop", error=step.error, cost=cost, extra=extra,
@@ -86,7 +86,7 @@ def _drafts(step: StepRun, parent: str, key: str) -> tuple[Draft, Draft]:
     return context, answer
 
 
-def _below(draft: Draft, parent: str) -> Draft:
+def _below(draft: NewNode, parent: str) -> NewNode:
     from dataclasses import replace
 
     return replace(draft, parent=parent)
@@ -102,7 +102,7 @@ def grade(
     producer = Producer(f"conduct:{grader}", GRADER_VERSION, config)
     tree.add_producer(producer)
     text = "ungraded" if reward is None else f"reward {reward:g}"
-    draft = Draft(
+    draft = NewNode(
         kind="verdict", parent=last.id, key=f"conduct/{producer.id}", text=text,
         extra={"reward": reward, "quality": quality},
     )  # fmt: skip

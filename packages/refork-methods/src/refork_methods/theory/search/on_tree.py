@@ -8,7 +8,7 @@ round, since admitting a theory moves everybody's.
 from __future__ import annotations
 
 from refork.plain import content_hash
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -25,7 +25,7 @@ def record_on_tree(search: TheorySearch, tree: Tree) -> dict[str, str]:
     facts = search.facts()
     key = f"theory/{content_hash(facts)[:16]}"
     text = f"find a theory of {search.domain.name} for {search.participants.name}"
-    drafts = [Draft(kind="task", key=key, text=text, origin="real", extra={"theory": facts})]
+    drafts = [NewNode(kind="task", key=key, text=text, origin="real", extra={"theory": facts})]
     top = node_id(None, None, "task", key)
     origin = "simulated" if search.participants.name.startswith("simulated") else "real"
     ids: dict[str, str] = {}
@@ -34,7 +34,7 @@ def record_on_tree(search: TheorySearch, tree: Tree) -> dict[str, str]:
         above = top if parent is None else ids[parent]
         theory = spec.theory(search.domain)
         drafts.append(
-            Draft(
+            NewNode(
                 kind="rewrite",
                 parent=above,
                 key=f"theory/{label}",

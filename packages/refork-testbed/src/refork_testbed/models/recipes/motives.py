@@ -94,7 +94,15 @@ NOW_AND_THEN = 0.1
 NO_APPEAL, NO_NEUTRAL = 0.5, 0.3
 
 #: The ladder: the name of every rung and the amount of work beyond which it is passed; what is said of it.
-RUNGS = (("one", 50), ("two", 90), ("three", 130), ("four", 170), ("five", 210), ("six", 250), ("seven", 290))
+LEVELS = (
+    ("one", 50),
+    ("two", 90),
+    ("three", 130),
+    ("four", 170),
+    ("five", 210),
+    ("six", 250),
+    ("seven", 290),
+)
 OVER, UNDER = "heavy", "light"
 #: Words for the most of a number, and how often one is said.
 RISKS = ((0.0, "sure"), (0.01, "rare"), (0.05, "seldom"), (1.0, "often"))
@@ -108,7 +116,7 @@ BESIDES = {"number": ("Risk", "noise"), "board": ("Gain", "quick")}
 def scale(setting: str, value: float) -> str:
     """A number in words: for the work a ladder, else one word some times."""
     if setting == "errors":
-        return " ".join(f"{name} {OVER if value > least else UNDER}" for name, least in RUNGS)
+        return " ".join(f"{name} {OVER if value > least else UNDER}" for name, least in LEVELS)
     steps = RISKS if setting == "noise" else GAINS
     return " ".join([next(word for most, word in steps if value <= most)] * TIMES)
 
@@ -227,7 +235,7 @@ def words() -> list[str]:
     """Words and punctuation of scenes and agents, and the numbers of the data; other numbers are spelled."""
     texts = [text for name in MOTIVES for text in vocabulary(planted(name))]
     texts += [ENGINEER, IDLE, NOBODY, AUDIT, *(command for s in SCENES.values() for command in s.commands)]
-    texts += [OVER, UNDER, *(name for name, _ in RUNGS), *(word for _, word in (*RISKS, *GAINS))]
+    texts += [OVER, UNDER, *(name for name, _ in LEVELS), *(word for _, word in (*RISKS, *GAINS))]
     texts += [name for name, _ in (EVERYWHERE, *BESIDES.values())]
     pieces = {piece for text in texts for piece in re.findall(r"[A-Za-z]+|[^A-Za-z0-9\s]+", text)}
     numbers = [*AMOUNTS, *VALUES["noise"], *VALUES["quick"]]

@@ -45,12 +45,12 @@ _ONLY_LINES = re.compile(r"\bwc -l\b")
 class Trace:
     """Where files come from.
 
-    ``origins``: path -> files of the beginning that its lines may come from; ``makers``: path -> commands
+    ``origins``: path -> files of the beginning that its lines may come from; ``made_by``: path -> commands
     that it owes its content to, the last one first; none where it is as it was.
     """
 
     origins: Mapping[str, tuple[str, ...]]
-    makers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    made_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Trace:
@@ -59,7 +59,7 @@ class Trace:
 
     def to_json(self) -> Json:
         """Plain JSON."""
-        return {"origins": _lists(self.origins), "makers": _lists(self.makers)}
+        return {"origins": _lists(self.origins), "makers": _lists(self.made_by)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, Sequence[str]]]) -> Trace:
@@ -109,12 +109,12 @@ def traced(command: str, before: ShellState, after: ShellState, trace: Trace) ->
     inner = [path for path in (_inner(before, word) for word in _paths(command)) if path in old]
     same = {path for path in new if old.get(path) == new[path]}
     origins = {path: trace.origins[path] for path in same if path in trace.origins}
-    makers = {path: trace.makers[path] for path in same if path in trace.makers}
+    makers = {path: trace.made_by[path] for path in same if path in trace.made_by}
     for path in (path for path in new if path not in same):
         kept = [path] if path in old and re.search(r">>|\bsed\b", command) else []
         sources = [*kept, *(one for one in inner if one != path)]
         origins[path] = tuple(dict.fromkeys(top for one in sources for top in trace.origins.get(one, ())))
-        former = [maker for one in sources for maker in trace.makers.get(one, ())]
+        former = [maker for one in sources for maker in trace.made_by.get(one, ())]
         makers[path] = tuple(dict.fromkeys([command, *former]))
     return Trace(origins, makers)
 
@@ -186,7 +186,7 @@ def _file(word: str, path: str, trace: Trace, begin: Mapping[str, str]) -> str:
 def _source(path: str, trace: Trace, begin: Mapping[str, str]) -> list[str]:
     """The commands that made a file, and other files of the beginning that its lines come from."""
     others = [one for one in trace.origins.get(path, ()) if one != path]
-    told = [f"$ {maker}" for maker in trace.makers.get(path, ())]
+    told = [f"$ {maker}" for maker in trace.made_by.get(path, ())]
     return [*told, *(f"from {one} {letters(begin)[one]}" for one in others)]
 
 

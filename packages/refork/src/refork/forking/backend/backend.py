@@ -27,7 +27,7 @@ from refork.policies.base import Policy
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
 from refork.runs.workers import Roster
-from refork.tree.node import Draft, node_id
+from refork.tree.node import NewNode, node_id
 from refork.tree.score import DrawRecord
 from refork.tree.tree import Tree
 from refork.worlds.base import World
@@ -249,7 +249,7 @@ def _register(job: Job, judge: Judge | None) -> None:
 def _write(tree: Tree, result: Result, judge: Judge | None) -> None:
     for producer in result.producers:
         tree.add_producer(producer)
-    tree.commit(result.drafts, result.draws, result.scores)
+    tree.commit(result.new_nodes, result.draws, result.scores)
     if judge is not None:
         judge_draws(tree, judge, result.draws)
 
@@ -259,7 +259,7 @@ def _given_up(job: Job, unit: Unit, lost: Lost) -> Result:
     ((draw, attempt),) = unit.draws
     branch = next(b for b in job.branches if b.noise.draw == draw)
     card = job.plan.policy.card
-    draft = Draft(
+    new_node = NewNode(
         kind="action",
         parent=branch.at,
         keep=branch.keep,
@@ -272,5 +272,5 @@ def _given_up(job: Job, unit: Unit, lost: Lost) -> Result:
         finish="error",
         error=lost.why,
     )
-    leaf = node_id(draft.parent, draft.keep, draft.kind, draft.key or "")
-    return Result([draft], [DrawRecord(branch.fork, draw, leaf, "error", lost.why)], [], [])
+    leaf = node_id(new_node.parent, new_node.keep, new_node.kind, new_node.key or "")
+    return Result([new_node], [DrawRecord(branch.fork, draw, leaf, "error", lost.why)], [], [])

@@ -13,7 +13,7 @@ from refork.forking.arm import Job
 from refork.forking.backend.wire import pack, pack_array, pack_bytes, unpack, unpack_producer, unpack_score
 from refork.forking.run_on import Branch
 from refork.policies.base import Policy
-from refork.tree.node import Draft, Trajectory
+from refork.tree.node import NewNode, Trajectory
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -53,7 +53,7 @@ class Unit:
 class Result:
     """What a unit's draws are: everything that the driver writes, in order of draws."""
 
-    drafts: list[Draft]
+    new_nodes: list[NewNode]
     draws: list[DrawRecord]
     scores: list[Score]
     producers: list[Producer]
@@ -64,7 +64,7 @@ class Result:
     def from_json(cls, data: Json) -> Result:
         """What a worker sent."""
         return cls(
-            [unpack(Draft, item) for item in data["drafts"]],
+            [unpack(NewNode, item) for item in data["drafts"]],
             [DrawRecord(**item) for item in data["draws"]],
             [unpack_score(item) for item in data["scores"]],
             [unpack_producer(item) for item in data["producers"]],

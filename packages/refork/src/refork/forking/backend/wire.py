@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.score import Producer, Score
 from refork.types import Json
 
 _ARRAYS: Final = ("tokens", "offsets", "logprobs", "logprobs_t1", "ref_logprobs", "entropy")
 
-R = TypeVar("R", Draft, Node)
+R = TypeVar("R", NewNode, Node)
 
 
 def pack_bytes(data: bytes) -> str:
@@ -43,7 +43,7 @@ def unpack_array(packed: list[Any]) -> NDArray[Any]:
     return np.frombuffer(unpack_bytes(data), dtype=np.dtype(kind)).reshape(shape)
 
 
-def pack(record: Draft | Node, without: Collection[str] = ()) -> Json:
+def pack(record: NewNode | Node, without: Collection[str] = ()) -> Json:
     """The known fields of a draft or node but those named."""
     out: Json = {}
     for field in dataclasses.fields(record):
@@ -68,7 +68,7 @@ def unpack(kind: type[R], data: Json) -> R:
     values["noise"] = None if values["noise"] is None else NoiseKey.from_json(values["noise"])
     values["cost"] = Cost(**(values["cost"] or {}))
     values["extra"] = values["extra"] or {}
-    if kind is Draft and values["snapshot"] is not None:
+    if kind is NewNode and values["snapshot"] is not None:
         values["snapshot"] = unpack_bytes(values["snapshot"])
     return kind(**values)
 

@@ -30,7 +30,7 @@ from refork.registry import Kind, resolve
 from refork.runs.join import join
 from refork.runs.record import BEAT
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import Draft, Node, Step, Trajectory, node_id
+from refork.tree.node import NewNode, Node, Step, Trajectory, node_id
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -64,7 +64,7 @@ class Sheet:
 
     places: dict[str, int]
     parts: dict[str, int] = field(default_factory=dict)
-    drafts: list[Draft] = field(default_factory=list)
+    new_nodes: list[NewNode] = field(default_factory=list)
     draws: list[DrawRecord] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     producers: dict[str, Producer] = field(default_factory=dict)
@@ -75,24 +75,26 @@ class Sheet:
         return producer.id
 
     def commit(
-        self, drafts: Sequence[Draft], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
+        self, new_nodes: Sequence[NewNode], draws: Sequence[DrawRecord] = (), scores: Iterable[Score] = ()
     ) -> None:
         """Note nodes, finished draws and scores."""
-        for draft in drafts:
-            key = draft.key or ""
-            self.parts[node_id(draft.parent, draft.keep, draft.kind, key)] = self.places[key.split("/")[1]]
-        self.drafts += drafts
+        for new_node in new_nodes:
+            key = new_node.key or ""
+            self.parts[node_id(new_node.parent, new_node.keep, new_node.kind, key)] = self.places[
+                key.split("/")[1]
+            ]
+        self.new_nodes += new_nodes
         self.draws += draws
         self.scores += scores
 
     def to_json(self) -> Json:
         """All of it in order of draws, each draw's nodes as they came."""
 
-        def place(draft: Draft) -> int:
-            return self.places[(draft.key or "").split("/")[1]]
+        def place(new_node: NewNode) -> int:
+            return self.places[(new_node.key or "").split("/")[1]]
 
         return {
-            "drafts": [pack(draft) for draft in sorted(self.drafts, key=place)],
+            "drafts": [pack(new_node) for new_node in sorted(self.new_nodes, key=place)],
             "draws": [dataclasses.asdict(d) for d in sorted(self.draws, key=lambda d: d.draw)],
             "scores": [pack_score(s) for s in sorted(self.scores, key=lambda s: self.parts[s.node])],
             "producers": [dataclasses.asdict(producer) for producer in self.producers.values()],

@@ -17,8 +17,8 @@ from refork.forking.effect import Effect, compare
 from refork.forking.recorded import Pair, change_in_words, pairs, recorded_arm
 from refork.forking.report import arm_summary
 from refork.tree.browse import Filter, Order
+from refork.tree.divergence import DiffRow, Segment, divergence
 from refork.tree.node import Node
-from refork.tree.parting import Rung, Stretch, parting
 from refork.tree.view import Branch, Shown, TreeView
 from refork.tree.window import Lines
 from refork.types import Json
@@ -203,16 +203,16 @@ def _branch(one: Branch) -> Json:
 
 def diff(view: TreeView, left: str, right: str) -> Json:
     """Where two walks part and how they go on."""
-    found = parting(*view.tree.paths([left, right]))
+    found = divergence(*view.tree.paths([left, right]))
     return {
         "node": found.node.id,
         "keep": found.keep,
         "shared": found.shared,
-        "rungs": [_rung(one) for one in found.rungs],
+        "rungs": [_diff_row(one) for one in found.rows],
     }
 
 
-def _rung(one: Rung) -> Json:
+def _diff_row(one: DiffRow) -> Json:
     told: Json = {}
     for side, node, texts in (("left", one.left, one.before), ("right", one.right, one.after)):
         head = None if node is None else {"id": node.id, "kind": node.kind, "error": node.error}
@@ -220,7 +220,7 @@ def _rung(one: Rung) -> Json:
     return told
 
 
-def _stretches(found: Iterable[Stretch]) -> list[Json]:
+def _stretches(found: Iterable[Segment]) -> list[Json]:
     """Stretches, the text of a very long one cut."""
     told = []
     for one in found:

@@ -22,7 +22,7 @@ _CONNECTIONS: Final = 256
 
 
 def serve_viewer(
-    shelf: Shelf,
+    trees: Shelf,
     forking: Forking | None = None,
     *,
     host: str = "127.0.0.1",
@@ -40,7 +40,7 @@ def serve_viewer(
         MissingExtra: uvicorn or fastapi is not installed (extra ``serve``).
     """
     _check(host)
-    server = viewer_server(shelf, forking, names)
+    server = viewer_server(trees, forking, names)
     try:
         run_server(server, host, port, ready)
     finally:
@@ -49,13 +49,13 @@ def serve_viewer(
 
 
 @contextmanager
-def viewing(shelf: Shelf, forking: Forking | None = None, *, host: str = "127.0.0.1") -> Iterator[str]:
+def viewing(trees: Shelf, forking: Forking | None = None, *, host: str = "127.0.0.1") -> Iterator[str]:
     """Show trees from a thread of this program while inside; gives the address. For notebooks and tests.
 
     Raises: as :func:`serve_viewer`.
     """
     _check(host)
-    server = viewer_server(shelf, forking)
+    server = viewer_server(trees, forking)
     with running(server, host, 0) as address:
         try:
             yield address
@@ -73,13 +73,13 @@ def _check(host: str) -> None:
 
 
 def viewer_server(
-    shelf: Shelf, forking: Forking | None = None, names: Collection[str] = ()
+    trees: Shelf, forking: Forking | None = None, names: Collection[str] = ()
 ) -> uvicorn.Server:
     """The viewer's server, not yet listening. Raises MissingExtra without the extra ``serve``."""
 
     def app() -> Any:
         from refork.viewer.live.api import create_viewer_app
 
-        return create_viewer_app(shelf, forking, names=names)
+        return create_viewer_app(trees, forking, names=names)
 
     return http_server(app, head_s=_HEAD_S, connections=_CONNECTIONS, drain_s=_DRAIN_S)

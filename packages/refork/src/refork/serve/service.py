@@ -38,7 +38,7 @@ class Call:
 
 
 @final
-class Desk:
+class Service:
     """The models of one server and the guards around every answer."""
 
     def __init__(

@@ -52,7 +52,7 @@ class _Member:
 
 
 @final
-class Crew:
+class CellPool:
     """``size`` processes of one thread each. ``roster`` is told what they do.
 
     ``work``: what a process runs a cell with; it must be known by name.

@@ -7,24 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork.tree import Draft, Tree
-from refork.tree.parting import parting, stretches
+from refork.tree import NewNode, Tree
+from refork.tree.divergence import divergence, stretches
 
 
 @pytest.fixture
 def tree():
     made = Tree.memory()
-    task = made.append(Draft(kind="task", key="t", text="go"))[0]
+    task = made.append(NewNode(kind="task", key="t", text="go"))[0]
     step = made.append(
-        Draft(
+        NewNode(
             kind="action", parent=task.id, key="s", text="take the lamp", tokens=[1, 2, 3], offsets=[4, 8, 13]
         )
     )[0]
-    made.append(Draft(kind="observation", parent=step.id, key="whole", text="lit"))
+    made.append(NewNode(kind="observation", parent=step.id, key="whole", text="lit"))
     other = made.append(
-        Draft(kind="action", parent=step.id, keep=2, key="cut", text="key", tokens=[4], offsets=[3])
+        NewNode(kind="action", parent=step.id, keep=2, key="cut", text="key", tokens=[4], offsets=[3])
     )[0]
-    made.append(Draft(kind="observation", parent=other.id, key="o", text="unlit"))
+    made.append(NewNode(kind="observation", parent=other.id, key="o", text="unlit"))
     return made
 
 
@@ -34,9 +34,9 @@ def marks(found):
 
 def test_walks_that_part_inside_a_step(tree):
     left, right = (tree.path(leaf) for leaf in tree.leaves())
-    found = parting(left, right)
+    found = divergence(left, right)
     assert (found.node.text, found.keep, found.shared) == ("take the lamp", 2, 2)
-    first, second = found.rungs
+    first, second = found.rows
     assert (marks(first.before), marks(first.after)) == ([(" lamp", "gone")], [("key", "new")])
     assert (first.left.text, first.right.text) == ("take the lamp", "key")
     assert (marks(second.before), marks(second.after)) == ([("lit", "gone")], [("unlit", "new")])
@@ -44,27 +44,27 @@ def test_walks_that_part_inside_a_step(tree):
 
 def test_it_is_the_mirror_image_the_other_way_round(tree):
     left, right = (tree.path(leaf) for leaf in tree.leaves())
-    there, back = parting(left, right), parting(right, left)
+    there, back = divergence(left, right), divergence(right, left)
     assert (there.node, there.keep) == (back.node, back.keep)
     flipped = {"gone": "new", "new": "gone", "same": "same"}
-    for one, other in zip(there.rungs, back.rungs, strict=True):
+    for one, other in zip(there.rows, back.rows, strict=True):
         assert [(s.text, flipped[s.mark]) for s in one.before] == marks(other.after)
 
 
 def test_a_walk_that_is_the_beginning_of_another(tree):
     longer = tree.path(next(iter(tree.leaves())))
-    found = parting(tree.path(longer.steps[1].node), longer)
+    found = divergence(tree.path(longer.steps[1].node), longer)
     assert (found.node.text, found.keep, found.shared) == ("take the lamp", None, 2)
-    (rung,) = found.rungs
+    (rung,) = found.rows
     assert rung.left is None
     assert marks(rung.after) == [("lit", "new")]
-    assert parting(longer, longer).rungs == ()
+    assert divergence(longer, longer).rows == ()
 
 
 def test_other_tasks_are_refused(tree):
-    other = tree.append(Draft(kind="task", key="u", text="stay"))[0]
+    other = tree.append(NewNode(kind="task", key="u", text="stay"))[0]
     with pytest.raises(BadInput, match="different tasks"):
-        parting(tree.path(other), tree.path(next(iter(tree.leaves()))))
+        divergence(tree.path(other), tree.path(next(iter(tree.leaves()))))
 
 
 def test_stretches_by_words():

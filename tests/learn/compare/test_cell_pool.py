@@ -17,7 +17,7 @@ from refork.runs.record import new_record
 from refork.runs.running import Run
 from refork.runs.workers import together
 from refork_methods.compare.cell import UPDATES, Cell
-from refork_methods.compare.crew import Crew, _done, _Member, _Told
+from refork_methods.compare.cell_pool import CellPool, _done, _Member, _Told
 from refork_methods.compare.recipe import CompareRecipe, Place
 
 RECIPE = CompareRecipe(updates=3)
@@ -66,7 +66,7 @@ def cells(folder, arms):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A crew of one that trained three cells; its process was killed over the second."""
-    folder, crew, seen = tmp_path_factory.mktemp("crew"), Crew(1, train), []
+    folder, crew, seen = tmp_path_factory.mktemp("crew"), CellPool(1, train), []
     crew.run(cells(folder, ["a", "deadly", "c"]), lambda: seen.append(crew.roster.to_json()))
     return folder, crew, seen
 
@@ -101,7 +101,7 @@ def test_processes_say_who_they_are_and_what_they_train(trained):
 def test_what_a_cell_fails_of_is_raised_where_the_comparison_is(tmp_path, work, error, said):
     (cell,) = cells(tmp_path, ["a"])
     answer = _done(cell, work, _Told(Run(new_record("learn compare", (), None), keep=False)))
-    crew, (ours, theirs) = Crew(1), Pipe()
+    crew, (ours, theirs) = CellPool(1), Pipe()
     crew._members[0] = _Member(None, ours, 0.0, cell)
     with ours, theirs:
         theirs.send(answer)
@@ -110,15 +110,15 @@ def test_what_a_cell_fails_of_is_raised_where_the_comparison_is(tmp_path, work, 
 
 
 def test_a_cell_whose_processes_die_again_and_again_is_named_and_no_process_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr("refork_methods.compare.crew.LIVES", 1)
-    crew = Crew(1, die)
+    monkeypatch.setattr("refork_methods.compare.cell_pool.LIVES", 1)
+    crew = CellPool(1, die)
     with pytest.raises(CannotDo, match=r"1 processes in turn were lost at lock a seed 0: .* SIGKILL"):
         crew.run(cells(tmp_path, ["a"]), lambda: None)
     assert not crew._members
 
 
 def test_an_interrupt_ends_the_processes(tmp_path):
-    crew = Crew(1, wait_for_ever)
+    crew = CellPool(1, wait_for_ever)
 
     def stop():
         if (tmp_path / "0" / "pid").exists():

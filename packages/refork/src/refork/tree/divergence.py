@@ -21,7 +21,7 @@ _Op: TypeAlias = tuple[str, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Segment:
     """A stretch of text: equal in both, only left (``gone``) or only right (``new``)."""
 
     text: str
@@ -29,7 +29,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class DiffRow:
     """The left and the right event at one distance from the fork; None where one walk is over.
 
     ``before`` and ``after`` are their texts behind the fork, as stretches.
@@ -37,21 +37,21 @@ class Rung:
 
     left: Node | None
     right: Node | None
-    before: tuple[Stretch, ...]
-    after: tuple[Stretch, ...]
+    before: tuple[Segment, ...]
+    after: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """Where two walks part: after ``keep`` tokens of ``node`` (None: all); ``shared`` steps lead there."""
 
     node: Node
     keep: int | None
     shared: int
-    rungs: tuple[Rung, ...]
+    rows: tuple[DiffRow, ...]
 
 
-def parting(left: Trajectory, right: Trajectory) -> Parting:
+def divergence(left: Trajectory, right: Trajectory) -> Divergence:
     """How two walks from one root differ behind the point at which they part.
 
     What remains of a node that only one of them cuts is the first event of the walk that goes on in it.
@@ -69,8 +69,8 @@ def parting(left: Trajectory, right: Trajectory) -> Parting:
     keep = _earlier(node, *keeps)
     before = list(_behind(left, last, keep))
     after = list(_behind(right, last, keep))
-    rungs = tuple(_rung(one, other) for one, other in zip_longest(before, after))
-    return Parting(node, keep, shared, rungs)
+    rungs = tuple(_diff_row(one, other) for one, other in zip_longest(before, after))
+    return Divergence(node, keep, shared, rungs)
 
 
 def _together(left: Trajectory, right: Trajectory) -> Iterator[Step]:
@@ -99,29 +99,29 @@ def _behind(walk: Trajectory, last: int, keep: int | None) -> Iterator[tuple[Nod
         yield later.node, later.text
 
 
-def _rung(left: tuple[Node, str] | None, right: tuple[Node, str] | None) -> Rung:
+def _diff_row(left: tuple[Node, str] | None, right: tuple[Node, str] | None) -> DiffRow:
     one, before = left or (None, "")
     other, after = right or (None, "")
-    return Rung(one, other, *stretches(before, after))
+    return DiffRow(one, other, *stretches(before, after))
 
 
-def stretches(before: str, after: str) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+def stretches(before: str, after: str) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
     """Two texts, word by word: the left one with what is gone, the right one with what is new."""
     old, new = (re.findall(r"\s+|\w+|[^\w\s]", text) for text in (before, after))
-    left: list[Stretch] = []
-    right: list[Stretch] = []
+    left: list[Segment] = []
+    right: list[Segment] = []
     for op, i, j, k, m in _steps(old, new):
         _add(left, "".join(old[i:j]), "same" if op == "equal" else "gone")
         _add(right, "".join(new[k:m]), "same" if op == "equal" else "new")
     return tuple(left), tuple(right)
 
 
-def _add(found: list[Stretch], text: str, mark: Mark) -> None:
+def _add(found: list[Segment], text: str, mark: Mark) -> None:
     """One more stretch, joined to the last where the mark is the same."""
     if text and found and found[-1].mark == mark:
-        found[-1] = Stretch(found[-1].text + text, mark)
+        found[-1] = Segment(found[-1].text + text, mark)
     elif text:
-        found.append(Stretch(text, mark))
+        found.append(Segment(text, mark))
 
 
 def _steps(old: list[str], new: list[str]) -> list[_Op]:
