@@ -9,7 +9,7 @@ from core.tree.tree_builders import seen, small, step
 from refork.errors import BadInput, BadPoint, DrawConflict, TreeError, UnknownNode
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree import NewNode, DrawRecord, ForkRecord, Producer, Score, Tree, node_id
+from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree, node_id
 
 
 def test_a_node_comes_back_as_it_was_written(tree):

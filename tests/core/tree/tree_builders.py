@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree import NewNode, DrawRecord, ForkRecord, Node, Producer, Score, Tree, node_id
+from refork.tree import DrawRecord, ForkRecord, NewNode, Node, Producer, Score, Tree, node_id
 
 
 def step(kind: str, said: str, parent: str | None = None, /, **fields: Any) -> NewNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.tree.node import Draft, Node
+from refork.tree.node import NewNode, Node
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.scoring import Retired
 
@@ -44,5 +44,5 @@ class Position:
 
 #: A foreign reader yields drafts with their keys; the native one whole nodes and everything else.
 Record: TypeAlias = (
-    Blob | Producer | Draft | Node | ForkRecord | DrawRecord | Score | Retired | Remark | Position
+    Blob | Producer | NewNode | Node | ForkRecord | DrawRecord | Score | Retired | Remark | Position
 )
