@@ -14,6 +14,7 @@ from refork.errors import BadInput
 from refork.formats import reader_for, readers, writer_for
 from refork.formats.otlp_export import OTLPWriter
 from refork.tree import Tree
+from refork.tree.node import NewNode
 from refork.tree.records import Position, Remark
 from support.foreign_logs import FIXTURES, exported, unpacked
 from support.fuzz_seeds import BATCH

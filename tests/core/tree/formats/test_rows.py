@@ -13,6 +13,7 @@ from refork.errors import BadInput
 from refork.formats import rows
 from refork.formats.rows import objects, read_items
 from refork.json_guard import DEPTH, DIGITS, parse_json
+from refork.tree.node import NewNode
 from refork.tree.records import Position, Remark
 
 JSON = st.recursive(
