@@ -1,7 +1,9 @@
-"""Pages that list what is there list all of it: design decisions, papers, questions."""
+"""Pages that list what is there list all of it: design decisions, papers, questions, rooms."""
 
 import re
 import shlex
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,31 @@ def test_a_command_that_is_not_there_is_seen():
     assert lacking("refork tree nothing") == ["nothing"]
     assert lacking("refork fork --nothing") == ["--nothing"]
     assert lacking("refork grow --selector uucb") == []
+
+
+def cells(text, heading):
+    """The rows of the table below a heading of a page, each as its cells."""
+    part = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_the_rooms_stand_in_the_order_that_is_kept():
+    """A contract keeps the order of imports; the page says it to people."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [one["layers"] for one in contracts if one.get("containers") == ["refork"]]
+    level = {room.strip(): number for number, rooms in enumerate(layers) for room in rooms.split("|")}
+    rows = cells((DOCS / "architecture.md").read_text(), "The rooms of the product")
+    named = [re.findall(r"`(\w+)`", row[0]) for row in rows]
+    assert sorted(room for rooms in named for room in rooms) == sorted(level)
+    levels = [{level[room] for room in rooms} for rooms in named]
+    assert all(max(upper) <= min(lower) for upper, lower in pairwise(levels))
+
+
+def test_seams_and_steps_of_a_fork_are_where_the_page_says():
+    text = (DOCS / "architecture.md").read_text()
+    seams = [(row[1], row[0]) for row in cells(text, "Seams")]
+    steps = [tuple(row[1].split(", ")) for row in cells(text, "How a fork goes through the code")]
+    for file, name in [*seams, *steps]:
+        source = (PRODUCT / file.strip("`")).read_text()
+        assert re.search(rf"^ *(def|class) {name.strip('`')}\b", source, re.MULTILINE), (file, name)
