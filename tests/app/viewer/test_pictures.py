@@ -6,12 +6,10 @@ import pytest
 
 from refork.errors import BadInput
 from refork.report import palette
-from refork.report.data import Cliff, CurvePoint, Token, Trace, TraceStep, TreeNode
-from refork.report.pictures import NARROW, WIDE, Row, interval_rows, success_curve
+from refork.report.data import TreeNode
 from refork.report.svg import num, path, runs, tag, ticks
 from refork.report.tree_layout import endings, layout, twigs_of
 from refork.report.tree_picture import tree_picture
-from refork.report.value_picture import value_chart
 
 
 def node(id_, parent, kind="action", label="go", success=None, leaves=1, **more):
@@ -68,70 +66,6 @@ def test_every_step_of_the_scale_stands_out_from_the_page(scale, paper, least):
     for colour in scale:
         low, high = sorted((luminance(colour), luminance(paper)))
         assert (high + 0.05) / (low + 0.05) >= least
-
-
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_the_curve_draws_known_points_only(width):
-    curve = (
-        CurvePoint(update=0, success=0.0, low=0.0, high=0.1),
-        CurvePoint(update=1),
-        CurvePoint(update=2, success=0.5),
-    )
-    drawn = success_curve(curve, width)
-    assert len(marks(drawn, "dot")) == 2
-    assert len(marks(drawn, "curve")) == 2
-    assert len(marks(drawn, "band")) == 1
-
-
-def test_one_point_and_no_point_make_a_curve():
-    assert len(marks(success_curve((CurvePoint(update=3, success=0.4),)), "dot")) == 1
-    assert marks(success_curve((CurvePoint(update=3),)), "dot") == []
-
-
-def test_a_row_without_figures_has_no_mark():
-    rows = [Row("a", None, None, None, "–", "plain"), Row("b", 0.5, 0.4, 0.6, "x", "s5")]
-    drawn = interval_rows(rows, (0, 1), name="n")
-    assert len(marks(drawn, "mark")) == 1
-    assert len(marks(drawn, "cap")) == 2
-
-
-def test_a_forest_plot_marks_zero_at_its_place():
-    row = Row("d", 0.2, 0.1, 0.3, "x", "plain")
-    for width in (WIDE, NARROW):
-        (zero,) = marks(
-            interval_rows([row], (-0.4, 0.4), name="n", unit="points", zero="no effect", width=width), "zero"
-        )
-        (mark,) = marks(
-            interval_rows([row], (-0.4, 0.4), name="n", unit="points", zero="0", width=width), "mark"
-        )
-        assert float(zero.get("x1")) < float(mark.get("cx"))
-
-
-def trace_of(values, cliff=None, outcome=0.0):
-    tokens = tuple(Token(text=f" t{i}", index=10 + i, value=v) for i, v in enumerate(values))
-    return Trace(steps=(TraceStep(kind="action", text="", tokens=tokens),), outcome=outcome, cliff=cliff)
-
-
-def test_values_are_drawn_where_known_and_the_cliff_is_marked():
-    cliff = Cliff(token_index=11, text=" t1", before=0.8, after=0.1)
-    drawn = value_chart(trace_of([0.8, 0.8, 0.1, None], cliff))
-    assert len(marks(drawn, "pt")) == 3
-    assert len(marks(drawn, "dot-none")) == 1
-    assert len(marks(drawn, "cliff-slot")) == 1
-    assert [e.text for e in marks(drawn, "strong")] == ["t1"]
-    assert len(marks(drawn, "outcome")) == 1
-
-
-def test_a_cliff_that_is_not_a_token_and_a_missing_outcome_are_left_out():
-    drawn = value_chart(trace_of([0.8], Cliff(token_index=99, text="x", before=1, after=0), outcome=None))
-    assert marks(drawn, "cliff-slot") == []
-    assert marks(drawn, "outcome") == []
-
-
-def test_hundreds_of_tokens_get_numbers_instead_of_words():
-    drawn = value_chart(trace_of([0.5] * 400))
-    assert marks(drawn, "word") == []
-    assert len(marks(drawn, "pt")) == 400
 
 
 def test_a_run_of_events_is_one_twig():

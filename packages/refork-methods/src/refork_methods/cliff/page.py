@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from refork.report import palette
 from refork.report.data import Cliff, Token, Trace, TraceStep
 from refork.report.page import environment
-from refork.report.value_picture import value_chart
+from refork.report.value_chart import value_figure
 from refork.types import Json
 
 #: Traces that are drawn; the files hold all.
@@ -27,9 +26,7 @@ def write_page(folder: Path, told: Json, tokens: Sequence[Json]) -> Path:
     order = sorted(traces, key=lambda leaf: leaf not in cliffs)
     drawn = [_drawn(leaf, traces[leaf], cliffs.get(leaf, [])) for leaf in order[:MOST]]
     page = environment("refork_methods.cliff").get_template("cliffs.html.j2")
-    text = page.render(
-        told=told, headline=_headline(told), drawn=drawn, light=palette.LIGHT, dark=palette.DARK
-    )
+    text = page.render(told=told, headline=_headline(told), drawn=drawn)
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")
     return file
@@ -56,7 +53,11 @@ def _drawn(leaf: str, rows: Sequence[Json], cliffs: Sequence[Json]) -> Json:
         mark = Cliff(token_index=steepest["index"], text=steepest["text"], before=before, after=after)
     text = "".join(str(row["text"]) for row in rows)
     trace = Trace(steps=(TraceStep(kind="action", text=text, tokens=shown),), cliff=mark)
-    return {"leaf": leaf, "words": _words(cliffs), "picture": value_chart(trace)}
+    return {
+        "leaf": leaf,
+        "words": _words(cliffs),
+        "figure": value_figure(trace).html("The tokens as a table"),
+    }
 
 
 def _words(cliffs: Sequence[Json]) -> str:

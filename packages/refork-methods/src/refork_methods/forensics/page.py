@@ -8,7 +8,6 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from refork.report import palette
 from refork.report.page import environment
 from refork.report.pictures import NARROW, WIDE, Row, interval_rows
 from refork.report.words import one_line
@@ -27,8 +26,7 @@ def write_page(folder: Path, told: Json) -> Path:
     text = page.render(
         told=told, names=[s["hypothesis"] for s in told["table"]["standings"]], drawn=_drawn(told),
         words=_WORDS,
-        designs={design["id"]: design["name"] for design in told["designs"]},
-        light=palette.LIGHT, dark=palette.DARK,
+        designs={design["id"]: design["name"] for design in told["designs"]}
     )  # fmt: skip
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refork.report import palette
 from refork.report.page import environment
 from refork.types import Json
 from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
@@ -38,8 +37,6 @@ def write_page(folder: Path, told: Json) -> Path:
             for name, probe in told["probes"].items()
             for group, reason in probe["left_out"].items()
         ],
-        light=palette.LIGHT,
-        dark=palette.DARK,
     )
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")

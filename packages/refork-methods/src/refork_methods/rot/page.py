@@ -7,7 +7,6 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from refork.report import palette
 from refork.report.page import environment
 from refork.report.pictures import NARROW, WIDE
 from refork.report.words import points, rate, span
@@ -26,8 +25,7 @@ def write_audit_page(file: Path, sessions: Sequence[Json]) -> Path:
     page = environment("refork_methods.rot").get_template("rot_audit.html.j2")
     text = page.render(
         sessions=[_session(told) for told in sessions],
-        headline=_headline(sessions), acts=_ACTS,
-        light=palette.LIGHT, dark=palette.DARK,
+        headline=_headline(sessions), acts=_ACTS
     )  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text + "\n", encoding="utf-8")
@@ -39,8 +37,7 @@ def write_grid_page(folder: Path, told: Json) -> Path:
     page = environment("refork_methods.rot").get_template("rot_grid.html.j2")
     drawn = [{"setup": one, "picture": conditions_picture(one["table"])} for one in told["setups"]]
     text = page.render(
-        told=told, drawn=drawn, headline=_decay_words(told), words=_GRID_WORDS,
-        light=palette.LIGHT, dark=palette.DARK,
+        told=told, drawn=drawn, headline=_decay_words(told), words=_GRID_WORDS
     )  # fmt: skip
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")

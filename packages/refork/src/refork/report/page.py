@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from refork.report import palette, pictures, sentences, value_picture, words
-from refork.report.data import Effect, Rate, ReportData, TreeData, TreeNode
+from refork.report import palette, sentences, words
+from refork.report.charts import ACCENT, Across, Dot, Figure, Line, Plane, Row, curves, intervals
+from refork.report.data import CurvePoint, Effect, Rate, ReportData, TreeData, TreeNode
 from refork.report.diff import pieces
-from refork.report.pictures import NARROW, WIDE, Row, interval_rows
 from refork.report.tree_layout import children_of
 from refork.report.tree_picture import tree_picture
+from refork.report.value_chart import policy_tokens, value_figure
 from refork.types import Json
 from refork.visible import visible
 
@@ -43,7 +44,7 @@ def environment(package: str = "refork.report") -> Environment:
     names = ("rate", "points", "p_value", "level", "count", "duration", "token_text", "one_line")
     env.filters.update({name: getattr(words, name) for name in names})
     env.filters["shade"] = palette.shade
-    env.globals.update(span=words.span, value_of=words.value_of, change_of=words.change_of)
+    env.globals.update(span=words.span, value_of=words.value_of, change_of=words.change_of, palette=palette)
     return env
 
 
@@ -55,8 +56,6 @@ def _plain(value: Any) -> Any:
 def _drawn(data: ReportData) -> Json:
     """Everything the template does not work out itself: pictures, sentences and tables."""
     return {
-        "light": palette.LIGHT,
-        "dark": palette.DARK,
         "headline": sentences.headline(data.before, data.after, data.gain) or data.title,
         "minute": list(_minute(data)),
         "result": _result(data),
@@ -65,7 +64,7 @@ def _drawn(data: ReportData) -> Json:
         "tree": tree_picture(data.tree.nodes) if data.tree and data.tree.nodes else None,
         "tree_rows": list(_indented(data.tree)) if data.tree else [],
         "cliff_words": sentences.cliff_sentence(data.trace.cliff if data.trace else None),
-        "tokens": value_picture.policy_tokens(data.trace) if data.trace else [],
+        "tokens": policy_tokens(data.trace) if data.trace else [],
         "values": _values(data),
         "arms": _arms(data.effect) if data.effect else None,
         "forest": _forest(data.effect) if data.effect else None,
@@ -81,12 +80,6 @@ def _drawn(data: ReportData) -> Json:
     }
 
 
-def _both(draw: Callable[[int], Markup]) -> Markup:
-    """A picture for a wide page and one for a narrow page; the style sheet shows one of them."""
-    parts = [(name, draw(width)) for name, width in (("wide", WIDE), ("narrow", NARROW))]
-    return Markup("").join(Markup('<div class="{}">{}</div>').format(name, drawn) for name, drawn in parts)
-
-
 def _minute(data: ReportData) -> Iterator[tuple[str, str, str]]:
     """What happened, in three sentences at most: anchor, heading, sentence."""
     if data.trace is not None and data.trace.cliff is not None:
@@ -99,68 +92,65 @@ def _minute(data: ReportData) -> Iterator[tuple[str, str, str]]:
         yield anchor, "What training made of it", sentences.gain_sentence(data.before, data.after, data.gain)
 
 
-def _row(name: str, rate: Rate, class_: str, scale: str = "rate") -> Row:
+def _row(name: str, rate: Rate, scale: str = "rate") -> Row:
     ends = f"  ({words.span(rate.low, rate.high, scale)})" if rate.low is not None else ""
     text = words.value_of(rate.rate, scale) + ends
-    return Row(name, rate.rate, rate.low, rate.high, text, class_)
+    colour = palette.colour(rate.rate) if scale == "rate" else palette.ROLES["ink"]
+    return Row(name, rate.rate, rate.low, rate.high, text, colour)
 
 
 def _result(data: ReportData) -> Markup | None:
     """Before and after on one axis."""
     if data.before is None or data.after is None or data.before.rate is data.after.rate is None:
         return None
-    rows = [
-        _row("before training", data.before, palette.shade(data.before.rate)),
-        _row("after training", data.after, palette.shade(data.after.rate)),
-    ]
+    rows = [_row("before training", data.before), _row("after training", data.after)]
     name = "Success on held-out tasks before and after training, with intervals"
-    return _both(lambda width: interval_rows(rows, (0, 1), name=name, width=width))
+    return intervals(rows, name=name, across=Across(bounds=(0, 1)), value="Success").html()
 
 
 def _arms(effect: Effect) -> Markup:
     """The two arms on one axis."""
     scale = effect.unit
-    coloured = scale == "rate"
-    rows = [
-        _row("control", effect.base, palette.shade(effect.base.rate) if coloured else "plain", scale),
-        _row(
-            "with the change", effect.other, palette.shade(effect.other.rate) if coloured else "plain", scale
-        ),
-    ]
-    ends = [v for r in (effect.base, effect.other) for v in (r.rate, r.low, r.high) if v is not None]
-    axis = (0.0, 1.0) if coloured or not ends else (min(ends), max(ends))
+    rows = [_row("control", effect.base, scale), _row("with the change", effect.other, scale)]
+    across = Across(bounds=(0, 1)) if scale == "rate" else Across("number")
     name = f"{effect.score} of the control and of the change, with intervals"
-    return _both(lambda width: interval_rows(rows, axis, name=name, unit=scale, width=width))
+    return intervals(rows, name=name, across=across, value=effect.score).html()
 
 
 def _forest(effect: Effect) -> Markup:
     """The difference on an axis through zero."""
     scale = effect.unit
-    known = [v for v in (effect.difference, effect.low, effect.high) if v is not None]
-    axis = (min([*known, 0.0]), max([*known, 0.0]))
-    if axis[0] == axis[1]:
-        axis = (-0.1, 0.1)
     ends = f"  ({words.span(effect.low, effect.high, scale, sign=True)})" if effect.low is not None else ""
     text = words.change_of(effect.difference, scale) + ends
-    row = Row("difference", effect.difference, effect.low, effect.high, text, "plain")
-    unit = "points" if scale == "rate" else "mean"
+    row = Row("difference", effect.difference, effect.low, effect.high, text)
     name = "Difference between the arms with its interval; zero means no effect"
-    return _both(
-        lambda width: interval_rows([row], axis, name=name, unit=unit, zero="no effect", width=width)
-    )
+    across = Across("points" if scale == "rate" else "number", zero="no effect")
+    return intervals([row], name=name, across=across, value="Difference").html()
+
+
+def curve_figure(curve: Sequence[CurvePoint]) -> Figure | None:
+    """Success over updates with its interval; None where nothing was measured."""
+    if all(point.success is None for point in curve):
+        return None
+    dots = []
+    for p in curve:
+        sampled = f"{words.count(p.tokens)} tokens sampled" if p.tokens is not None else ""
+        dots.append(Dot(p.update, p.success, p.low, p.high, "; ".join(filter(None, (sampled, p.note)))))
+    line = Line("success", dots, colour=ACCENT)
+    name = "Success on held-out tasks after each update"
+    return curves([line], name=name, plane=Plane("updates", "success", bottom=0.0), last=True)
 
 
 def _curve(data: ReportData) -> Markup | None:
-    if all(point.success is None for point in data.curve):
-        return None
-    return _both(lambda width: pictures.success_curve(data.curve, width))
+    figure = curve_figure(data.curve)
+    return None if figure is None else figure.html()
 
 
-def _values(data: ReportData) -> Markup | None:
+def _values(data: ReportData) -> Figure | None:
     trace = data.trace
     if trace is None or not any(token.value is not None for step in trace.steps for token in step.tokens):
         return None
-    return _both(lambda width: value_picture.value_chart(trace, width))
+    return value_figure(trace)
 
 
 def _indented(tree: TreeData) -> Iterator[tuple[int, TreeNode]]:

@@ -94,6 +94,42 @@ def duration(seconds: float | None) -> str:
     return f"{minutes}{NBSP}min {rest:02d}{NBSP}s"
 
 
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def digits(value: float, most: int = 3) -> str:
+    """A number with three significant digits, without an exponent where it is small enough to read."""
+    text = f"{value:.{most}g}"
+    return f"{value:,.0f}" if "e+" in text and abs(value) < 1e9 else text
+
+
+def times(value: float | None) -> str:
+    """A ratio of times as "24.7×"; a dash for None."""
+    return DASH if value is None else f"{digits(value)}×"
+
+
+def short_time(seconds: float | None) -> str:
+    """Seconds in the unit that fits, "3.2 ms"; a dash for None."""
+    if seconds is None:
+        return DASH
+    scale, unit = next(((s, u) for s, u in _SECONDS if seconds >= s), _SECONDS[-1])
+    return f"{digits(seconds / scale)}{NBSP}{unit}"
+
+
+def per_second(value: float | None, unit: str) -> str:
+    """A rate as "34.1 Gflop/s"; a dash for None."""
+    if value is None:
+        return DASH
+    scale, prefix = next(((s, p) for s, p in _RATES if value >= s), _RATES[-1])
+    return f"{digits(value / scale)}{NBSP}{prefix}{unit}/s"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """``3 kernels``, ``1 kernel``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def one_line(text: str, most: int = 60) -> str:
     """The text on one line, cut to ``most`` characters with an ellipsis."""
     line = " ".join(visible(text).split())

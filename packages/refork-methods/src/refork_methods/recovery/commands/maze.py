@@ -103,10 +103,11 @@ def train(
     if write_traces is not None:
         save_traces(result, traces, cap, seed, write_traces)
     if plot is not None:
-        from refork.report.curve_picture import curve_picture
+        from refork.report.charts import Dot, Line, Plane, curves
 
-        title = f"{report['method']} on the maze {shape}"
-        plot.write_text(curve_picture(report["curve"], title, "update", "expected moves to the target"))
+        line = Line("moves", [Dot(x, y) for x, y in report["curve"]], marks=False)
+        plane = Plane("update", "expected moves to the target", unit="number", log=True)
+        plot.write_text(curves([line], name=f"{report['method']} on the maze {shape}", plane=plane).svg())
     if as_json:
         print_json(report)
         return

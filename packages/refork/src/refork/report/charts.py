@@ -1,0 +1,577 @@
+"""Charts: a figure is a picture, a sentence that says what it shows, and its numbers as a table.
+
+Drawn by Altair and turned into SVG by vl-convert: no browser, no script, no network. The colours of a picture
+are the light ones of the palette, so that it stands alone; a page's style sheet maps each of them to its own,
+which is how the dark mode reaches into a chart (``palette.ROLES``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Literal, TypeAlias, final
+
+from markupsafe import Markup, escape
+
+from refork.errors import MissingExtra
+from refork.report import palette, words
+from refork.types import Json
+from refork.visible import visible
+
+WIDE, NARROW = 760, 352
+#: How numbers of an axis are written: a share as a percentage, a difference of shares in points, a plain
+#: number, a large count as 12k, a ratio as 3×, seconds with their prefix.
+Unit: TypeAlias = Literal["rate", "points", "number", "count", "times", "seconds"]
+#: Given the whole width in pixels, an Altair chart.
+Draw: TypeAlias = Callable[[int], Any]
+
+_INK, _SOFT, _RULE, _FAINT = (palette.ROLES[name] for name in ("ink", "soft", "rule", "faint"))
+ACCENT, WARM = palette.ROLES["accent"], palette.ROLES["warm"]
+_LABELS: Final[dict[str, str]] = {
+    "rate": "format(datum.value * 100, '.3~g') + '\u00a0%'",
+    "points": "abs(datum.value) < 1e-9 ? '0' : format(datum.value * 100, '+.3~g')",
+    "number": "abs(datum.value) < 1e5 ? format(datum.value, ',.4~g') : format(datum.value, '.3~s')",
+    "count": "format(datum.value, '.3~s')",
+    "times": "format(datum.value, '.3~g') + '×'",
+    "seconds": "format(datum.value, '.3~s') + 's'",
+}
+THEME: Final[Json] = {
+    "background": None,
+    "font": "sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": _SOFT, "titleColor": _SOFT, "titleFontWeight": "normal", "labelFontSize": 12,
+        "titleFontSize": 12, "gridColor": _FAINT, "domain": False, "ticks": False, "labelPadding": 7,
+        "titlePadding": 9, "labelLimit": 220,
+    },
+    "axisX": {"grid": False, "domain": True, "domainColor": _RULE},
+    "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleY": -10},
+    "legend": {
+        "orient": "bottom", "title": None, "labelColor": _SOFT, "labelFontSize": 12, "symbolStrokeWidth": 2.5,
+        "symbolOpacity": 1, "offset": 6, "rowPadding": 4, "labelLimit": 330,
+    },
+    "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "color": _INK, "offset": 14},
+    "text": {"fontSize": 12, "color": _INK},
+    "range": {"category": list(palette.SERIES)},
+}  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What is shown: ``name`` is read aloud in the picture's place, ``rows`` hold the numbers as words.
+
+    ``panels`` stand one below the other.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    panels: tuple[Draw, ...]
+
+    def svg(self, width: int = WIDE, title: str | None = None) -> str:
+        """A document that stands alone: on white, with its title.
+
+        Raises: MissingExtra without the extra ``report``.
+        """
+        heading = self.name if title is None else title
+        drawn = [render(panel(width), width, "" if i else heading) for i, panel in enumerate(self.panels)]
+        top, parts = 0.0, []
+        for text in drawn:
+            parts.append(text.replace("<svg", f'<svg y="{top:g}"', 1))
+            top += _height(text)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top:g}" width="{width}" '
+            f'height="{top:g}" role="img" aria-label="{escape(visible(self.name))}">'
+            f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
+        )
+
+    def html(self, summary: str = "The figures as a table") -> Markup:
+        """The picture for a page, wide and narrow, and its table below.
+
+        Raises: MissingExtra without the extra ``report``.
+        """
+        both = []
+        for kind, width in (("wide", WIDE), ("narrow", NARROW)):
+            drawn = Markup("".join(render(panel(width), width, "", self.name) for panel in self.panels))
+            both.append(Markup('<div class="{}">{}</div>').format(kind, drawn))
+        return Markup("<figure>{}</figure>{}").format(Markup("").join(both), self.table(summary))
+
+    def table(self, summary: str = "The figures as a table") -> Markup:
+        """The numbers alone, folded away."""
+        head = Markup("").join(
+            Markup('<th scope="col">{}</th>').format(visible(name)) for name in self.columns
+        )
+        body = Markup("").join(
+            Markup('<tr><th scope="row">{}</th>{}</tr>').format(
+                visible(first), Markup("").join(Markup("<td>{}</td>").format(visible(cell)) for cell in rest)
+            )
+            for first, *rest in self.rows
+        )
+        return Markup(
+            '<details><summary>{}</summary><div class="scroll" tabindex="0"><table><thead><tr>{}</tr></thead>'
+            "<tbody>{}</tbody></table></div></details>"
+        ).format(summary, head, body)
+
+
+def altair() -> ModuleType:
+    """Altair, once it is needed.
+
+    Raises: MissingExtra where it is not installed.
+    """
+    try:
+        import altair
+    except ImportError as error:
+        raise MissingExtra("altair", "report") from error
+    return altair
+
+
+def render(chart: Any, width: int, title: str = "", name: str = "") -> str:
+    """A chart as an ``svg`` element of this width, axes and names inside it; equal charts give equal bytes.
+
+    Raises: MissingExtra where the converter is not installed.
+    """
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise MissingExtra("vl-convert-python", "report") from error
+    spec = chart.to_dict()
+    spec["config"] = THEME
+    spec["width"] = width
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    if title:
+        spec["title"] = {"text": visible(title), "limit": width - 10}
+    return _tidy(vl_convert.vegalite_to_svg(spec), name)
+
+
+def _tidy(text: str, name: str) -> str:
+    """The converter's SVG for a page: one name for the whole, a hover text for each mark that has words.
+
+    Clip paths are numbered by a counter of the process there, so they get names from what is drawn.
+    """
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
+    assert size is not None  # the converter always writes one
+    wide, high = size.groups()
+    inner = text[text.index(">") + 1 : text.rindex("</svg>")]
+    inner = re.sub(
+        r'<(path|text) aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)'
+        r"(?:/>|>([^<]*)</\1>)",
+        lambda m: f"<{m[1]}{m[3]}><title>{m[2]}</title>{m[4] or ''}</{m[1]}>",
+        inner,
+    )
+    # Inside tags alone: what a text or a hover says stays as it is.
+    inner = re.sub(r"<\w[^>]*>", lambda m: _short(m[0]), inner)
+    inner = re.sub(r'<path[^>]* d=""[^>]*/>|<path d="M0,0h0v0h0Z"/>', "", inner)
+    names: dict[str, str] = {}
+    for old in re.findall(r'id="(clip\d+)"', inner):
+        names.setdefault(old, f"c{hashlib.sha256(f'{name}{wide}{len(names)}'.encode()).hexdigest()[:8]}")
+    for old, new in names.items():
+        inner = inner.replace(f'"{old}"', f'"{new}"').replace(f"#{old})", f"#{new})")
+    told = f' role="img" aria-label="{escape(visible(name))}"' if name else ""
+    return (
+        f'<svg class="chart" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}"{told}>{inner}</svg>'
+    )
+
+
+def _short(tag: str) -> str:
+    """A tag without what only scripts and the one name of the picture replace, its numbers rounded."""
+    bare = re.sub(r' (?:aria-\w+|role|class|pointer-events)="[^"]*"| opacity="1"', "", tag)
+    return re.sub(r"(?<!opacity=\")-?\b\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), bare)
+
+
+def _height(text: str) -> float:
+    found = re.search(r' height="([\d.]+)"', text)
+    return float(found[1]) if found else 0.0
+
+
+def write(value: float | None, unit: Unit) -> str:
+    """A number of an axis as words; a dash for None."""
+    if value is None or not math.isfinite(value):
+        return words.DASH if value is None or math.isnan(value) else "∞" if value > 0 else f"{words.MINUS}∞"
+    if unit == "count":
+        return words.count(round(value))
+    if unit == "seconds":
+        return words.short_time(value)
+    if unit == "times":
+        return words.times(value)
+    return {"rate": words.rate, "points": words.points}.get(unit, words.mean)(value)
+
+
+def ends(low: float | None, high: float | None, unit: Unit) -> str:
+    """An interval as words; a dash where an end is None."""
+    if low is None or high is None:
+        return words.DASH
+    if unit in ("rate", "points"):
+        return words.span(low, high, sign=unit == "points")
+    return f"{write(low, unit)} to {write(high, unit)}"
+
+
+def axis(unit: Unit, width: int, title: str | None = None, **more: Any) -> Any:
+    """An axis whose numbers are written in a unit, with fewer of them on a narrow picture."""
+    alt = altair()
+    settings: Json = {
+        "title": None if title is None else visible(title),
+        "labelExpr": _LABELS[unit],
+        "tickCount": max(3, width // 110),
+    }
+    return alt.Axis(**settings | more)
+
+
+def data(rows: Sequence[Json]) -> Any:
+    """Rows inside the chart: control characters made visible, what is not finite left out as None is."""
+    return altair().InlineData([{key: _plain(value) for key, value in row.items()} for row in rows])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def legend_columns(names: Sequence[str], width: int) -> int:
+    """How many names of a legend stand side by side."""
+    longest = max((len(name) for name in names), default=1)
+    return max(1, min(len(names), int((width - 40) / (7 * longest + 44))))
+
+
+# Curves: values over x, with bands or whiskers.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A value at x with its interval; ``told`` stands in the table and on hover."""
+
+    x: float
+    y: float | None
+    low: float | None = None
+    high: float | None = None
+    told: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Dots of one name, joined where neighbours have values.
+
+    ``band`` draws intervals as an area, ``whiskers`` as lines; ``step`` keeps a value until the next one.
+    ``faint`` lines are runs behind a mean: thin, without a name in the legend and not in the table.
+    """
+
+    name: str
+    dots: Sequence[Dot]
+    colour: str | None = None
+    dashed: bool = False
+    marks: bool = True
+    band: bool = True
+    whiskers: bool = False
+    step: bool = False
+    joined: bool = True
+    faint: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A line across: a value, and what it is."""
+
+    value: float
+    name: str
+    colour: str = _SOFT
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """What the two axes are: their names, units and scales.
+
+    ``bottom`` and ``top`` are values of y that the axis ends at; between the two of ``zone`` the ground is
+    tinted.
+    """
+
+    x: str
+    y: str
+    x_unit: Unit = "number"
+    unit: Unit = "rate"
+    log_x: bool = False
+    log: bool = False
+    bottom: float | None = None
+    top: float | None = None
+    zone: tuple[float, float] | None = None
+    levels: Sequence[Level] = ()
+    height: int = 230
+
+    def axes(self, rows: Sequence[Json], width: int) -> tuple[Any, Json]:
+        """The channel x, and the axis and scale of y, for rows with ``x``, ``y``, ``low`` and ``high``."""
+        alt = altair()
+        inside = [row[key] for row in rows for key in ("y", "low", "high") if row[key] is not None]
+        inside += [level.value for level in self.levels] + [
+            e for e in (self.bottom, self.top) if e is not None
+        ]
+        low, high = min(inside, default=0.0), max(inside, default=1.0)
+        marks: Json = {"tickCount": 5}
+        if self.log:
+            domain = [low / 1.15, high * 1.15]
+            marks = {"values": decades(domain[0], domain[1])}
+        else:
+            room = 0.04 * (high - low or 1.0)
+            domain = [low if low == self.bottom else low - room, high if high == self.top else high + room]
+            if self.unit == "rate":  # no share lies outside 0 to 1, though rounding would go there
+                domain = [max(domain[0], min(0.0, low)), min(domain[1], max(1.0, high))]
+        nice = not self.log and self.top is None
+        scale = alt.Scale(type="log" if self.log else "linear", domain=domain, nice=nice, zero=False)
+        across = alt.Scale(type="log" if self.log_x else "linear", nice=False, zero=False, padding=10)
+        whole = not self.log_x and all(float(row["x"]).is_integer() for row in rows)
+        below = axis(self.x_unit, width, self.x, **({"tickMinStep": 1} if whole else {}))
+        beside = axis(self.unit, width, self.y, **marks)
+        return alt.X("x:Q", axis=below, scale=across), {"axis": beside, "scale": scale}
+
+
+def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False) -> Figure:
+    """Values over x, a line for each name. With ``last`` the first line's last value stands beside it."""
+    named = [line for line in lines if not line.faint]
+    several = len(named) > 1
+    notes = any(dot.told for line in named for dot in line.dots)
+    ranged = any(dot.low is not None for line in named for dot in line.dots)
+    columns = [
+        *(["Line"] if several else []), plane.x, plane.y, *(["Interval"] if ranged else []),
+        *(["Note"] if notes else []),
+    ]  # fmt: skip
+    rows = [
+        (
+            *([line.name] if several else []), _place(dot.x, plane.x_unit), write(dot.y, plane.unit),
+            *([ends(dot.low, dot.high, plane.unit)] if ranged else []), *([dot.told] if notes else []),
+        )
+        for line in named for dot in line.dots
+    ]  # fmt: skip
+    rows += [
+        (
+            level.name, *([words.DASH] if several else []), write(level.value, plane.unit),
+            *[""] * (ranged + notes),
+        )
+        for level in plane.levels
+    ]  # fmt: skip
+    return Figure(name, tuple(columns), tuple(rows), (lambda width: _curves(lines, plane, last, width),))
+
+
+def _place(value: float, unit: Unit) -> str:
+    return f"{value:,.6g}" if unit in ("number", "count") else write(value, unit)
+
+
+def _curve_rows(lines: Sequence[Line], plane: Plane) -> list[Json]:
+    """A row for each dot; a stretch without gaps is a run of its own, since a line is broken at None."""
+    rows: list[Json] = []
+    for number, line in enumerate(lines):
+        for piece, stretch in enumerate(runs([_shown(dot.y, plane.log) for dot in line.dots])):
+            for i in stretch:
+                dot = line.dots[i]
+                low, high = (_shown(end, plane.log) for end in (dot.low, dot.high))
+                known = low is not None and high is not None
+                told = f"{line.name}, {_place(dot.x, plane.x_unit)}: {write(dot.y, plane.unit)}"
+                told += f" ({ends(dot.low, dot.high, plane.unit)})" if known else ""
+                told += f", {dot.told}" if dot.told else ""
+                rows.append({
+                    "name": line.name, "run": f"{number}.{piece}", "x": dot.x, "y": dot.y,
+                    "low": low, "high": high, "told": told, "dot": line.marks and not line.faint,
+                    "band": line.band and known, "whisker": line.whiskers and known,
+                    "style": f"{line.step:d}{line.faint:d}{line.dashed:d}" if line.joined else None,
+                })  # fmt: skip
+    return rows
+
+
+def _curves(lines: Sequence[Line], plane: Plane, last: bool, width: int) -> Any:
+    alt = altair()
+    named = [line for line in lines if not line.faint]
+    names = [line.name for line in named]
+    colours = [line.colour or palette.SERIES[i % len(palette.SERIES)] for i, line in enumerate(named)]
+    rows = _curve_rows(lines, plane)
+    x, up = plane.axes(rows, width)
+    y = alt.Y("y:Q", **up)
+    legend = alt.Legend(columns=legend_columns(names, width), symbolType="stroke") if len(names) > 1 else None
+    hue = alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=colours))
+    base = alt.Chart(data(rows))
+    span = {"x": x, "y": alt.Y("low:Q", **up), "y2": "high:Q", "color": hue}
+    layers = _ground(plane, up)
+    area = base.transform_filter("datum.band").mark_area(opacity=0.16, aria=False)
+    layers.append(area.encode(detail="run:N", **span))
+    whisker = base.transform_filter("datum.whisker").mark_rule(strokeWidth=1.5, aria=False)
+    layers.append(whisker.encode(**span))
+    for style in sorted({row["style"] for row in rows if row["style"]}, key=lambda text: text[1] == "0"):
+        step, faint, dashed = (mark == "1" for mark in style)
+        line = base.transform_filter(f"datum.style == '{style}'").mark_line(
+            strokeWidth=1 if faint else 2.25, opacity=0.3 if faint else 1, aria=False,
+            strokeDash=[5, 4] if dashed else [1, 0], interpolate="step-after" if step else "linear",
+        )  # fmt: skip
+        layers.append(line.encode(x=x, y=y, color=hue, detail="run:N"))
+    dots = base.transform_filter("datum.dot").mark_point(filled=True, size=52, opacity=1)
+    layers.append(dots.encode(x=x, y=y, color=hue, description="told:N"))
+    shown = [dot for dot in lines[0].dots if dot.y is not None] if lines else []
+    if last and shown:
+        end = alt.Chart(data([{"x": shown[-1].x, "y": shown[-1].y, "t": write(shown[-1].y, plane.unit)}]))
+        text = end.mark_text(align="left", dx=10, fontSize=15, fontWeight=600, aria=False)
+        layers.append(text.encode(x=x, y=y, text="t:N"))
+    return alt.layer(*layers).properties(height=plane.height if width >= WIDE else min(plane.height, 200))
+
+
+def _ground(plane: Plane, up: Json) -> list[Any]:
+    """The tinted zone and the lines across, which lie behind all else."""
+    alt = altair()
+    layers = []
+    if plane.zone is not None:
+        zone = alt.Chart(data([{"low": plane.zone[0], "high": plane.zone[1]}]))
+        tint = zone.mark_rect(color=palette.SERIES[2], opacity=0.13, aria=False)
+        layers.append(tint.encode(y=alt.Y("low:Q", **up), y2="high:Q"))
+    for level in plane.levels:
+        one = alt.Chart(data([{"v": level.value, "t": level.name}]))
+        at = alt.Y("v:Q", **up)
+        layers.append(one.mark_rule(strokeDash=[5, 4], color=level.colour, aria=False).encode(y=at))
+        text = one.mark_text(align="right", dy=-6, color=level.colour, aria=False)
+        layers.append(text.encode(x=alt.value("width"), y=at, text="t:N"))
+    return layers
+
+
+def decades(low: float, high: float, most: int = 7) -> list[float]:
+    """Round values of a logarithmic axis: 1, 2, 5 of each power of ten, or fewer where they are too many."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        found = [s * 10.0**p for p in range(first, last + 1) for s in steps]
+        kept = [value for value in found if low * 0.999 <= value <= high * 1.001]
+        if len(kept) <= most:
+            return kept
+    return kept[:: math.ceil(len(kept) / most)]
+
+
+def _shown(value: float | None, log: bool) -> float | None:
+    """A value that the axis can hold."""
+    return None if value is None or not math.isfinite(value) or (log and value <= 0) else value
+
+
+def runs(values: Sequence[float | None]) -> list[range]:
+    """Stretches of indices without None."""
+    found: list[range] = []
+    start: int | None = None
+    for i, value in enumerate([*values, None]):
+        if value is not None and start is None:
+            start = i
+        elif value is None and start is not None:
+            found.append(range(start, i))
+            start = None
+    return found
+
+
+# Intervals: a value a row on one axis, as in a forest plot.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of an interval chart; ``text`` stands at its end.
+
+    ``ring`` is a second value on the same axis: what was predicted, or could be reached at most.
+    """
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    text: str
+    colour: str = _INK
+    ring: float | None = None
+    told: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Across:
+    """The axis of an interval chart.
+
+    ``bounds`` is what it covers, None: all that is shown. ``zero`` marks no difference, with these words;
+    ``mark`` another place with its name. ``ring`` says what the rings are, and ``name`` stands below.
+    """
+
+    unit: Unit = "rate"
+    bounds: tuple[float, float] | None = None
+    zero: str | None = None
+    mark: tuple[float, str] | None = None
+    ring: str | None = None
+    name: str | None = None
+
+    def scale(self, rows: Sequence[Row]) -> Any:
+        """The scale that holds all rows."""
+        known = [v for row in rows for v in (row.value, row.low, row.high, row.ring) if v is not None]
+        known += ([0.0] if self.zero is not None else []) + ([self.mark[0]] if self.mark else [])
+        low, high = self.bounds or (min(known, default=0.0), max(known, default=1.0))
+        if low == high:
+            low, high = low - 0.1, high + 0.1
+        return altair().Scale(domain=[low, high], nice=self.bounds != (0, 1), zero=False)
+
+
+def intervals(rows: Sequence[Row], *, name: str, across: Across, value: str = "Value") -> Figure:
+    """Values as dots on their intervals over one axis, a row each; ``value`` heads them in the table."""
+    ring, unit = across.ring, across.unit
+    columns = ("", value, "Interval", *([ring.capitalize()] if ring else []), "As shown")
+    told = tuple(
+        (
+            row.name, write(row.value, unit), ends(row.low, row.high, unit),
+            *([write(row.ring, unit)] if ring else []), row.text + (f"; {row.told}" if row.told else ""),
+        )
+        for row in rows
+    )  # fmt: skip
+    return Figure(name, columns, told, (lambda width: _intervals(rows, across, width),))
+
+
+def _intervals(rows: Sequence[Row], across: Across, width: int) -> Any:
+    alt = altair()
+    table = [
+        {
+            "row": number, "name": row.name, "value": row.value, "low": row.low, "high": row.high,
+            "text": row.text, "colour": row.colour, "ring": row.ring,
+            "told": f"{row.name}: {row.text}" + (f"; {row.told}" if row.told else ""),
+        }
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
+    name_wide = 6.9 * max((len(row.name) for row in rows), default=0)
+    text_wide = 6.4 * max((len(row.text) for row in rows), default=0)
+    # A wide row has its name on the left and its words on the right; a narrow one has both above.
+    beside = width >= WIDE and name_wide + text_wide < 0.6 * width
+    scale = across.scale(rows)
+    grid = axis(across.unit, int(width * (0.5 if beside else 0.9)), across.name, grid=True, domain=False)
+    down = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
+    shade = alt.Color("colour:N", scale=None)
+    base = alt.Chart(data(table))
+    lift: Json = {} if beside else {"yOffset": 12}
+
+    def at(field: str) -> Any:
+        return alt.X(f"{field}:Q", scale=scale, axis=grid)
+
+    layers = []
+    for place, text in ((0.0, across.zero), across.mark or (0.0, None)):
+        if text is not None:
+            one = alt.Chart(data([{"v": place, "t": text}]))
+            layers.append(one.mark_rule(strokeDash=[4, 3], color=_INK, aria=False).encode(x=at("v")))
+            top = one.mark_text(dy=-9, color=_SOFT, aria=False)
+            layers.append(top.encode(x=at("v"), y=alt.value(0), text="t:N"))
+    spans = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    bar = spans.mark_rule(strokeWidth=3, strokeCap="round", aria=False, **lift)
+    layers.append(bar.encode(x=at("low"), x2="high:Q", y=down, color=shade))
+    for end in ("low", "high"):
+        cap = spans.mark_tick(thickness=2, size=13, opacity=1, aria=False, **lift)
+        layers.append(cap.encode(x=at(end), y=down, color=shade))
+    if across.ring is not None:
+        rings = base.transform_filter("isValid(datum.ring)")
+        ring = rings.mark_point(size=130, strokeWidth=1.6, filled=False, color=_INK, aria=False, **lift)
+        layers.append(ring.encode(x=at("ring"), y=down))
+    dots = base.transform_filter("isValid(datum.value)").mark_point(filled=True, size=120, opacity=1, **lift)
+    layers.append(dots.encode(x=at("value"), y=down, color=shade, description="told:N"))
+    size: Json = (
+        {"fontSize": 14, "aria": False} if beside else {"fontSize": 13, "yOffset": -10, "aria": False}
+    )
+    left = base.mark_text(align="left", dx=-name_wide - 22 if beside else 0, **size)
+    layers.append(left.encode(x=alt.value(0), y=down, text="name:N"))
+    right = base.mark_text(align="left" if beside else "right", dx=18 if beside else 0, **size)
+    layers.append(right.encode(x=alt.value("width"), y=down, text="text:N"))
+    return alt.layer(*layers).properties(height=(38 if beside else 54) * len(rows))
