@@ -27,7 +27,7 @@ from refork.errors import CannotDo
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.remote import RemotePolicy
 from refork.policies.remote_ask import Asker
-from refork.policies.remote_probe import Abilities
+from refork.policies.remote_probe import ServerAbilities
 from refork.sampling.grammar import Grammar
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Sampling, int | None, int, bool]] = {
     ),
     "min-p and top-k, ban": (Sampling(temperature=1.3, min_p=0.2, top_k=2, banned=(0,)), None, 0, True),
 }
-ABLE = Abilities(tokens=True, logprobs=True, law="t1", scores=True, kind="vLLM")
+ABLE = ServerAbilities(tokens=True, logprobs=True, law="t1", scores=True, kind="vLLM")
 
 
 def requests(case: str, turn: int, draws: range) -> list[Request]:
@@ -83,7 +83,11 @@ def measure(case: str, turn: int, draws: int) -> dict[str, Any]:
     settings, exclude, said, biased = CASES[case]
     settings = settings.but(max_tokens=LENGTH)
     server = InProcess(biased)
-    able = ABLE if biased else Abilities(**{**{f: getattr(ABLE, f) for f in ABLE.__slots__}, "bias": False})
+    able = (
+        ABLE
+        if biased
+        else ServerAbilities(**{**{f: getattr(ABLE, f) for f in ABLE.__slots__}, "bias": False})
+    )
     asker = Asker(server, able, None, None)  # type: ignore[arg-type]
     seen = np.zeros([TOKENS] * LENGTH)
     asked: list[tuple[Any, int]] = []

@@ -25,7 +25,7 @@ import torch
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.types import Json
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.draw import accuracy, draw
 from refork_methods.simulate.encode import Writer
 from refork_methods.simulate.extract import extract_prediction, matches
@@ -58,13 +58,13 @@ WORDS = (
 def trajectory(number: int, split: str, places: int = len(PLACES)) -> EnvTrajectory:
     """A house in which every place holds what it always holds; a dial shows what nobody can know."""
     rng = np.random.default_rng([17, number])
-    turns: list[Turn] = []
+    turns: list[Transition] = []
     for _ in range(2):
         place = int(rng.integers(places))
         if rng.random() < 0.75:
-            turns.append(Turn(f"look {PLACES[place]}", COLOURS[place * 5 % len(COLOURS)], True))
+            turns.append(Transition(f"look {PLACES[place]}", COLOURS[place * 5 % len(COLOURS)], True))
         else:
-            turns.append(Turn("dial", f"shows {rng.integers(10)}", False))
+            turns.append(Transition("dial", f"shows {rng.integers(10)}", False))
     brief = Brief(initial_state="house")
     return EnvTrajectory(id=f"{split}-{number}", source=split, brief=brief, turns=tuple(turns), split=split)
 

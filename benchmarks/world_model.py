@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from refork.policies.local import LocalPolicy
-from refork.worlds.environment import EnvTrajectory, Turn
+from refork.worlds.environment import EnvTrajectory, Transition
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
 from refork_methods.simulate.compare import Gap, compare_simulators
 from refork_methods.simulate.evaluate import Evaluation, Predictor, evaluate
@@ -50,7 +50,7 @@ def check_masking(items: list[EnvTrajectory]) -> Counter[str]:
         told = (found.overlap, found.novelty, found.jaccard, found.ratio)
         assert np.allclose(told, wanted), (action, told, wanted)
     # A coin per turn keeps in the mean what the weight says.
-    turns = [Turn("echo hello world", "hello world")] * 20_000
+    turns = [Transition("echo hello world", "hello world")] * 20_000
     (kind, share), *_ = loss_weights(turns)
     assert (kind, share) == ("boilerplate", 0.1)
     kept = np.asarray(sampled_turns(np.full(len(turns), share), np.ones(len(turns), dtype=int), 0))

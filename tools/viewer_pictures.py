@@ -14,7 +14,7 @@ from typing import Any
 from refork.cli.common import world_for
 from refork.policies.open import open_policy
 from refork.tree import Tree
-from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.forking import Forking, ForkSetup
 from refork.viewer.live.server import viewing
 from refork.viewer.live.shelf import Shelf
 from refork_worlds.web import browser
@@ -38,7 +38,7 @@ def main() -> None:
             leaf = judged[0]
             node = next(step.node for step in tree.path(leaf) if step.node.kind == "action")
         shelf = Shelf([run / "tree.db"])
-        actor = Actor(
+        actor = ForkSetup(
             open_policy("scripted:walker"), lambda walk: world_for(walk, None), None, "scripted:walker"
         )
         OUT.mkdir(exist_ok=True)

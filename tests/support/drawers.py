@@ -3,7 +3,7 @@
 import torch
 
 from refork.policies.local import LocalPolicy
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_testbed.models.recipe import Shape
 from refork_testbed.models.supervised import new_model
 from refork_testbed.models.tokenizer import make_tokenizer
@@ -15,7 +15,7 @@ WORDS = (*COLOURS, "look", "drawer", "a", "b", "prediction", "think", "initial",
 def trajectory(number, source="drawers", turns=2, split=None):
     """Two drawers with a colour each; looking into one shows it."""
     held = {"a": COLOURS[number % 4], "b": COLOURS[(number // 4) % 4]}
-    seen = [Turn(f"look {n}", held[n], True, f"drawer {n}") for n in ("a", "b") * turns][:turns]
+    seen = [Transition(f"look {n}", held[n], True, f"drawer {n}") for n in ("a", "b") * turns][:turns]
     state = " ".join(f"{name} {colour}" for name, colour in held.items())
     task = {"task": f"{source}-{number}"}
     return EnvTrajectory(

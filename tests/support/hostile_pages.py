@@ -21,7 +21,7 @@ from refork.chat import ScriptedChat
 from refork.serve import serving
 from refork.serve.local import running
 from refork.serve.settings import ServerSettings
-from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.forking import Forking, ForkSetup
 from refork.viewer.live.server import viewer_server
 from refork.viewer.live.shelf import Shelf
 from refork_methods.theory.cues.experiment import CueExperiment
@@ -255,7 +255,7 @@ def attack_viewer(folder, name="127.0.0.1"):
             return sum(1 for _ in opened.walk())
 
     shelf, begun = Shelf([folder]), []
-    forking = Forking(Actor(policy(), lambda walk: None, MatchJudge("right"), "script"), shelf.file)
+    forking = Forking(ForkSetup(policy(), lambda walk: None, MatchJudge("right"), "script"), shelf.file)
     before = nodes()
 
     @contextmanager

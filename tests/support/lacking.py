@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from refork.errors import CannotDo
 from refork.sandbox.inside import filtered, seccomp
-from refork.sandbox.inside.seccomp import ALLOW, ANY_BIT, ARGUMENTS, EQUAL, LOAD, NUMBER, RETURN, Step
+from refork.sandbox.inside.seccomp import ALLOW, ANY_BIT, ARGUMENTS, EQUAL, LOAD, NUMBER, RETURN, Instruction
 
 Part: TypeAlias = Literal["landlock", "seccomp", "namespaces"]
 _NONE = 0x00050000 | errno.ENOSYS
@@ -30,23 +30,23 @@ def lack(*parts: Part) -> None:
     if machine is None:
         raise CannotDo("calls cannot be taken away without seccomp", where=platform.machine())
     column = [*seccomp.MACHINES.values()].index(machine)
-    steps = [Step(LOAD, 0, 0, NUMBER)]
+    steps = [Instruction(LOAD, 0, 0, NUMBER)]
     for part in parts:
         for numbers in _CALLS[part]:
-            steps += [Step(EQUAL, 0, 1, numbers[column]), Step(RETURN, 0, 0, _NONE)]
+            steps += [Instruction(EQUAL, 0, 1, numbers[column]), Instruction(RETURN, 0, 0, _NONE)]
     if "seccomp" in parts:
         steps += _refused(filtered.PRCTL[column], EQUAL, seccomp.PR_SET_SECCOMP)
     if "namespaces" in parts:
         steps += _refused(filtered.CLONE[column], ANY_BIT, filtered.SPACES)
-    seccomp.install(seccomp.packed([*steps, Step(RETURN, 0, 0, ALLOW)]))
+    seccomp.install(seccomp.packed([*steps, Instruction(RETURN, 0, 0, ALLOW)]))
 
 
-def _refused(number: int, test: int, value: int) -> list[Step]:
+def _refused(number: int, test: int, value: int) -> list[Instruction]:
     """A call that is not there where its first argument passes a test."""
     return [
-        Step(EQUAL, 0, 4, number),
-        Step(LOAD, 0, 0, ARGUMENTS),
-        Step(test, 0, 1, value),
-        Step(RETURN, 0, 0, _NONE),
-        Step(RETURN, 0, 0, ALLOW),
+        Instruction(EQUAL, 0, 4, number),
+        Instruction(LOAD, 0, 0, ARGUMENTS),
+        Instruction(test, 0, 1, value),
+        Instruction(RETURN, 0, 0, _NONE),
+        Instruction(RETURN, 0, 0, ALLOW),
     ]

@@ -19,7 +19,7 @@ from refork.sampling.noise import NoiseKey
 from refork.serve import serving
 from refork.serve.engine_model import SEEDED, EngineModel
 from refork.serve.settings import ServerSettings
-from refork.serve.turn import Turn
+from refork.serve.turn import TurnText
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork_methods.speculate.speculator import ModelSpeculator
@@ -120,7 +120,7 @@ def test_one_call_of_the_named_tool_or_of_those_that_are_allowed(client):
 
 def test_arguments_stay_as_they_were_written(policy):
     form = call_form(policy.codec)
-    turn = Turn(TOOLS, form)
+    turn = TurnText(TOOLS, form)
     written = ['{"n": 0.1234567890123456789, "to": "\\u00e9", "x": 1e400}', "{}"]
     for name, arguments in zip(("send", "send_all"), written, strict=True):
         assert turn.put(f"{form.before}{name}{form.between}{arguments}{form.after}") == ""
@@ -128,7 +128,7 @@ def test_arguments_stay_as_they_were_written(policy):
     message = turn.message()
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == written
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["send", "send_all"]
-    cut = Turn(TOOLS, form)
+    cut = TurnText(TOOLS, form)
     cut.put('<tool_call>{"name": "se')
     assert cut.message() == {"role": "assistant", "content": '<tool_call>{"name": "se'}
 

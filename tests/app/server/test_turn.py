@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from refork.serve.turn import Turn
+from refork.serve.turn import TurnText
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("look", "send")]
 THOUGHT = '<think>{"name": "send", "arguments": {}}</think>'
@@ -13,7 +13,7 @@ LOOK, SEND = (f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>' 
 
 def told(text, tools=TOOLS, size=1):
     """What was sent in parts, and the whole message."""
-    turn = Turn(tools)
+    turn = TurnText(tools)
     parts = [turn.put(text[i : i + size]) for i in range(0, len(text), size)]
     return "".join(parts), turn.message()
 
@@ -62,7 +62,7 @@ def test_without_tools_everything_goes_out_at_once():
 
 
 def test_prose_is_not_held_back_for_long():
-    turn = Turn(TOOLS)
+    turn = TurnText(TOOLS)
     assert turn.put("This is a line that is") == "This is a line that is"
     assert turn.put(" going on <tool") == " going on "
     assert turn.put(" bar") == "<tool bar"

@@ -7,7 +7,7 @@ import pytest
 
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.relay import Relay, Turn, Voice, by_chance, by_schedule
+from refork.policies.relay import NextSpeaker, Relay, Voice, by_chance, by_schedule
 from refork.policies.scripted import ScriptedPolicy
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
@@ -130,7 +130,7 @@ def test_what_makes_no_sense_is_refused():
     relay = two(lambda requests: [])
     with pytest.raises(BadInput, match="0 speakers for 1 turns"):
         sample_all(relay, [request(relay)], LAW)
-    relay = two(lambda requests: [Turn("c")])
+    relay = two(lambda requests: [NextSpeaker("c")])
     with pytest.raises(BadInput, match="'c'"):
         sample_all(relay, [request(relay)], LAW)
     with pytest.raises(CannotDo, match="scores no given tokens"):

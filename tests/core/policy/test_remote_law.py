@@ -13,7 +13,7 @@ from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies import remote_ask
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.remote_ask import Asker
-from refork.policies.remote_probe import Abilities, _seeds, honours
+from refork.policies.remote_probe import ServerAbilities, _seeds, honours
 from refork.sampling.grammar import Grammar
 from refork.sampling.noise import NoiseKey
 from support.openai_server import CODEC, LETTERS, Script, complete, filtered, normal, penalised
@@ -99,7 +99,9 @@ def test_three_tokens_have_the_joint_law(case, turn):
     settings, own, server = CASES[case]
     prefix = LONG if own.get("said") else PREFIX
     fake = InProcess(Script(logits=three, **server))
-    able = Abilities(True, logprobs=True, law="t1", scores=True, kind="vLLM", bias=server.get("biased", True))
+    able = ServerAbilities(
+        True, logprobs=True, law="t1", scores=True, kind="vLLM", bias=server.get("biased", True)
+    )
     asker = Asker(fake, able, CODEC, None)
     law = {
         k: v for k, v in joint(prefix, settings, own.get("said", 0), own.get("exclude_first")).items() if v
@@ -338,5 +340,5 @@ def test_a_server_of_short_seeds_gets_short_ones(remote):
 
 
 def test_abilities_that_were_never_probed_promise_nothing():
-    able = Abilities(tokens=True)
+    able = ServerAbilities(tokens=True)
     assert (able.paired, able.bias, able.kind, able.seed) == (False, False, None, "not known")

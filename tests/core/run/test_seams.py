@@ -14,7 +14,7 @@ from refork.policies.base import Sampling
 from refork.policies.open import open_policy
 from refork.policies.scripted import ScriptedPolicy
 from refork.runs import seams, sections
-from refork.runs.attach import Attachment, Shape
+from refork.runs.attach import Attachment, ClassPattern
 from refork.runs.profile import Profile
 from refork.runs.sections import Recorder
 from refork.tree.sqlite import SQLiteDatabase
@@ -169,7 +169,7 @@ def test_modules_that_are_loaded_later_are_watched_too(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     seen = []
     wrap = seams.noticed(lambda thing, given: seen.append(given), ("what",))
-    attached = Attachment({}, (Shape(frozenset({"act"}), {"act": wrap}),), within=("laterworld",))
+    attached = Attachment({}, (ClassPattern(frozenset({"act"}), {"act": wrap}),), within=("laterworld",))
     attached.attach()
     import laterworld
 

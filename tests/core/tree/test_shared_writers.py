@@ -15,7 +15,7 @@ import pytest
 from core.tree.tree_builders import step
 from refork.errors import DrawConflict, TreeBusy, TreeError
 from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree, node_id
-from refork.tree.insert import Entry, insert
+from refork.tree.insert import PendingNode, insert
 from refork.tree.node import NewNode
 from support.postgres import PostgresServer
 
@@ -93,7 +93,7 @@ def begun(tree, *drafts):
     from refork.tree.postgres import BESIDE_OTHERS
 
     with tree._db._begun(BESIDE_OTHERS):
-        insert(tree._db, [Entry(draft, 0.0) for draft in drafts])
+        insert(tree._db, [PendingNode(draft, 0.0) for draft in drafts])
         yield
 
 
@@ -236,7 +236,7 @@ def test_an_import_has_the_tree_alone_and_is_waited_for(three, address):
     one, two, reader = three
     with Tree.open(address, wait=0.05) as hasty:
         with one._db.transaction():
-            insert(one._db, [Entry(NewNode(kind="task", text="loaded"), 0.0)])
+            insert(one._db, [PendingNode(NewNode(kind="task", text="loaded"), 0.0)])
             with pytest.raises(TreeBusy, match="held this tree"):
                 hasty.append(NewNode(kind="task", text="hasty"))
             waits = Aside(two.append, NewNode(kind="task", text="waited"))

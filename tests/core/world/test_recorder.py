@@ -28,7 +28,7 @@ from refork.tree.node import NewNode
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.base import Observation, Split, Task
-from refork.worlds.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Turn
+from refork.worlds.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Transition
 from refork.worlds.lock import LockWorld
 from refork_testbed.models import build
 
@@ -121,8 +121,8 @@ def test_episodes_are_recorded_once_with_all_a_fork_needs() -> None:
     found = list(trajectories(tree))
     first = found[0]
     assert first.turns == (
-        Turn("up", "at 1", True, "was 0", "1"),
-        Turn("submit", "at 2", True, "was 1", "2"),
+        Transition("up", "at 1", True, "was 0", "1"),
+        Transition("submit", "at 2", True, "was 1", "2"),
     )
     assert (first.domain, first.source, first.split) == ("tools", "counter", "train")
     assert first.brief.initial_state == "at 0"
@@ -203,7 +203,7 @@ def test_ctrl_c_keeps_what_is_done_and_goes_on_later() -> None:
 
 
 def test_half_a_pair_of_surrogates_is_refused() -> None:
-    body = EnvTrajectory(id="a", source="s", brief=Brief(), turns=(Turn("ls", "\ud800"),)).to_json()
+    body = EnvTrajectory(id="a", source="s", brief=Brief(), turns=(Transition("ls", "\ud800"),)).to_json()
     with pytest.raises(BadInput, match="no file can hold"):
         EnvTrajectory.from_json(body)
 

@@ -8,7 +8,7 @@ from refork.forking.context import conversation
 from refork.growing.rollouts import grow
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
-from refork.policies.relay import Relay, Turn, Voice
+from refork.policies.relay import NextSpeaker, Relay, Voice
 from refork.tree import Tree
 from refork.worlds import open_world
 from refork_testbed.worlds.specialists import (
@@ -81,7 +81,7 @@ def test_random_workers_earn_the_closed_form():
 
     def best(requests):  # who is best in the harness, by the question asked last
         where = [domain_of(r.messages[-1]["content"]) for r in requests]
-        return [Turn(str([0, 1, 1, 0][domain])) for domain in where]
+        return [NextSpeaker(str([0, 1, 1, 0][domain])) for domain in where]
 
     relay = Relay(voices, best, identity={"rule": "best"})
     groups = grow(tree, relay, world, world.tasks("train", 400), draws=1, settings=LAW)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.refusals import trained_on
 from refork_testbed.models import build, find, names
 from refork_testbed.models.card import card
@@ -15,7 +15,10 @@ from refork_testbed.models.recorded import recorded
 from refork_testbed.models.staged import stage_up
 from refork_testbed.models.staged_recipe import Staged
 
-TURNS = (Turn("cat a.txt", "x\ny", True, "in . , a.txt is x / y"), Turn("ls", "a.txt", True, None))
+TURNS = (
+    Transition("cat a.txt", "x\ny", True, "in . , a.txt is x / y"),
+    Transition("ls", "a.txt", True, None),
+)
 ITEM = EnvTrajectory(
     id="1", source="t", brief=Brief(initial_state="file a.txt\nx\ny"), turns=TURNS, domain="terminal"
 )

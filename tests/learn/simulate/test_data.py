@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refork.errors import BadInput
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.commands import app
 from refork_methods.simulate.data import (
     accepted,
@@ -25,7 +25,7 @@ BRIEF = Brief(initial_state="a.txt b.txt")
 
 
 def made(name, *turns, source="s", domain="terminal", **more):
-    turns = tuple(turn if isinstance(turn, Turn) else Turn(*turn) for turn in turns)
+    turns = tuple(turn if isinstance(turn, Transition) else Transition(*turn) for turn in turns)
     return EnvTrajectory(
         id=name, source=source, brief=more.pop("brief", BRIEF), turns=turns, domain=domain, **more
     )
@@ -64,9 +64,9 @@ def test_copies_go_and_an_empty_state_is_a_warning():
 
 
 def test_retry_loops_go_where_the_state_chain_is_kept():
-    failed = Turn("run", "error", state_key="1")
-    moved = Turn("add", "ok", state_key="2")
-    kept = filtered([made("a", failed, failed, failed, moved, Turn("add", "ok", state_key="3"))])
+    failed = Transition("run", "error", state_key="1")
+    moved = Transition("add", "ok", state_key="2")
+    kept = filtered([made("a", failed, failed, failed, moved, Transition("add", "ok", state_key="3"))])
     (item,) = kept.trajectories
     assert (kept.dropped, kept.context_only) == (2, 0)
     assert [(turn.action, turn.state_key) for turn in item.turns] == [
@@ -74,7 +74,7 @@ def test_retry_loops_go_where_the_state_chain_is_kept():
         ("add", "2"),
         ("add", "3"),
     ]
-    cycle = [Turn("a", "x", state_key="1"), Turn("b", "y", state_key="1")]
+    cycle = [Transition("a", "x", state_key="1"), Transition("b", "y", state_key="1")]
     assert filtered([made("a", *cycle * 3)]).trajectories[0].turns == tuple(cycle)
     unknown = filtered([made("a", ("add", "ok"), ("add", "ok"), LS)])
     assert [turn.target for turn in unknown.trajectories[0].turns] == [None, False, None]
@@ -82,7 +82,11 @@ def test_retry_loops_go_where_the_state_chain_is_kept():
 
 
 def test_a_screen_that_did_not_change_is_context_only():
-    screen = [Turn("tap 1", "A", state_key="1"), Turn("tap 2", "A", state_key="2"), Turn("tap 1", "B")]
+    screen = [
+        Transition("tap 1", "A", state_key="1"),
+        Transition("tap 2", "A", state_key="2"),
+        Transition("tap 1", "B"),
+    ]
     for domain, targets in (("phone", [None, False, None]), ("terminal", [None, None, None])):
         (item,) = filtered([made("a", *screen, domain=domain)]).trajectories
         assert [turn.target for turn in item.turns] == targets

@@ -10,7 +10,7 @@ from refork.errors import BadInput
 from refork.growing.recorder import record, trajectories
 from refork.policies.open import open_policy
 from refork.tree.tree import Tree
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork.worlds.open import open_world
 from refork_methods.simulate.asked import Prediction
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
@@ -185,7 +185,7 @@ def test_the_papers_scorers_and_ours():
 
 
 def test_an_ungraded_turn_is_none_and_not_zero():
-    item = EnvTrajectory(id="t", source="s", brief=Brief(), turns=(Turn("a", "b"),))
+    item = EnvTrajectory(id="t", source="s", brief=Brief(), turns=(Transition("a", "b"),))
     silent = RubricJudge(ScriptedChat(lambda m: "no grades"), retries=0)
     found = evaluate(CopyLast(), [item], judge=silent).fidelity
     assert found.ungraded == 1
@@ -213,7 +213,9 @@ def test_macro_weighs_domains_alike_and_groups_cover_all_turns():
 
 def test_rules_by_domain():
     def target(domain, truth):
-        item = EnvTrajectory(id="t", source="s", brief=Brief(), turns=(Turn("do", truth),), domain=domain)
+        item = EnvTrajectory(
+            id="t", source="s", brief=Brief(), turns=(Transition("do", truth),), domain=domain
+        )
         return Target(item, 0)
 
     tools = target("tools", '{"id":1,"rows":[{"a":2}]}')

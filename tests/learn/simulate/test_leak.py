@@ -6,7 +6,7 @@ from refork.growing import grow
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork.worlds.open import open_world, task_to_json
 from refork_methods.simulate.control.stingy import Secret
 from refork_methods.simulate.leak import leak_rate, leaks, trajectory_leaks, tree_leaks
@@ -33,7 +33,7 @@ def test_searches_before_a_page_that_have_not_earned_the_answer_can_leak():
 
 
 def test_trajectories_by_source():
-    turns = tuple(Turn(*turn) for turn in SEEN)
+    turns = tuple(Transition(*turn) for turn in SEEN)
     one = EnvTrajectory(
         id="a", source="s", brief=Brief(), turns=turns, extra={"task": {"data": {"answer": "1893"}}}
     )

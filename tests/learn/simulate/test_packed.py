@@ -7,7 +7,7 @@ import torch
 from refork.errors import BadInput
 from refork.policies.chat import Codec
 from refork.policies.local import LocalPolicy
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.cpt import encode_all
 from refork_methods.simulate.encode import Writer, encode_target, encode_trajectory
 from refork_methods.simulate.packed import pack, packed_losses, sources, train_packed, visible
@@ -19,9 +19,9 @@ from refork_testbed.models.tokenizer import make_tokenizer
 
 BRIEF = Brief(initial_state="file a\nred")
 TURNS = (
-    Turn("cat a", "red", True, "a is red"),
-    Turn("echo blue > a", "", True, "a is red"),
-    Turn("cat a", "blue", True, None),
+    Transition("cat a", "red", True, "a is red"),
+    Transition("echo blue > a", "", True, "a is red"),
+    Transition("cat a", "blue", True, None),
 )
 ITEM = EnvTrajectory(id="one", source="toy", brief=BRIEF, turns=TURNS, domain="terminal")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from refork.errors import BadInput
-from refork.worlds.environment import Brief, EnvTrajectory, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.prompt import answer
 from refork_methods.simulate.reward import HybridReward, Rubric, default_rule, same_shape
 from refork_methods.simulate.rule_rubric import RuleRubric, rule_rubric, token_f1
@@ -12,7 +12,7 @@ from support.drawers import trajectory
 
 
 def target(observation, exact=True):
-    turns = (Turn("look", observation, exact),)
+    turns = (Transition("look", observation, exact),)
     return Target(EnvTrajectory(id="1", source="s", brief=Brief(initial_state="x"), turns=turns), 0)
 
 
@@ -86,12 +86,18 @@ def test_one_target_of_each_trajectory():
     with pytest.raises(BadInput, match="two targets come from one trajectory"):
         one_each(targets(data[:1]))
     known = pick(
-        [EnvTrajectory(id="m", source="s", brief=Brief(), turns=(Turn("a", "b"), Turn("c", "d", True)))],
+        [
+            EnvTrajectory(
+                id="m", source="s", brief=Brief(), turns=(Transition("a", "b"), Transition("c", "d", True))
+            )
+        ],
         3,
         "exact",
     )
     assert [item.index for item in known] == [1]
-    context_only = EnvTrajectory(id="c", source="s", brief=Brief(), turns=(Turn("a", "b", target=False),))
+    context_only = EnvTrajectory(
+        id="c", source="s", brief=Brief(), turns=(Transition("a", "b", target=False),)
+    )
     assert pick([context_only], 0) == []
     assert targets([context_only]) == []
     assert len(targets(data, 2, 0)) == 80

@@ -9,7 +9,7 @@ from refork.chat import PolicyChat, ScriptedChat
 from refork.errors import BadInput, ServerError
 from refork.policies.base import PolicyCard
 from refork.policies.scripted import ScriptedPolicy
-from refork.worlds.environment import Turn
+from refork.worlds.environment import Transition
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import default_rule
 from refork_methods.simulate.rubric import (
@@ -113,5 +113,5 @@ def test_hostile_texts_are_no_rating_and_end_soon(text):
     assert parse_rating(f"<rating>{text}</rating><rating>{GOOD}</rating>") is not None
     rated = RuleRubric().rate([(ITEM, text)])
     assert rated[0].score < 1
-    json_answer = replace(ITEM.trajectory, turns=(Turn("list", "[1]"),))
+    json_answer = replace(ITEM.trajectory, turns=(Transition("list", "[1]"),))
     assert default_rule(text, Target(json_answer, 0)) == 0.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.worlds.environment import Turn
+from refork.worlds.environment import Transition
 from refork_methods.simulate.turn_stats import (
     CLASSES,
     SHARES,
@@ -49,7 +49,7 @@ def test_the_published_fixture_is_exact():
 def test_every_class_has_its_fixture_and_share(kind):
     stats = turn_stats(*FIXTURES[kind])
     assert classify(stats) == kind
-    assert loss_weights([Turn(*FIXTURES[kind])]) == [(kind, SHARES[kind])]
+    assert loss_weights([Transition(*FIXTURES[kind])]) == [(kind, SHARES[kind])]
     assert SHARES["transform"], SHARES["boilerplate"] == (0.5, 0.1)
     assert SHARES["echo"] == 0.05
 
@@ -60,15 +60,17 @@ def test_empty_texts_are_defined():
     assert (silent.overlap, silent.novelty, silent.jaccard, silent.ratio) == (0, 0, 0, 0)
     assert (unasked.overlap, unasked.novelty, unasked.jaccard, unasked.ratio) == (0, 1, 0, math.inf)
     assert {classify(nothing), classify(silent)} == {"action"}
-    (told,) = weigh([Turn("", "a b")])
+    (told,) = weigh([Transition("", "a b")])
     assert told.to_json()["ratio"] == "Infinity"
 
 
 def test_thresholds_and_shares_are_the_users():
     stats = turn_stats("echo hello world", "hello world")
     assert classify(stats, Thresholds.parse(["echo_overlap=0.6"])) == "echo"
-    assert loss_weights([Turn("ls", FILES)], shares={**SHARES, "retrieval": 0.2}) == [("retrieval", 0.2)]
-    assert loss_weights([Turn("ls", FILES, target=False)]) == [("retrieval", 0.0)]
+    assert loss_weights([Transition("ls", FILES)], shares={**SHARES, "retrieval": 0.2}) == [
+        ("retrieval", 0.2)
+    ]
+    assert loss_weights([Transition("ls", FILES, target=False)]) == [("retrieval", 0.0)]
     for wrong in ("echo=1", "echo_overlap=x", "echo_overlap=nan"):
         with pytest.raises(BadInput):
             Thresholds.parse([wrong])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refork.decoding.live import LiveDecoder
-from refork.decoding.speculator import Branches
+from refork.decoding.speculator import ActiveRows
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from refork.policies.base import Request, Sampling, sample_all
 from refork.sampling.noise import NoiseKey
@@ -289,7 +289,7 @@ def test_forced_tokens_are_proposed_and_kept(target, drafters, rule):
     request_ids, states = np.array([3, 4]), torch.zeros((2, len(speculator.layers), 32))
     speculator.join(request_ids, [np.array([1, 2], dtype=np.int32)] * 2, [states, states])
     key = [NoiseKey(0, 0, 0), NoiseKey(0, 0, 1)]
-    branches = Branches(
+    branches = ActiveRows(
         request_ids,
         np.array([5, 6]),
         np.array([2, 3]),

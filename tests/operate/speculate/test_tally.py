@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refork.decoding.speculator import Branches, Drafts
+from refork.decoding.speculator import ActiveRows, Drafts
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
 from refork_methods.speculate.held_out import HeldOut
@@ -45,7 +45,7 @@ def test_lately_is_unknown_then_a_survival_that_never_rises():
 
 def outcome(tokens, accepted, settings, eos=frozenset({9})):
     n = len(tokens)
-    branches = Branches(
+    branches = ActiveRows(
         np.arange(n), np.zeros(n, dtype=int), np.arange(n) + 10, np.arange(n) + 1, np.full(n, 20),
         settings, [NoiseKey(0, 0, i) for i in range(n)],
     )  # fmt: skip

@@ -17,7 +17,7 @@ from refork import MatchJudge, Tree, fork
 from refork.formats import OpenAIChat
 from refork.tree.node import NewNode
 from refork.viewer.live.export import export_page
-from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.forking import Forking, ForkSetup
 from refork.viewer.live.server import viewing
 from refork.viewer.live.shelf import Shelf
 from refork_worlds.web import browser
@@ -50,7 +50,7 @@ def site(tmp_path_factory):
     tree = grow(folder / "tree.db")
     shutil.copy(tree.file, folder / "again.db")
     shelf = Shelf([folder])
-    actor = Actor(policy(), lambda walk: None, MatchJudge("right"), "script")
+    actor = ForkSetup(policy(), lambda walk: None, MatchJudge("right"), "script")
     with viewing(shelf, Forking(actor, shelf.file)) as address:
         tree.address = address
         yield tree
@@ -333,7 +333,7 @@ def test_an_imported_log_can_be_forked_from_its_walk(tmp_path):
         if name == "ids.db":
             ids = (task, last)
     shelf = Shelf([tmp_path])
-    actor = Actor(policy(), lambda walk: None, MatchJudge("right"), "script")
+    actor = ForkSetup(policy(), lambda walk: None, MatchJudge("right"), "script")
 
     def look(chromium, address):
         with opened(chromium, f"{address}#/ids.db/{ids[0]}?node={ids[1]}", said) as page:

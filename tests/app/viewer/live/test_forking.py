@@ -11,7 +11,7 @@ import pytest
 from refork import MatchJudge, Remove, Tree, compare, fork
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.recorded import recorded_effect
-from refork.viewer.live.forking import Actor, Forking, Wish, _batches
+from refork.viewer.live.forking import Forking, ForkSetup, Wish, _batches
 from support.viewer_tree import grow, policy
 
 
@@ -22,7 +22,7 @@ def tree(tmp_path):
 
 def forking(tree, actor=None):
     return Forking(
-        Actor(actor or policy(), lambda walk: None, MatchJudge("right"), "script"), lambda name: tree.file
+        ForkSetup(actor or policy(), lambda walk: None, MatchJudge("right"), "script"), lambda name: tree.file
     )
 
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from refork import MatchJudge
 from refork.errors import BadInput
 from refork.viewer.live.api import LONGEST, create_viewer_app
-from refork.viewer.live.forking import Actor, Forking
+from refork.viewer.live.forking import Forking, ForkSetup
 from refork.viewer.live.server import serve_viewer
 from refork.viewer.live.shelf import Shelf
 from support.viewer_tree import policy
@@ -20,7 +20,7 @@ from support.viewer_tree import policy
 @pytest.fixture(scope="module")
 def client(told):
     shelf = Shelf([told.file])
-    forking = Forking(Actor(policy(), lambda walk: None, MatchJudge("right")), shelf.file)
+    forking = Forking(ForkSetup(policy(), lambda walk: None, MatchJudge("right")), shelf.file)
     with TestClient(create_viewer_app(shelf, forking), base_url="http://localhost:8080") as client:
         yield client
     assert forking.jobs() == []

@@ -8,7 +8,7 @@ import torch
 from tests.core.policy.decoder import models
 
 from refork.decoding import attention, opening
-from refork.decoding.attention import Step
+from refork.decoding.attention import AttentionPlan
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.opening import open_decoder
 from refork.decoding.own import OwnDecoder
@@ -40,7 +40,7 @@ def test_what_packed_branches_know_is_packed(name):
 
 def test_a_window_that_is_not_kept_to_is_seen(monkeypatch):
     """The class of the error: a mask that a decoder does not know of. Sequences must be longer than it."""
-    monkeypatch.setattr(Step, "_visible", lambda step, window: step.mask)
+    monkeypatch.setattr(AttentionPlan, "_visible", lambda step, window: step.mask)
     decoder, found = open_decoder(models.make("qwen2"))
     assert isinstance(decoder, OwnDecoder)
     assert found.path == "cached"
@@ -184,5 +184,5 @@ def test_half_precision_is_compared_with_its_own_tolerance():
 
 
 def test_half_precision_hides_no_missing_window(monkeypatch):
-    monkeypatch.setattr(Step, "_visible", lambda step, window: step.mask)
+    monkeypatch.setattr(AttentionPlan, "_visible", lambda step, window: step.mask)
     assert open_decoder(models.make("gemma3").to(torch.bfloat16))[1].path == "cached"

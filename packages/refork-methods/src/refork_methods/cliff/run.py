@@ -28,7 +28,7 @@ from refork.policies.base import Policy
 from refork.policies.load import quiet
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
-from refork.runs.recipe import Part
+from refork.runs.recipe import RecipePart
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from refork_methods.cliff.dpo import CliffDpoSettings
 
 
-class CliffRecipe(Part):
+class CliffRecipe(RecipePart):
     """What a run is. ``world`` None: the one each trace was recorded in."""
 
     tree: str

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from refork.errors import BadInput
 from refork.registry import Kind, known, names
-from refork.runs.recipe import Part
+from refork.runs.recipe import RecipePart
 from refork.types import Json
 
 ARMS = (
@@ -46,7 +46,7 @@ class Arm:
         return cls(selector, credit, bool(more))
 
 
-class Place(Part):
+class Place(RecipePart):
     """A world of the comparison, its organism (None: the world's own), and how one update is made there.
 
     An update grows blocks of ``tasks`` tasks until it has sampled ``budget`` tokens.
@@ -70,7 +70,7 @@ def places_named(worlds: Sequence[str]) -> list[Json]:
     return [known.get(world, Place(world=world)).model_dump(mode="json") for world in worlds]
 
 
-class CompareRecipe(Part):
+class CompareRecipe(RecipePart):
     """Arms by worlds by seeds, each one training run of ``updates`` updates of the same token budget.
 
     Run i of every arm has seed ``first_seed + i``: the same starting weights, training tasks and evaluation

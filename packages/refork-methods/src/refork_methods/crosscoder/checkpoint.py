@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from refork.errors import BadInput, Mismatch
-from refork.runs.recipe import Part, open_folder
+from refork.runs.recipe import RecipePart, open_folder
 from refork.types import Json
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ STATE = "state.json"
 KEPT = 2
 
 
-class Identity(Part):
+class Identity(RecipePart):
     """What two runs must share for one to go on from the other."""
 
     settings: Json

@@ -12,7 +12,7 @@ from pydantic import Field
 from refork.decoding.states import Layer
 from refork.errors import BadInput
 from refork.progress import Progress, silent
-from refork.runs.recipe import Part, open_folder
+from refork.runs.recipe import RecipePart, open_folder
 from refork.types import Json
 from refork_methods.crosscoder.cache import (
     cache_for,
@@ -32,14 +32,14 @@ from refork_methods.crosscoder.train import TrainSettings, train
 MODEL, REPORT, FEATURES = "model", "training.json", "features.json"
 
 
-class Exclusive(Part):
+class Exclusive(RecipePart):
     """Shares of the dictionary for one model alone."""
 
     a: float = Field(default=0.0, ge=0, le=1)
     b: float = Field(default=0.0, ge=0, le=1)
 
 
-class Training(Part):
+class Training(RecipePart):
     """The settings of :class:`TrainSettings`, under the same names; null takes its default."""
 
     steps: int = Field(default=9_000, ge=1)
@@ -61,7 +61,7 @@ class Training(Part):
     checkpoint_every: int = 1_000
 
 
-class CrossCoderRecipe(Part):
+class CrossCoderRecipe(RecipePart):
     """Which crosscoder, trained on which cache, how."""
 
     cache: str

@@ -16,7 +16,7 @@ from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
-from refork.runs.recipe import Law, Part
+from refork.runs.recipe import Law, RecipePart
 from refork.tree.score import Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -36,7 +36,7 @@ REPORT: Final = "report.json"
 STATES: Final = "states"
 
 
-class ProbeRecipe(Part):
+class ProbeRecipe(RecipePart):
     """What a probe run reads and how. ``labels``: rollouts of each prompt that are rows, all unless set."""
 
     tree: str

@@ -12,7 +12,7 @@ from refork.policies.base import Sampling
 from refork.policies.open import spell
 from refork.progress import Progress, silent
 from refork.registry import part
-from refork.runs.recipe import Part, digest, open_folder
+from refork.runs.recipe import RecipePart, digest, open_folder
 from refork.types import Json
 from refork_methods.route.conduct.coins import Coins
 from refork_methods.route.conduct.queries import FileQueries, Queries
@@ -26,14 +26,14 @@ BUILT_IN = "expressions"
 TESTBED = "refork-testbed"
 
 
-class ConductEvaluation(Part):
+class ConductEvaluation(RecipePart):
     """Held-out queries and plans of each that are measured before and after; 0 queries: nothing is."""
 
     count: int = Field(default=200, ge=0)
     draws: int = Field(default=1, ge=1)
 
 
-class ConductRecipe(Part):
+class ConductRecipe(RecipePart):
     """Group policy gradient on what plans earn: everything that decides what a run does.
 
     ``conductor`` is ``organism:conductor`` or any local policy; ``pool`` and ``queries`` are files, or

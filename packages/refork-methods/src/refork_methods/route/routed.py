@@ -15,7 +15,7 @@ from jaxtyping import Float, Shaped
 from refork.chat import Reply
 from refork.errors import ServerError
 from refork.policies.base import Request
-from refork.policies.relay import Relay, Turn
+from refork.policies.relay import NextSpeaker, Relay
 from refork.stats.results import Array
 from refork.types import Json, Message
 from refork_methods.route.decision import Decision, DecisionLog, decide
@@ -161,9 +161,9 @@ def routed_policy(pool: WorkerPool, chooser: Chooser, *, identity: Json, name: s
     Raises: CannotDo where an open worker has no policy.
     """
 
-    def rule(requests: Sequence[Request]) -> list[Turn]:
+    def rule(requests: Sequence[Request]) -> list[NextSpeaker]:
         made = [decide(query_of(r.messages or ()), chooser(r.messages or ()), pool) for r in requests]
-        return [Turn(one.chosen, {"decision": one.to_json()}) for one in made]
+        return [NextSpeaker(one.chosen, {"decision": one.to_json()}) for one in made]
 
     body = {"rule": "chooser", "open": list(pool.open)} | identity
     return relay(pool, rule, body, name)

@@ -14,7 +14,7 @@ from refork.errors import BadInput
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.growing.plant import plant
 from refork.policies.base import Request, Sampling
-from refork.policies.relay import Turn
+from refork.policies.relay import NextSpeaker
 from refork.sampling.noise import stream_of
 from refork.tree.node import Trajectory
 from refork.tree.tree import Tree
@@ -146,9 +146,9 @@ class _Rule:
     ) -> None:
         self._states, self._chooser, self._pool, self._rows = states, router, pool, rows
 
-    def __call__(self, requests: Sequence[Request]) -> list[Turn]:
+    def __call__(self, requests: Sequence[Request]) -> list[NextSpeaker]:
         """One turn per request."""
         talks = [list(request.messages or ()) for request in requests]
         rows = np.array([self._rows[request.noise.stream, request.noise.draw] for request in requests])
         picks = self._chooser.choose(self._states(talks), rows)
-        return [Turn(self._pool.names[int(pick)]) for pick in picks]
+        return [NextSpeaker(self._pool.names[int(pick)]) for pick in picks]

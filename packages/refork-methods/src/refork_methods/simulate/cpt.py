@@ -20,14 +20,14 @@ from refork.policies.chat import Codec
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.types import Json, Message, token_array
-from refork.worlds.environment import EnvTrajectory, Turn
+from refork.worlds.environment import EnvTrajectory, Transition
 from refork_methods.simulate.data import mixture
 from refork_methods.simulate.encode import Writer, encode_trajectory
 from refork_methods.train.tracker import Tracker
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted, mean_by_kind
 
 #: The class and the loss weight of every turn of a trajectory.
-Weigh: TypeAlias = Callable[[Sequence[Turn]], Sequence[tuple[str, float]]]
+Weigh: TypeAlias = Callable[[Sequence[Transition]], Sequence[tuple[str, float]]]
 #: Other data that is learned beside trajectories: a text, or a conversation.
 Replay: TypeAlias = str | Sequence[Message]
 
@@ -68,7 +68,7 @@ class Trained:
     facts: Json
 
 
-def weigh_alike(turns: Sequence[Turn]) -> list[tuple[str, float]]:
+def weigh_alike(turns: Sequence[Transition]) -> list[tuple[str, float]]:
     """Every target whole: the loss without turn classes."""
     return [("turn", 0.0 if turn.target is False else 1.0) for turn in turns]
 

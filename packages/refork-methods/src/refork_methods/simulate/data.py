@@ -17,7 +17,7 @@ from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.sampling.noise import stream_of
 from refork.types import Json
-from refork.worlds.environment import EnvTrajectory, Turn
+from refork.worlds.environment import EnvTrajectory, Transition
 
 Kind: TypeAlias = Literal[
     "no turns",
@@ -92,7 +92,7 @@ def check(trajectories: Iterable[EnvTrajectory]) -> list[Problem]:
     return found
 
 
-def _wrong(turn: Turn, domain: str | None) -> Iterator[Kind]:
+def _wrong(turn: Transition, domain: str | None) -> Iterator[Kind]:
     """What is wrong with one turn."""
     if _REASONING.search(turn.action):
         yield "reasoning"
@@ -180,7 +180,7 @@ def filtered(trajectories: Iterable[EnvTrajectory]) -> Filtered:
     found: list[EnvTrajectory] = []
     dropped = context = 0
     for item in trajectories:
-        kept: list[Turn] = []
+        kept: list[Transition] = []
         for turn in item.turns:
             before = kept[-1].observation if kept else None
             if item.domain in SCREENS and turn.observation == before:
@@ -193,7 +193,7 @@ def filtered(trajectories: Iterable[EnvTrajectory]) -> Filtered:
     return Filtered(found, dropped, context)
 
 
-def _without_loop(turns: list[Turn]) -> int:
+def _without_loop(turns: list[Transition]) -> int:
     """Take a repetition off the end, or mark it as context; returns how many turns went."""
     for length in range(1, LONGEST_LOOP + 1):
         if len(turns) < 2 * length:

@@ -7,14 +7,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refork.errors import BadInput
-from refork.runs.recipe import Law, Part
+from refork.runs.recipe import Law, RecipePart
 from refork_methods.train.finetune import SftRates
 from refork_methods.train.run import Lora, Rates
 
 Stage = Literal["cpt", "sft", "rl"]
 
 
-class StageRecipe(Part):
+class StageRecipe(RecipePart):
     """What all stages have.
 
     ``data`` is a folder that ``refork simulate data`` wrote, or a JSON-lines file of trajectories. Those of

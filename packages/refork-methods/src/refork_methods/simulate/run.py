@@ -18,7 +18,7 @@ from refork.policies.open import open_policy
 from refork.progress import Progress, silent, waits
 from refork.runs.recipe import digest, open_folder
 from refork.types import Json
-from refork.worlds.environment import EnvTrajectory, Turn
+from refork.worlds.environment import EnvTrajectory, Transition
 from refork_methods.simulate.cpt import (
     Replay,
     Trained,
@@ -121,7 +121,7 @@ def weigh_of(recipe: CptRecipe) -> Weigh:
     thresholds = Thresholds.parse([f"{name}={value}" for name, value in recipe.thresholds.items()])
     shares: Any = {**SHARES, **recipe.shares}
 
-    def weigh(turns: Sequence[Turn]) -> Sequence[tuple[str, float]]:
+    def weigh(turns: Sequence[Transition]) -> Sequence[tuple[str, float]]:
         return loss_weights(turns, thresholds, shares)
 
     return weigh

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from refork.errors import BadInput
 from refork.sampling.noise import stream_of
 from refork.types import Message
-from refork.worlds.environment import Brief, EnvTrajectory, Seen, Turn
+from refork.worlds.environment import Brief, EnvTrajectory, Seen, Transition
 from refork_methods.simulate.prompt import TAG, messages
 
 #: Which turns may be drawn: any, or those whose answer follows from what was said before.
@@ -32,7 +32,7 @@ class Target:
             raise BadInput(f"there is no turn {self.index}", where=f"trajectory {self.trajectory.id}")
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> Transition:
         """The turn itself."""
         return self.trajectory.turns[self.index]
 

@@ -23,7 +23,7 @@ from refork.errors import BadInput
 from refork.plain import to_json
 from refork.sampling.noise import stream_of
 from refork.types import Json
-from refork.worlds.environment import Turn
+from refork.worlds.environment import Transition
 
 TurnClass: TypeAlias = Literal[
     "retrieval", "expansion", "action", "transform", "boilerplate", "echo", "other"
@@ -157,7 +157,7 @@ def classify(stats: TurnStats, thresholds: Thresholds | None = None) -> TurnClas
 
 
 def weigh(
-    turns: Sequence[Turn],
+    turns: Sequence[Transition],
     thresholds: Thresholds | None = None,
     shares: Mapping[TurnClass, float] | None = None,
 ) -> list[Weighed]:
@@ -179,7 +179,7 @@ def weigh(
 
 
 def loss_weights(
-    turns: Sequence[Turn],
+    turns: Sequence[Transition],
     thresholds: Thresholds | None = None,
     shares: Mapping[TurnClass, float] | None = None,
 ) -> list[tuple[TurnClass, float]]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.decoding.speculator import Branches
+from refork.decoding.speculator import ActiveRows
 from refork.errors import BadInput
 from refork.types import IntArray
 from refork_methods.speculate.cache import Context, ContextCache, LateStates, Noted
@@ -66,7 +66,7 @@ class DraftContext:
             who = np.repeat(request_ids[members], count)
             self._late.add(seen, who, np.tile(place, len(members)), np.tile(take, len(members)))
 
-    def note(self, branches: Branches, spread: Ints, kept: Ints, states: Tensor) -> None:
+    def note(self, branches: ActiveRows, spread: Ints, kept: Ints, states: Tensor) -> None:
         """States [sum of spread, layers, width] of a pass; the first ``kept`` of each branch's count."""
         row = np.repeat(np.arange(len(kept)), kept)
         ahead = np.arange(len(row)) - np.repeat(np.cumsum(kept) - kept, kept)

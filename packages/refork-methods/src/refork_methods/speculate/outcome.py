@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.decoding.speculator import Branches, Drafts
+from refork.decoding.speculator import ActiveRows, Drafts
 from refork.policies.base import Sampling
 from refork_methods.speculate.rounds import Round
 
@@ -32,13 +32,13 @@ class Rejected:
 class Outcome:
     """A round of branches [n]: ``accepted`` drafts, none beyond an end; which branches ``ended`` in them."""
 
-    branches: Branches
+    branches: ActiveRows
     drafts: Drafts
     accepted: Ints
     ended: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, branches: Branches, drafts: Drafts, accepted: Ints, eos: frozenset[int]) -> Outcome:
+    def of(cls, branches: ActiveRows, drafts: Drafts, accepted: Ints, eos: frozenset[int]) -> Outcome:
         """An outcome in which drafts behind the end of an answer do not count."""
         known = {id(settings): settings for settings in branches.settings}
         ends = {name: _ends(settings, eos) for name, settings in known.items()}

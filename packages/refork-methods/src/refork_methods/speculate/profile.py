@@ -13,7 +13,7 @@ import numpy as np
 from refork.decoding.live import DrawRequest, LiveDecoder
 from refork.decoding.loop import BranchDecoder, packed
 from refork.decoding.plan import align
-from refork.decoding.speculator import Branches, Drafts, Speculator
+from refork.decoding.speculator import ActiveRows, Drafts, Speculator
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
@@ -324,7 +324,7 @@ def _drafts(policy: LocalPolicy, speculator: Speculator, prompt: IntArray) -> Re
         speculator.leave(np.arange(joined[0], dtype=np.int64))
         joined[0] = requests
         speculator.join(request_ids, [prompt] * requests, [kept[-speculator.window :]] * requests)
-        branches = Branches(
+        branches = ActiveRows(
             request_id=request_ids,
             newest=np.full(requests, int(prompt[-1]), dtype=np.int64),
             place=np.full(requests, len(prompt), dtype=np.int64),
@@ -339,7 +339,7 @@ def _drafts(policy: LocalPolicy, speculator: Speculator, prompt: IntArray) -> Re
     return ready
 
 
-def _drafted(speculator: Speculator, branches: Branches) -> Drafts:
+def _drafted(speculator: Speculator, branches: ActiveRows) -> Drafts:
     """One round's drafts."""
     found = speculator.draft(branches)
     if found is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from refork.decoding.packed import PackedLinears
-from refork.decoding.speculator import Branches, Drafts, Settled
+from refork.decoding.speculator import ActiveRows, Drafts, Settled
 from refork.decoding.states import Layer
 from refork.errors import BadInput
 from refork.policies.base import Sampling
@@ -172,7 +172,7 @@ class ModelSpeculator:
                 self._twins.discard(self._keys.pop(request_id))
 
     @torch.inference_mode()
-    def draft(self, branches: Branches) -> Drafts | None:
+    def draft(self, branches: ActiveRows) -> Drafts | None:
         """Proposals for every branch, or None where a plain step is better."""
         began = time.perf_counter()
         self._settled = None
@@ -193,7 +193,7 @@ class ModelSpeculator:
         return drafts if drafts.lengths.any() else None
 
     @torch.inference_mode()
-    def settle(self, branches: Branches, drafts: Drafts, logits: Tensor) -> list[Settled]:
+    def settle(self, branches: ActiveRows, drafts: Drafts, logits: Tensor) -> list[Settled]:
         """What each branch says, given the pass's logits [sum of 1 + lengths, V], branch after branch.
 
         A branch of which no draft was verified says what plain decoding says.
@@ -220,7 +220,7 @@ class ModelSpeculator:
         self._settled = drafts, np.array([item.accepted for item in done], dtype=np.int64)
         return done
 
-    def fed(self, branches: Branches, spread: Ints, kept: Ints, states: Tensor) -> None:
+    def fed(self, branches: ActiveRows, spread: Ints, kept: Ints, states: Tensor) -> None:
         """Hidden states of the tokens just fed: noted, and looked at when a draft needs them."""
         self._step += 1
         self._context.note(branches, spread, kept, states)
@@ -244,7 +244,7 @@ class ModelSpeculator:
 
     # -- one round -------------------------------------------------------------------------------
 
-    def _propose(self, branches: Branches, limits: Ints, rows: Ints | None, began: float) -> Drafts:
+    def _propose(self, branches: ActiveRows, limits: Ints, rows: Ints | None, began: float) -> Drafts:
         """Drafts for ``rows`` (None: all), as many as can be said, and how many of them are verified."""
         chosen = np.arange(len(branches)) if rows is None else rows
         count = int(limits[chosen].max())
@@ -265,7 +265,7 @@ class ModelSpeculator:
         lengths[chosen] = self._lengths(branches, chosen, confidence, limits[chosen])
         return Drafts(tokens, lengths, Proposal(parts, chosen, confidence, began))
 
-    def _draw(self, branches: Branches, chosen: Ints, block: Block) -> list[Part]:
+    def _draw(self, branches: ActiveRows, chosen: Ints, block: Block) -> list[Part]:
         """The chains of the chosen rows, group by group of equal laws."""
         found = []
         count = block.base.shape[1]
@@ -283,11 +283,11 @@ class ModelSpeculator:
             found.append(part)
         return found
 
-    def _chain(self, branches: Branches, group: Group, block: Block, noise: Noise) -> Chain:
+    def _chain(self, branches: ActiveRows, group: Group, block: Block, noise: Noise) -> Chain:
         step = self.draft_model.next_logits
         return draw_chain(step, block, group, branches.said[group.rows], noise, self.rule)
 
-    def _plain(self, branches: Branches, group: Group, count: int) -> Noise:
+    def _plain(self, branches: ActiveRows, group: Group, count: int) -> Noise:
         """The noise of plain decoding for the next ``count`` + 1 tokens of a group."""
         settings, rows = group.settings, group.rows
         if settings.temperature == 0.0:
@@ -300,7 +300,7 @@ class ModelSpeculator:
         found = self._plain_chances.uniforms(branches.request_id[rows], keys, said, count + 1)
         return Noise(torch.from_numpy(found).to(device), gumbel=False)
 
-    def _bare(self, branches: Branches, rows: Ints) -> list[Part]:
+    def _bare(self, branches: ActiveRows, rows: Ints) -> list[Part]:
         """Branches of which no draft is verified, with what plain decoding draws their next token with."""
         found = []
         for group in grouped(self._laws_of(branches, rows)) if len(rows) else []:
@@ -310,7 +310,7 @@ class ModelSpeculator:
             found.append(Part(named, none, self._plain(branches, named, 0)))
         return found
 
-    def _keys_of(self, branches: Branches, rows: Ints) -> list[NoiseKey]:
+    def _keys_of(self, branches: ActiveRows, rows: Ints) -> list[NoiseKey]:
         """What the rounds of each row are drawn with; where lengths are scheduled no two rows share it."""
         if self.scheduler is None or getattr(self.scheduler, "mode", None) == "fixed":
             return [branches.noise[row] for row in rows]
@@ -328,7 +328,7 @@ class ModelSpeculator:
             found.append(own)
         return found
 
-    def _laws_of(self, branches: Branches, rows: Ints) -> list[Sampling]:
+    def _laws_of(self, branches: ActiveRows, rows: Ints) -> list[Sampling]:
         """What each row's tokens are drawn by: one object for all rows whose laws are equal."""
         found = []
         for row in rows.tolist():
@@ -355,7 +355,7 @@ class ModelSpeculator:
         return model.confidence(hidden, before).double().cpu().numpy()
 
     def _lengths(
-        self, branches: Branches, rows: Ints, confidence: NDArray[np.float64] | None, limits: Ints
+        self, branches: ActiveRows, rows: Ints, confidence: NDArray[np.float64] | None, limits: Ints
     ) -> Ints:
         """How many drafts of each drafted row are verified."""
         if self.scheduler is None:

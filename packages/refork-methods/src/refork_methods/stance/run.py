@@ -27,7 +27,7 @@ from refork.jsonl import read_utf8
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
-from refork.runs.recipe import Law, Part, open_folder
+from refork.runs.recipe import Law, RecipePart, open_folder
 from refork.stats import Interval
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -53,7 +53,7 @@ from refork_methods.stance.specs import open_annotator, open_panel
 from refork_methods.stance.variance import CONFOUNDED, MODES, Mode, Unit, reading
 
 
-class StanceRecipe(Part):
+class StanceRecipe(RecipePart):
     """What every stance run is: prompts, the policy that thinks, how its thinking ends, and who judges.
 
     ``prompts`` None: the tree's own tasks, which then carry intents. ``rollouts`` None: the recorded ones.

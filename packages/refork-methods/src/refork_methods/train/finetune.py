@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from refork.progress import Progress, silent
-from refork.runs.recipe import Part, digest, open_folder
+from refork.runs.recipe import RecipePart, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.train.lora import LoraSettings
@@ -28,7 +28,7 @@ from refork_methods.train.supervised import (
 from refork_methods.train.tracker import open_tracker
 
 
-class _Source(Part):
+class _Source(RecipePart):
     """Where the training data is: a tree or a file, one of them."""
 
     policy: str

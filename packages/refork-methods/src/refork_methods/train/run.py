@@ -20,7 +20,7 @@ from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
-from refork.runs.recipe import Law, Part, Tasks, digest, open_folder
+from refork.runs.recipe import Law, RecipePart, Tasks, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
@@ -33,7 +33,7 @@ from refork_methods.train.schedule import Schedule
 from refork_methods.train.tracker import open_tracker
 
 
-class Lora(Part):
+class Lora(RecipePart):
     """A LoRA adapter; see :class:`refork_methods.train.lora.LoraSettings`."""
 
     rank: int = Field(default=8, ge=1)
@@ -42,7 +42,7 @@ class Lora(Part):
     seed: int = 0
 
 
-class Rates(Part):
+class Rates(RecipePart):
     """The learning rate; see :class:`refork_methods.train.schedule.Schedule`."""
 
     peak: float = Field(default=5e-4, gt=0)
@@ -58,7 +58,7 @@ class TrainTasks(Tasks):
     count: int = Field(default=192, ge=1)
 
 
-class Evaluation(Part):
+class Evaluation(RecipePart):
     """Held-out success: ``count`` tasks (0: none), ``draws`` rollouts each, every so many updates."""
 
     count: int = Field(default=0, ge=0)
@@ -67,7 +67,7 @@ class Evaluation(Part):
     seed: int = 0
 
 
-class PolicyRecipe(Part):
+class PolicyRecipe(RecipePart):
     """Group policy gradient on rollout trees: everything that decides what a run does.
 
     ``selector``, ``credit`` and ``objective`` are names; their options stand beside them. ``credit_pair``:

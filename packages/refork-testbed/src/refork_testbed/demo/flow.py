@@ -23,7 +23,7 @@ from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.report.page import render
-from refork.runs.recipe import Law, Part, digest, open_folder
+from refork.runs.recipe import Law, RecipePart, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
@@ -33,7 +33,7 @@ from refork_testbed.demo.pages import report_data
 from refork_testbed.models import build, find, tiny_model_for
 
 
-class DemoRecipe(Part):
+class DemoRecipe(RecipePart):
     """Everything the main job depends on.
 
     ``organism`` None: the one that belongs to the world. ``sampling`` None: as the organism was measured.

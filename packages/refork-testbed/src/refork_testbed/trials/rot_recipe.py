@@ -10,7 +10,7 @@ from pydantic import Field
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
-from refork.runs.recipe import Law, Part
+from refork.runs.recipe import Law, RecipePart
 from refork.types import Json
 from refork_methods.rot.compactors import MAX_TOKENS, WORDS, needs_summariser, open_compactor
 from refork_methods.rot.conditions import COMPACTS, CONDITIONS, STRESS
@@ -24,7 +24,7 @@ SEARCH = "search"
 _INJECTED = frozenset({"attack_inject", "defense_pin_attack"})
 
 
-class RotRecipe(Part):
+class RotRecipe(RecipePart):
     """Models x conditions x tasks x repetitions, and every list of setups that is to be crossed with them.
 
     ``policies``: the agents. ``summarisers``: who writes summaries, ``self`` for the agent itself.

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.base import Head, shaped
 from refork.formats.pickled import fields, number, unpickled
-from refork.formats.walks_of_screens import Turn, drafts
+from refork.formats.walks_of_screens import ScreenStep, drafts
 from refork.tree.records import Record
 from refork.types import Json
 from refork_worlds.screens.device import DONE, NOT_DONE
@@ -89,7 +89,7 @@ def _episode(episode: Json, data: Json, where: str) -> Iterator[Record]:
             screen = DONE if won >= 1.0 else NOT_DONE
         if screen is None and step + 1 < steps:
             raise BadInput(f"step {step + 1} has no screen after it", where=where, hint="was the log cut?")
-        turns.append(Turn(action, reasons, screen))
+        turns.append(ScreenStep(action, reasons, screen))
     more = {key: episode[key] for key in _KEPT if isinstance(episode.get(key), (str, int, float))}
     first = before[0] if before and before[0] is not None else ""
     goal = str(episode["goal"])

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from refork.errors import BadInput
 from refork.formats.base import Head, shaped
 from refork.formats.rows import objects
-from refork.formats.walks_of_screens import Turn, drafts
+from refork.formats.walks_of_screens import ScreenStep, drafts
 from refork.json_guard import document
 from refork.tree.records import Position, Record, Remark
 from refork.types import Json
@@ -110,7 +110,7 @@ def _trajectory(path: Path) -> Iterator[Record]:
         if raw is None:
             bare.append(where)
         turns.append(
-            Turn(_action(step["action"]), str(step.get("response") or ""), raw and _text(raw, where))
+            ScreenStep(_action(step["action"]), str(step.get("response") or ""), raw and _text(raw, where))
         )
     if not turns:
         raise BadInput("there is no step in this trajectory", where=str(path))

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from refork.judge import Judge
     from refork.policies.base import Policy, Sampling
     from refork.progress import Progress
-    from refork.runs.recipe import Part
+    from refork.runs.recipe import RecipePart
     from refork.tree.node import Trajectory
     from refork.worlds.base import World
     from refork.worlds.simulated import Simulator
 
-R = TypeVar("R", bound="Part")
+R = TypeVar("R", bound="RecipePart")
 
 
 Unconfined = Annotated[

@@ -118,9 +118,9 @@ def _forking(shelf: Shelf, policy: str | None, world: str | None, pattern: str |
 
     from refork.cli.common import judge_for, policy_for, world_for
     from refork.cli.live import LiveProgress
-    from refork.viewer.live.forking import Actor, Forking
+    from refork.viewer.live.forking import Forking, ForkSetup
 
     with LiveProgress() as live:
         actor = policy_for(policy, live)
     answers = partial(world_for, spec=world)
-    return Forking(Actor(actor, answers, judge_for(pattern), policy), shelf.file)
+    return Forking(ForkSetup(actor, answers, judge_for(pattern), policy), shelf.file)

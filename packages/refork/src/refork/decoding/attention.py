@@ -312,7 +312,7 @@ class Seen:
 
 @final
 @dataclass(slots=True)
-class Step:
+class AttentionPlan:
     """All that attention needs to know in one forward pass of N packed rows.
 
     ``mask`` [N, C] is 0 where a row may probe and -inf elsewhere. ``reach`` [N, C] holds the absolute
@@ -426,11 +426,11 @@ class How:
     bias: Bias | None = None
 
 
-_PASS: ContextVar[Step | None] = ContextVar("refork_pass", default=None)
+_PASS: ContextVar[AttentionPlan | None] = ContextVar("refork_pass", default=None)
 
 
 @contextmanager
-def passing(step: Step) -> Iterator[None]:
+def passing(step: AttentionPlan) -> Iterator[None]:
     """While inside, attention layers of this thread attend as ``step`` says."""
     token = _PASS.set(step)
     try:
@@ -439,7 +439,7 @@ def passing(step: Step) -> Iterator[None]:
         _PASS.reset(token)
 
 
-def current() -> Step:
+def current() -> AttentionPlan:
     """The current pass of this thread.
 
     Raises:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refork.decoding import attention, experts
-from refork.decoding.attention import Seen, Step
+from refork.decoding.attention import AttentionPlan, Seen
 from refork.decoding.families import StandIns
 from refork.decoding.packed import PackedLinears
 from refork.decoding.plan import align
@@ -132,7 +132,7 @@ class Backbone:
         self,
         tokens: Tensor,
         positions: Tensor,
-        step: Step,
+        step: AttentionPlan,
         wanted: Tensor | None = None,
         probe: PassProbe | None = None,
     ) -> Tensor:
@@ -185,14 +185,16 @@ class Backbone:
             self._steady = all(torch.equal(few.nan_to_num(), whole[: len(few)]) for few in fewer)
         return self._steady
 
-    def _few(self, seen: Seen | None = None) -> tuple[Tensor, Tensor, Step]:
+    def _few(self, seen: Seen | None = None) -> tuple[Tensor, Tensor, AttentionPlan]:
         """Eight tokens with nothing before them."""
         zeros = torch.zeros(8, dtype=torch.long, device=self.device)
         return zeros, zeros, self._nothing(zeros, seen)
 
-    def _nothing(self, positions: Tensor, seen: Seen | None) -> Step:
+    def _nothing(self, positions: Tensor, seen: Seen | None) -> AttentionPlan:
         zeros = torch.zeros_like(positions)
-        return Step(zeros[:, None].float(), zeros[:, None], positions, int(positions.max()), (), seen=seen)
+        return AttentionPlan(
+            zeros[:, None].float(), zeros[:, None], positions, int(positions.max()), (), seen=seen
+        )
 
     def _probe(self) -> KvShape:
         """Run a few tokens: what each attention layer hands over, and that nothing else joins tokens."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.decoding.alone import Alone
-from refork.decoding.attention import OwnPart, Product, Step
+from refork.decoding.attention import AttentionPlan, OwnPart, Product
 from refork.decoding.backbone import Backbone
 from refork.decoding.cache import BlockCache
 from refork.decoding.plan import align, traces
@@ -180,7 +180,7 @@ class Batch:
             found.append((stack.part(item, item + 1), mine, np.zeros(len(mine), dtype=np.int64)))
         return found
 
-    def step(self) -> tuple[Tensor, Step]:
+    def step(self) -> tuple[Tensor, AttentionPlan]:
         """Positions [N] and attention of the next pass, which feeds each row's newest token."""
         device, count = self.backbone.device, self.backbone.padded(len(self))
         lengths = np.zeros(count, dtype=np.int64)
@@ -198,7 +198,7 @@ class Batch:
         else:
             self._mask[torch.arange(count, device=device), self._prefix + own] = 0.0
         where = own + torch.from_numpy(keep).to(device)
-        step = Step(
+        step = AttentionPlan(
             self._mask,
             self._reach,
             where,
@@ -250,7 +250,7 @@ class Batch:
         self,
         fed: NDArray[np.integer[Any]],
         places: Tensor,
-        step: Step,
+        step: AttentionPlan,
         edits: tuple[Edit, ...],
         layers: tuple[int, ...],
     ) -> tuple[Tensor, Tensor | None]:
@@ -268,7 +268,7 @@ class Batch:
         """How many rows a pass over ``count`` rows computes."""
         return self.backbone.padded(count)
 
-    def spread(self, lengths: Ints) -> tuple[Tensor, Step]:
+    def spread(self, lengths: Ints) -> tuple[Tensor, AttentionPlan]:
         """Positions [N] and attention of a pass over the newest token of each row and those that follow it.
 
         ``lengths`` [n] says how many tokens of each row are fed, 0 for none. They are packed row after row;

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from refork.decoding.live_draw import Branch, Draw, DrawRequest, groups
+from refork.decoding.live_draw import Draw, DrawRequest, RunningRequest, groups
 from refork.decoding.live_intake import Intake
 from refork.decoding.live_prompts import Prompts
 from refork.decoding.live_round import Rounds
@@ -104,7 +104,7 @@ class LiveDecoder:
         if self.decoder.backbone.context is not None:
             limit = min(limit, self.decoder.backbone.context - len(request.tokens))
         try:
-            self._intake.add(Branch(request_id, request, limit))
+            self._intake.add(RunningRequest(request_id, request, limit))
         except BadInput as error:
             self._refused.append(failed(request_id, str(error)))
         return request_id
@@ -178,7 +178,7 @@ class LiveDecoder:
                 return f"a token id is outside the vocabulary of {backbone.vocabulary}"
         return None
 
-    def _open(self, ready: Sequence[Branch]) -> list[Said]:
+    def _open(self, ready: Sequence[RunningRequest]) -> list[Said]:
         """Seat requests whose prompts are read, and draw their first tokens."""
         fresh = self._rows.admit(ready)
         logits = torch.stack([branch.prompt.opening for branch in ready if branch.prompt is not None])

@@ -45,7 +45,7 @@ class DrawRequest:
 
 
 @final
-class Branch:
+class RunningRequest:
     """A request on its way. ``law`` is what its tokens are drawn by; requests of equal laws share a draw.
 
     ``words`` are kept only where its end depends on all that was said, a ``guide`` and what penalties read
@@ -151,7 +151,7 @@ class Noises:
 Groups = list[tuple[Sampling, Ints]]
 
 
-def groups(branches: Sequence[Branch]) -> Groups:
+def groups(branches: Sequence[RunningRequest]) -> Groups:
     """Places in ``branches`` by distribution."""
     found: dict[Sampling, list[int]] = {}
     for place, branch in enumerate(branches):
@@ -168,7 +168,7 @@ class Draw:
     with one branch is said of that branch, and the others are drawn.
     """
 
-    branches: Sequence[Branch]
+    branches: Sequence[RunningRequest]
     rows: Ints
     said: Ints
     logits: Tensor

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from refork.decoding.live_draw import Branch
+from refork.decoding.live_draw import RunningRequest
 from refork.decoding.live_prompts import Prompts, Reading, begins_alike
 from refork.decoding.plan import align
 from refork.errors import ReforkError
@@ -18,7 +18,7 @@ class _Batch:
     """Prompts being read, and the requests that wait for each of them, by its number."""
 
     reading: Reading
-    branches: list[tuple[int, Branch]]
+    branches: list[tuple[int, RunningRequest]]
 
 
 @final
@@ -27,9 +27,9 @@ class Intake:
 
     def __init__(self, prompts: Prompts, width: int) -> None:
         self.prompts, self.width = prompts, width
-        self._waiting: dict[int, Branch] = {}
+        self._waiting: dict[int, RunningRequest] = {}
         self._batches: deque[_Batch] = deque()
-        self._ready: list[Branch] = []
+        self._ready: list[RunningRequest] = []
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._admitted())
@@ -39,7 +39,7 @@ class Intake:
         """Keys and values of prompts that are not read to their end."""
         return sum(batch.reading.bytes for batch in self._batches)
 
-    def add(self, branch: Branch) -> None:
+    def add(self, branch: RunningRequest) -> None:
         """One more request."""
         self._waiting[branch.request_id] = branch
 
@@ -52,10 +52,10 @@ class Intake:
         self._batches = deque(batch for batch in self._batches if batch.branches)
         return len(self) < before
 
-    def admit(self, running: Sequence[Branch], limit: Callable[[], int]) -> None:
+    def admit(self, running: Sequence[RunningRequest], limit: Callable[[], int]) -> None:
         """Begin with requests that wait, as far as rows and memory go; ``limit`` bounds the passes."""
         inside = [*running, *self._admitted()]
-        fresh: list[Branch] = []
+        fresh: list[RunningRequest] = []
         for branch in list(self._waiting.values()):
             if len(inside) >= self.width or not self._fits(branch, inside, fresh):
                 break
@@ -77,9 +77,9 @@ class Intake:
             distinct = {number: branch.request.tokens for number, branch in pairs}
             self._batches.append(_Batch(self.prompts.start(list(distinct.values()), limit), pairs))
 
-    def advance(self) -> tuple[list[Branch], list[tuple[Branch, str]]]:
+    def advance(self) -> tuple[list[RunningRequest], list[tuple[RunningRequest, str]]]:
         """Run one pass over prompts: requests whose prompts are read, and those that failed, and why."""
-        failed: list[tuple[Branch, str]] = []
+        failed: list[tuple[RunningRequest, str]] = []
         if self._batches:
             batch = self._batches.popleft()
             try:
@@ -100,10 +100,10 @@ class Intake:
         ready, self._ready = self._ready, []
         return ready, failed
 
-    def _admitted(self) -> list[Branch]:
+    def _admitted(self) -> list[RunningRequest]:
         return [*self._ready, *(branch for batch in self._batches for _, branch in batch.branches)]
 
-    def _joins(self, branch: Branch) -> bool:
+    def _joins(self, branch: RunningRequest) -> bool:
         """Whether an equal prompt is being read; then they share it."""
         for batch in self._batches:
             number = batch.reading.place(branch.request.tokens)
@@ -112,7 +112,9 @@ class Intake:
                 return True
         return False
 
-    def _fits(self, branch: Branch, inside: Sequence[Branch], fresh: Sequence[Branch]) -> bool:
+    def _fits(
+        self, branch: RunningRequest, inside: Sequence[RunningRequest], fresh: Sequence[RunningRequest]
+    ) -> bool:
         """Whether memory holds one more; somebody always may run."""
         if not inside:
             return True

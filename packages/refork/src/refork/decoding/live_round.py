@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.decoding.live_draw import Branch, Draw, groups, unusable
+from refork.decoding.live_draw import Draw, RunningRequest, groups, unusable
 from refork.decoding.live_rows import LiveRows
 from refork.decoding.live_say import Said, Verified, failed, say_settled
 from refork.decoding.prefill import Ints
-from refork.decoding.speculator import Branches, Drafts, Settled, Speculator
+from refork.decoding.speculator import ActiveRows, Drafts, Settled, Speculator
 from refork.errors import BadInput, InternalError
 from refork.sampling.settings import Sampling
 
@@ -76,11 +76,11 @@ class Rounds:
             if self.rows.branches[row].forced
         )
 
-    def _branches(self, living: Ints) -> Branches:
+    def _branches(self, living: Ints) -> ActiveRows:
         rows, batch = self.rows, self.rows.batch
         mine = [rows.branches[row] for row in living]
         said = batch.said[living]
-        return Branches(
+        return ActiveRows(
             request_id=np.array([branch.request_id for branch in mine], dtype=np.int64),
             newest=rows.newest[living],
             place=batch.keep[living] + said - 1,
@@ -91,7 +91,7 @@ class Rounds:
         )
 
     def _settled(
-        self, living: Ints, branches: Branches, new_nodes: Drafts, logits: Tensor
+        self, living: Ints, branches: ActiveRows, new_nodes: Drafts, logits: Tensor
     ) -> tuple[list[Verified], list[Said]]:
         """What each branch says, and those that can say nothing."""
         spread = 1 + new_nodes.lengths
@@ -148,7 +148,7 @@ class Rounds:
         return settled, refused
 
 
-def _stepwise(branch: Branch) -> bool:
+def _stepwise(branch: RunningRequest) -> bool:
     """Whether a token's distribution depends on those before by more than the model: grammar, penalties."""
     return branch.guide is not None or branch.law.penalised
 
@@ -160,12 +160,12 @@ def _drafted(settings: Sampling) -> Sampling:
     return settings.but(repetition_penalty=None, presence_penalty=None, frequency_penalty=None)
 
 
-def _room(branch: Branch, said: int) -> int:
+def _room(branch: RunningRequest, said: int) -> int:
     """Tokens that a branch may say; one that is drawn token by token is drafted nothing."""
     return 1 if _stepwise(branch) else branch.limit - said
 
 
-def _within(new_nodes: Drafts, branches: Branches) -> Drafts:
+def _within(new_nodes: Drafts, branches: ActiveRows) -> Drafts:
     """Drafts that leave room for the token that every round adds."""
     lengths = np.minimum(new_nodes.lengths, branches.room - 1)
     return new_nodes if (lengths == new_nodes.lengths).all() else replace(new_nodes, lengths=lengths)

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from refork.decoding.batch import Batch
-from refork.decoding.live_draw import Branch, Groups, Noises, groups
+from refork.decoding.live_draw import Groups, Noises, RunningRequest, groups
 from refork.decoding.live_prompts import Prompts
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import align
@@ -36,7 +36,7 @@ class LiveRows:
 
     def _empty(self) -> None:
         self.batch = Batch(self.decoder.backbone, {}, 1, _LEAST, compact=False)
-        self.branches: list[Branch] = []
+        self.branches: list[RunningRequest] = []
         self.where: dict[int, int] = {}
         self.newest = np.zeros(0, dtype=np.int64)
         self.noises = Noises()
@@ -44,7 +44,7 @@ class LiveRows:
         self._spoilt: list[int] = []
 
     @property
-    def living(self) -> list[Branch]:
+    def living(self) -> list[RunningRequest]:
         """The branches that go on."""
         return [self.branches[row] for row in self.where.values()]
 
@@ -75,7 +75,7 @@ class LiveRows:
         if before > after and (before - after) * 8 >= before:
             self.admit([])
 
-    def admit(self, arriving: Sequence[Branch]) -> Ints:
+    def admit(self, arriving: Sequence[RunningRequest]) -> Ints:
         """Drop the dead and seat newcomers in their places; returns the newcomers' rows."""
         batch, prompts = self.batch, self.prompts
         for row in self._spoilt:
@@ -134,7 +134,7 @@ class LiveRows:
         return self.batch.feed_several(tokens, lengths, self.decoder.edits, self.layers)
 
 
-def _run(branch: Branch) -> int:
+def _run(branch: RunningRequest) -> int:
     if branch.prompt is None:
         raise InternalError("a branch without a prompt cannot be seated")
     return branch.prompt.run

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.decoding.live_draw import Branch, Tokens
+from refork.decoding.live_draw import RunningRequest, Tokens
 from refork.decoding.live_rows import LiveRows
 from refork.decoding.prefill import Ints
 from refork.decoding.speculator import Settled
@@ -129,7 +129,7 @@ def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> Said:
     )
 
 
-def _take(rows: LiveRows, row: int, branch: Branch, tokens: list[int]) -> tuple[int, End | None]:
+def _take(rows: LiveRows, row: int, branch: RunningRequest, tokens: list[int]) -> tuple[int, End | None]:
     """Give a row tokens until one ends it: how many it took, and how it ended."""
     said, finish, count = int(rows.batch.said[row]), None, 0
     for token in tokens:

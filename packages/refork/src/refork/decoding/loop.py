@@ -18,7 +18,7 @@ from refork.decoding.kept import Kept
 from refork.decoding.plan import Traces, align, traces
 from refork.decoding.prefill import Forest, Ints, Pass
 from refork.decoding.record import Sampled
-from refork.decoding.session import NEVER, Branches, Ends, Session, Waiting
+from refork.decoding.session import NEVER, BatchRows, Ends, Session, Waiting
 from refork.decoding.sites import PassProbe, Sites, all_prompt
 from refork.decoding.states import Capture, Edit, Layer, layer_numbers
 from refork.errors import CannotDo
@@ -40,7 +40,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ForwardOutput:
     """What one pass found: answer numbers [k], logits [k, V], hidden states [k, layers, width]."""
 
     answers: Ints
@@ -191,7 +191,7 @@ class Decoder(ABC, Generic[B]):
         wanted: Wanted,
         layers: tuple[int, ...] = (),
         logits: bool = True,
-    ) -> tuple[Any, Ints, Iterator[Part]]:
+    ) -> tuple[Any, Ints, Iterator[ForwardOutput]]:
         """Logits and hidden states of numbered ``layers`` at wanted positions of some traces.
 
         Returns where the traces lie, for :meth:`_branches`, each wanted pair's answer number, and the passes,
@@ -199,7 +199,7 @@ class Decoder(ABC, Generic[B]):
         """
 
     @abstractmethod
-    def _branches(self, slots: Any, width: int, longest: int) -> Branches:
+    def _branches(self, slots: Any, width: int, longest: int) -> BatchRows:
         """A batch of ``width`` rows that continue read traces by up to ``longest`` tokens."""
 
     def _session(  # noqa: PLR0917 (all of them what the caller was asked for)
@@ -307,7 +307,7 @@ class BranchDecoder(Decoder[Backbone]):
         wanted: Wanted,
         layers: tuple[int, ...] = (),
         logits: bool = True,
-    ) -> tuple[Forest, Ints, Iterator[Part]]:
+    ) -> tuple[Forest, Ints, Iterator[ForwardOutput]]:
         """Logits and hidden states of numbered ``layers`` at wanted positions of some traces.
 
         Returns the forest, each wanted pair's answer number, and the passes. Once these are exhausted the
@@ -318,13 +318,13 @@ class BranchDecoder(Decoder[Backbone]):
         forest = Forest(self.backbone, tokens, rows, self.cache, ends)
         whose, passes = forest.fill(wanted.trace, wanted.position, self.pass_rows)
 
-        def run() -> Iterator[Part]:
+        def run() -> Iterator[ForwardOutput]:
             for item in passes:
                 probe = self.probe(item, layers)
                 asked = item.wanted if logits else item.wanted[:8]
                 found = self.backbone.run(item.tokens, item.places, item.step, asked, probe)
                 count = len(item.answers)
-                yield Part(item.answers, found[:count], probe.states()[:count] if layers else None)
+                yield ForwardOutput(item.answers, found[:count], probe.states()[:count] if layers else None)
             forest.remember()
 
         return forest, whose, run()

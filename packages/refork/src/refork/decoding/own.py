@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.decoding.backbone import context_of, unwrapped
-from refork.decoding.loop import Decoder, Part, Wanted
+from refork.decoding.loop import Decoder, ForwardOutput, Wanted
 from refork.decoding.plan import Traces, traces
 from refork.decoding.prefill import Ints
 from refork.decoding.sites import PassProbe, Rows, Sites
@@ -250,13 +250,13 @@ class OwnDecoder(Decoder[OwnForward]):
         wanted: Wanted,
         layers: tuple[int, ...] = (),
         logits: bool = True,
-    ) -> tuple[list[Line], Ints, Iterator[Part]]:
+    ) -> tuple[list[Line], Ints, Iterator[ForwardOutput]]:
         """Logits and hidden states of numbered ``layers`` at wanted positions of some sequences."""
         span = max(len(tokens) for tokens in folded.tokens) + 1
         pairs, whose = np.unique(wanted.trace * span + wanted.position, return_inverse=True)
         lines: list[Line] = []
 
-        def run() -> Iterator[Part]:
+        def run() -> Iterator[ForwardOutput]:
             for place, owner in enumerate(owners):
                 mine = np.flatnonzero(pairs // span == place)
                 tokens = torch.from_numpy(folded.tokens[owner].astype(np.int64)).to(self.backbone.device)
@@ -266,10 +266,10 @@ class OwnDecoder(Decoder[OwnForward]):
                     probe = self._look(len(tokens), prompt, layers)
                     line, found = self.backbone.begin(tokens, prompt, probe)
                     lines.append(line)
-                    yield Part(mine, found[None], probe.states()[-1:] if layers else None)
+                    yield ForwardOutput(mine, found[None], probe.states()[-1:] if layers else None)
                     continue
                 for part, found, states in self._passes(tokens, prompt, positions, layers):
-                    yield Part(mine[part], found, states)
+                    yield ForwardOutput(mine[part], found, states)
 
         return lines, whose, run()
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.decoding.attention import Product, Step, Write
+from refork.decoding.attention import AttentionPlan, Product, Write
 from refork.decoding.backbone import Backbone
 from refork.decoding.cache import BlockCache
 from refork.decoding.plan import BLOCK, align, clusters_apart
@@ -94,7 +94,7 @@ class Pass:
     answers: Ints
     tokens: Tensor
     places: Tensor
-    step: Step
+    step: AttentionPlan
     wanted: Tensor
     rows: Rows | None
 
@@ -262,7 +262,7 @@ class Forest:
 
     def _step(
         self, traces: Ints, places: Ints, writes: NDArray[np.bool_], scratch: dict[str, Tensor]
-    ) -> Step:
+    ) -> AttentionPlan:
         """The attention step of one pass: rows see their trace up to and with themselves."""
         device, positions = self.backbone.device, places[: len(traces)]
         columns = torch.arange(align(int(positions.max()) + 1), device=device)
@@ -271,7 +271,7 @@ class Forest:
         keep = positions + 1
         parts = gather_parts(self.slots, traces, keep)
         found = [made for stack, rows, items in parts for made in products(stack, rows, items, keep[rows])]
-        return Step(
+        return AttentionPlan(
             mask,
             columns[None],
             where,

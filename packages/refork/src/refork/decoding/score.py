@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from refork.decoding.loop import Decoder, Part, Wanted
+from refork.decoding.loop import Decoder, ForwardOutput, Wanted
 from refork.decoding.plan import Traces
 from refork.decoding.prefill import Ints
 from refork.decoding.states import Layer
@@ -96,7 +96,7 @@ def _read(
     counts: Ints,
     prompts: Sequence[int] | None = None,
     layers: tuple[int, ...] = (),
-) -> Iterator[tuple[Ints, Ints, Ints, Ints, Part]]:
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, ForwardOutput]]:
     """Read positions ``first[i] .. first[i] + counts[i] - 1`` of each sequence, pass by pass.
 
     Yields the sequence numbers of the session, then for each value in this pass its place in them, its
@@ -130,7 +130,7 @@ def _alike(
     counts: Ints,
     prompts: Sequence[int] | None,
     layers: tuple[int, ...],
-) -> Iterator[tuple[Ints, Ints, Ints, Ints, Part]]:
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, ForwardOutput]]:
     """As :func:`_read`, where every place of a sequence may be read with the others."""
     if not len(sequences):
         return
@@ -152,7 +152,7 @@ def _session(
     offset: Ints,
     position: Ints,
     layers: tuple[int, ...],
-) -> Iterator[tuple[Ints, Ints, Ints, Ints, Part]]:
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, ForwardOutput]]:
     owners, trace = np.unique(folded.owner[part], return_inverse=True)
     rows = np.bincount(trace, minlength=len(owners))
     wanted = Wanted(trace[row], position)

@@ -55,7 +55,7 @@ class Waiting:
     opening: Ints
 
 
-class Branches(Protocol):
+class BatchRows(Protocol):
     """The rows of a running batch; row i is a branch, as in :class:`Batch`."""
 
     request: Ints
@@ -87,7 +87,7 @@ class Session:
 
     def __init__(
         self,
-        batch: Branches,
+        batch: BatchRows,
         waiting: Waiting,
         opening: Tensor,
         *,

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branches:
+class ActiveRows:
     """The living rows [n] of a batch before a pass, in the order of its rows.
 
     ``request_id`` names each request for as long as it lives. ``newest`` is the token that is fed next,
@@ -98,15 +98,15 @@ class Speculator(Protocol):
         """Branches that ended or were cancelled."""
         ...
 
-    def draft(self, branches: Branches) -> Drafts | None:
+    def draft(self, branches: ActiveRows) -> Drafts | None:
         """Proposals for every branch, or None where a plain step is better."""
         ...
 
-    def settle(self, branches: Branches, drafts: Drafts, logits: Tensor) -> list[Settled]:
+    def settle(self, branches: ActiveRows, drafts: Drafts, logits: Tensor) -> list[Settled]:
         """What each branch says, given the pass's logits [sum of 1 + lengths, V], branch after branch."""
         ...
 
-    def fed(self, branches: Branches, spread: Ints, kept: Ints, states: Tensor) -> None:
+    def fed(self, branches: ActiveRows, spread: Ints, kept: Ints, states: Tensor) -> None:
         """Hidden states [sum of spread, layers, width] of the tokens just fed, branch after branch.
 
         ``spread`` [n] says how many tokens of each branch were fed; the first ``kept`` [n] of them are part

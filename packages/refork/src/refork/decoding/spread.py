@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from refork.decoding.alone import Alone, mix_each, score_each
-from refork.decoding.attention import Product, Step
+from refork.decoding.attention import AttentionPlan, Product
 from refork.decoding.backbone import Backbone
 from refork.decoding.plan import BLOCK, align
 from refork.decoding.prefill import Ints, causal_mask, products
@@ -85,7 +85,7 @@ class Spread:
 
 def spread_pass(
     plan: Spread, own: Ints, prefix: int, columns: int, store: Stack, scratch: dict[str, Tensor]
-) -> tuple[Tensor, Step]:
+) -> tuple[Tensor, AttentionPlan]:
     """Positions [N] and attention of one pass whose tokens write to own columns ``own`` [T]."""
     device = plan.backbone.device
     column = torch.from_numpy(own).to(device)
@@ -93,7 +93,7 @@ def spread_pass(
     places = plan.keep.copy()
     places[: len(own)] += own
     where = torch.from_numpy(places).to(device)
-    step = Step(plan.mask, plan.reach, where, int(places.max()), plan.products, scratch=scratch)
+    step = AttentionPlan(plan.mask, plan.reach, where, int(places.max()), plan.products, scratch=scratch)
     if plan.runs is None:
         step.own = SpreadPart(store, plan.table, column, columns, plan.rows)
     else:

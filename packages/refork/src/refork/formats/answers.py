@@ -32,7 +32,7 @@ _FORM: Final = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GradedAnswer:
     """One answer: its name in the row, messages, scores of its end, further fields of each of its turns."""
 
     side: str
@@ -44,7 +44,7 @@ class Answer:
 def answered(
     chat: OpenAIChat,
     prompt: Sequence[Message],
-    answers: Sequence[Answer],
+    answers: Sequence[GradedAnswer],
     rest: Json,
     line: str,
     where: str,

@@ -22,7 +22,7 @@ from refork.formats.grouped import Grouped
 from refork.formats.langchain import asked_and_said
 from refork.formats.rows import objects
 from refork.formats.sampled import draft_id, finish_of
-from refork.formats.spans import Call, ToolRun, Walk
+from refork.formats.spans import ModelCall, ToolRun, Walk
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Position, Record, Remark
@@ -182,7 +182,7 @@ def _kept(run: Json, by_id: Mapping[str, Json], *, whole_run: bool = False) -> J
     return kept | ({"above": above} if above else {})
 
 
-def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> Call:
+def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     talk = asked_and_said(inputs, outputs)
     kept = _kept(run, by_id)
@@ -211,7 +211,7 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> Call:
         {"finish": finish_of(reason), "extra": {"answer": extra} if extra else {}}
         for reason, extra in zip(talk.ends, talk.extras, strict=True)
     ]
-    return Call(_key(run), talk.shown, talk.said, told, choices)
+    return ModelCall(_key(run), talk.shown, talk.said, told, choices)
 
 
 def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:

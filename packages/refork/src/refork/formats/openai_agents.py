@@ -20,7 +20,7 @@ from refork.formats.base import Head, whole
 from refork.formats.conversation import asked_for, origin
 from refork.formats.grouped import Grouped
 from refork.formats.rows import objects
-from refork.formats.spans import Call, ToolRun, Walk
+from refork.formats.spans import ModelCall, ToolRun, Walk
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Position, Record, Remark
@@ -124,7 +124,7 @@ def _kept(span: Json, by_id: Mapping[str, Json]) -> Json:
     return kept | {"span_data": data} | ({"agents": above[::-1]} if above else {})
 
 
-def _call(span: Json, by_id: Mapping[str, Json], where: str) -> Call:
+def _call(span: Json, by_id: Mapping[str, Json], where: str) -> ModelCall:
     data = _data(span)
     shown = [whole_message(one, f"{where}, input") for one in data.get("input") or []]
     said = [whole_message(one, f"{where}, output") for one in data.get("output") or []]
@@ -141,7 +141,7 @@ def _call(span: Json, by_id: Mapping[str, Json], where: str) -> Call:
         **asked,
         "extra": asked.get("extra", {}) | {"span": _kept(span, by_id)},
     }
-    return Call(f"agents/{span['id']}", shown, said, told)
+    return ModelCall(f"agents/{span['id']}", shown, said, told)
 
 
 def _count(usage: Any, name: str) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.answers import PREFERRED, Answer, answered, messages_of
+from refork.formats.answers import PREFERRED, GradedAnswer, answered, messages_of
 from refork.formats.base import Head
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
@@ -69,7 +69,7 @@ class OpenAIPreference:
         for keys, value in ((_CHOSEN, 1.0), (_REJECTED, 0.0)):
             key = next((key for key in keys if body.get(key) is not None), keys[0])
             messages = messages_of(body.get(key), "assistant", where, key)
-            sides.append(Answer(key, messages, {PREFERRED: value}))
+            sides.append(GradedAnswer(key, messages, {PREFERRED: value}))
         rest = {key: value for key, value in given.items() if key != "messages"}
         tools = rest.pop("tools", None)
         kept = {key: value for key, value in body.items() if key not in _KEYS}

@@ -23,7 +23,7 @@ from refork.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.otlp_messages import Talk, talk_of
 from refork.formats.rows import objects
 from refork.formats.sampled import draft_id, finish_of
-from refork.formats.spans import Call, ToolRun, Walk
+from refork.formats.spans import ModelCall, ToolRun, Walk
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy, Sampling
 from refork.tree.records import Position, Record, Remark
@@ -221,7 +221,9 @@ def _key(span: Span) -> str:
     return f"otlp/{node}" if isinstance(node, str) else f"otlp/{span.trace}/{span.id}"
 
 
-def _call(span: Span, talk: Talk, attributes: Json, events: Sequence[Event], told: _Told, tools: Any) -> Call:
+def _call(
+    span: Span, talk: Talk, attributes: Json, events: Sequence[Event], told: _Told, tools: Any
+) -> ModelCall:
     attributes = {key: value for key, value in attributes.items() if key != NODE}
     reasons = attributes.get("gen_ai.response.finish_reasons")
     listed = reasons if isinstance(reasons, list) else []
@@ -246,7 +248,7 @@ def _call(span: Span, talk: Talk, attributes: Json, events: Sequence[Event], tol
     choices: list[Json] = [
         {"finish": finish_of(end), "extra": {"finish_reason": end} if end else {}} for end in ends
     ]
-    return Call(_key(span), talk.shown, talk.said, fields, choices)
+    return ModelCall(_key(span), talk.shown, talk.said, fields, choices)
 
 
 def _tool_run(span: Span, told: _Told) -> ToolRun:

@@ -24,7 +24,7 @@ from refork.formats.secret_shapes import (
     NEIGHBOURS,
     SHORTEST,
     STEMS,
-    Shape,
+    SecretKind,
     is_key,
 )
 from refork.policies.base import Policy, Rendered
@@ -139,7 +139,7 @@ class Redactor:
             return self.text(value)
         return self._mark("named-secret")
 
-    def _without(self, text: str, shape: Shape) -> str:
+    def _without(self, text: str, shape: SecretKind) -> str:
         grouped = "secret" in shape.pattern.groupindex
 
         def new(match: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from refork.formats.detected import by_form
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SecretKind:
     """One kind of secret. ``hints``: one of them stands in every text that has one; others are not searched.
 
     The group ``secret`` of the pattern is what is taken out; without one, the whole match.
@@ -32,14 +32,14 @@ class Shape:
 _W = r"[A-Za-z0-9_-]"
 
 
-def _key(name: str, hints: str, body: str) -> Shape:
+def _key(name: str, hints: str, body: str) -> SecretKind:
     """A key that its form alone gives away."""
-    return Shape(name, tuple(hints.split()), re.compile(rf"(?<![A-Za-z0-9_-]){body}(?![A-Za-z0-9])"))
+    return SecretKind(name, tuple(hints.split()), re.compile(rf"(?<![A-Za-z0-9_-]){body}(?![A-Za-z0-9])"))
 
 
-def _beside(name: str, hints: str, pattern: str, judged: bool = True) -> Shape:
+def _beside(name: str, hints: str, pattern: str, judged: bool = True) -> SecretKind:
     """A secret that is one for what stands beside it."""
-    return Shape(name, tuple(hints.split()), re.compile(pattern, re.IGNORECASE | re.MULTILINE), judged)
+    return SecretKind(name, tuple(hints.split()), re.compile(pattern, re.IGNORECASE | re.MULTILINE), judged)
 
 
 #: Keys of known services; hints as they are written.
@@ -78,7 +78,7 @@ KEYS: Final = (
     _key("slack-webhook", "hooks.slack.com", r"hooks\.slack\.com/(?:services|workflows)/[\w/]{30,}"),
     _key("discord-webhook", "/api/webhooks/", rf"discord(?:app)?\.com/api/webhooks/\d+/{_W}{{40,}}"),
     # Begun with a class of letters, not with a look behind: every text with a dot is searched.
-    Shape("discord-token", (".",), re.compile(rf"[MNO][A-Za-z\d]{{23,25}}\.{_W}{{6}}\.{_W}{{27,}}")),
+    SecretKind("discord-token", (".",), re.compile(rf"[MNO][A-Za-z\d]{{23,25}}\.{_W}{{6}}\.{_W}{{27,}}")),
     _key("telegram-token", ":AA", rf"\d{{8,10}}:AA{_W}{{32,33}}"),
     _key("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{20,}"),
     _key("stripe-webhook-secret", "whsec_", r"whsec_[A-Za-z0-9+/=]{24,}"),
@@ -119,7 +119,7 @@ KEYS: Final = (
     _key("alibaba-key-id", "LTAI", r"LTAI[A-Za-z0-9]{20}"),
     _key("age-key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
     _key("jwt", "eyJ", rf"eyJ{_W}{{8,}}\.eyJ{_W}{{8,}}\.{_W}{{10,}}"),
-    Shape(
+    SecretKind(
         "private-key",
         ("PRIVATE KEY",),
         re.compile(
@@ -127,7 +127,7 @@ KEYS: Final = (
             r"(?:(?!-----END)[\s\S]){1,20000}(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
         ),
     ),
-    Shape(
+    SecretKind(
         "putty-private-key",
         ("PuTTY-User-Key-File",),
         re.compile(r"PuTTY-User-Key-File-\d:[\s\S]{1,20000}?Private-MAC: [0-9a-f]{16,}"),

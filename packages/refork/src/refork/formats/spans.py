@@ -23,7 +23,7 @@ from refork.types import Json, Message, NodeKind
 
 @final
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One call of a model.
 
     ``shown``: its whole context; ``said``: its answers, of which a later call may go on from one. ``told``:
@@ -69,7 +69,7 @@ class Walk:
         self._context: list[Message] = []
         self._end: NewNode | None = None
 
-    def add(self, calls: Sequence[Call]) -> None:
+    def add(self, calls: Sequence[ModelCall]) -> None:
         """Append calls in their order."""
         for number, call in enumerate(calls):
             after = calls[number + 1] if number + 1 < len(calls) else None
@@ -99,7 +99,7 @@ class Walk:
         ended = replace(self._end, extra=self._end.extra | extra, error=self._end.error or error)
         self.new_nodes[at] = self._end = ended
 
-    def _show(self, call: Call) -> None:
+    def _show(self, call: ModelCall) -> None:
         shown = list(call.shown)
         if self._end is None:
             self._begin(shown, call.key)
@@ -166,7 +166,7 @@ class Walk:
         self.new_nodes.append(new_node)
         self._end = new_node
 
-    def _say(self, call: Call, after: Call | None) -> None:
+    def _say(self, call: ModelCall, after: ModelCall | None) -> None:
         """The answers of a call as siblings; the walk goes on from the one that the next call was shown."""
         above = self._end
         parent = None if above is None else draft_id(above)

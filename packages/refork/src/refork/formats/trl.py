@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, final
 
 from refork.errors import BadInput
-from refork.formats.answers import PREFERRED, Answer, answered, messages_of
+from refork.formats.answers import PREFERRED, GradedAnswer, answered, messages_of
 from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
@@ -133,7 +133,7 @@ class TRL:
             prompt, chosen, rejected = _implicit(chosen, rejected)
         yield Remark("lost", "token ids, log-probs and times: the file has none", where)
         sides = [
-            Answer(side, said, _preference(body, side))
+            GradedAnswer(side, said, _preference(body, side))
             for side, said in (("chosen", chosen), ("rejected", rejected))
         ]
         yield from answered(self._chat, prompt, sides, _rest(body), line, where, _PRODUCER)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, final
 
 from refork.errors import BadInput
-from refork.formats.answers import Answer, answered, messages_of
+from refork.formats.answers import GradedAnswer, answered, messages_of
 from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
@@ -142,7 +142,7 @@ class Verl:
             raise BadInput("there is not one score for each response", where=where)
         yield Remark("lost", "token ids, log-probs and times: the file has none", where)
         answers = [
-            Answer(str(number), messages_of(text, "assistant", where, "response"), {"score": grade})
+            GradedAnswer(str(number), messages_of(text, "assistant", where, "response"), {"score": grade})
             for number, (text, grade) in enumerate(zip(said, grades, strict=True))
         ]
         producer = Producer("verl", config=_source(body))

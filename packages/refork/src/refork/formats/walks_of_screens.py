@@ -13,7 +13,7 @@ from refork.types import Json, Message
 
 @final
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScreenStep:
     """One action, the agent's reasons for it, and the screen after it (None: not recorded)."""
 
     action: str
@@ -27,7 +27,7 @@ def drafts(
     domain: Literal["phone", "desktop"],
     goal: str,
     first: str,
-    turns: Sequence[Turn],
+    turns: Sequence[ScreenStep],
     reward: float | None,
     more: Json,
 ) -> Iterator[NewNode]:

@@ -39,7 +39,7 @@ class Voice:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NextSpeaker:
     """Who speaks a turn; ``extra`` is recorded with it (the reason of the choice)."""
 
     name: str
@@ -48,7 +48,7 @@ class Turn:
 
 #: Who speaks each of these turns: one answer per request. A request's ``noise.turn`` counts turns from the
 #: point that the run began at, its ``messages`` are the conversation.
-Rule = Callable[[Sequence[Request]], Sequence[Turn]]
+Rule = Callable[[Sequence[Request]], Sequence[NextSpeaker]]
 
 
 def by_schedule(names: Sequence[str]) -> Rule:
@@ -56,7 +56,7 @@ def by_schedule(names: Sequence[str]) -> Rule:
     if not names:
         raise BadInput("the schedule is empty")
     listed = list(names)
-    return lambda requests: [Turn(listed[min(r.noise.turn, len(listed) - 1)]) for r in requests]
+    return lambda requests: [NextSpeaker(listed[min(r.noise.turn, len(listed) - 1)]) for r in requests]
 
 
 def by_chance(names: Sequence[str], seed: int = 0) -> Rule:
@@ -65,9 +65,9 @@ def by_chance(names: Sequence[str], seed: int = 0) -> Rule:
         raise BadInput("there is nobody to choose from")
     listed = list(names)
 
-    def rule(requests: Sequence[Request]) -> list[Turn]:
+    def rule(requests: Sequence[Request]) -> list[NextSpeaker]:
         keys = [stream_of("relay", seed, *r.noise.to_json().values()) for r in requests]
-        return [Turn(listed[key % len(listed)]) for key in keys]
+        return [NextSpeaker(listed[key % len(listed)]) for key in keys]
 
     return rule
 
@@ -165,7 +165,7 @@ class Relay:
             return said
         return replace(said, offsets=None, logprobs=None, logprobs_t1=None, ref_logprobs=None, entropy=None)
 
-    def _speaker(self, turn: Turn, law: Sampling) -> Speaker:
+    def _speaker(self, turn: NextSpeaker, law: Sampling) -> Speaker:
         return Speaker(turn.name, self._voices[turn.name].policy.card, law, turn.extra)
 
     def _request(self, policy: Policy, request: Request) -> Request:

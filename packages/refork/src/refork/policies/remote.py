@@ -19,10 +19,10 @@ import numpy as np
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling, refuse_grammar
 from refork.policies.chat import Codec
-from refork.policies.remote_ask import Asker, Turn
+from refork.policies.remote_ask import Asker, PartialTurn
 from refork.policies.remote_call import CallFailed, Patience
 from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_probe import Abilities, probe
+from refork.policies.remote_probe import ServerAbilities, probe
 from refork.types import FloatArray, IntArray, Message, token_array
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class RemotePolicy:
         self._codec = _codec(tokenizer)
         self._concurrency = concurrency
         self._price = price
-        self._probed: Abilities | None = None
+        self._probed: ServerAbilities | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class RemotePolicy:
         self._endpoint.close()
 
     @property
-    def abilities(self) -> Abilities:
+    def abilities(self) -> ServerAbilities:
         """What the server can do; the first look asks it.
 
         Raises:
@@ -220,7 +220,7 @@ class RemotePolicy:
         ask = asker.tokens if asker.able.tokens else asker.chat
         failed: list[tuple[int, CallFailed]] = []
         pool = ThreadPoolExecutor(self._concurrency)
-        waiting: dict[Future[Turn], int] = {
+        waiting: dict[Future[PartialTurn], int] = {
             pool.submit(ask, index, request, settings): index for index, request in enumerate(requests)
         }
         finished = False

@@ -13,7 +13,7 @@ from refork.policies.base import Continuation, Request, Sampling
 from refork.policies.chat import Codec, tools_of
 from refork.policies.remote_call import CallFailed
 from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_probe import NO_FILTERS, TOKEN_IDS, Abilities
+from refork.policies.remote_probe import NO_FILTERS, TOKEN_IDS, ServerAbilities
 from refork.policies.remote_wire import (
     Expected,
     Said,
@@ -40,7 +40,7 @@ _TRIES = 1000
 
 
 @dataclass(slots=True)
-class Turn:
+class PartialTurn:
     """What one request's calls gave, before it is put together."""
 
     ids: list[int] = field(default_factory=list)
@@ -65,7 +65,7 @@ def is_plain(request: Request, settings: Sampling) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DrawCall:
     """One call of a draw: what it may not say at its first place and behind it, and how far its law holds.
 
     ``offset`` is that of its first token in the draw, ``again`` how often that place was tried before,
@@ -104,7 +104,7 @@ def penalties_of(settings: Sampling) -> Json:
     }
 
 
-def _extra(settings: Sampling, able: Abilities) -> Json:
+def _extra(settings: Sampling, able: ServerAbilities) -> Json:
     """What the OpenAI interface has no words for."""
     extra = TOKEN_IDS | NO_FILTERS | penalties_of(settings) | able.order
     if settings.min_p:
@@ -127,7 +127,7 @@ class Asker:
     """Asks one server, as far as its abilities go."""
 
     endpoint: Endpoint
-    able: Abilities
+    able: ServerAbilities
     codec: Codec | None
     price: tuple[float, float] | None
 
@@ -140,7 +140,7 @@ class Asker:
         answer = self.endpoint.completion(body, expected.request, TOKEN_IDS)
         return read_echo(first_choice(answer, expected.server, expected.request), expected)
 
-    def tokens(self, index: int, request: Request, settings: Sampling) -> Turn:
+    def tokens(self, index: int, request: Request, settings: Sampling) -> PartialTurn:
         """A token-exact turn.
 
         Forced tokens are put behind the prefix; what holds for the first free token takes a call of its own.
@@ -148,7 +148,7 @@ class Asker:
         start = time.monotonic()
         limit = limit_of(request, settings)
         prefix = [int(t) for t in request.tokens]
-        turn = Turn(ids=list(settings.forced[:limit]))
+        turn = PartialTurn(ids=list(settings.forced[:limit]))
         if turn.ids and self.able.scores:
             turn.forced = self.echo(prefix + turn.ids)[len(prefix) - 1 :]
         eos = self.codec.eos_ids if self.codec and not settings.ignore_eos else ()
@@ -164,7 +164,9 @@ class Asker:
         turn.seconds = time.monotonic() - start
         return turn
 
-    def _call(self, turn: Turn, again: int, limit: int, request: Request, settings: Sampling) -> Call:
+    def _call(
+        self, turn: PartialTurn, again: int, limit: int, request: Request, settings: Sampling
+    ) -> DrawCall:
         """The next call of a turn."""
         offset = len(turn.ids)
         banned = frozenset(settings.banned)
@@ -183,7 +185,7 @@ class Asker:
         _, frequency, presence = settings.penalties
         begun = [int(t) for t in request.tokens[len(request.tokens) - request.said :]] + turn.ids
         if not (frequency or presence) or not begun:
-            return Call(offset, again, room, first, banned, bias)
+            return DrawCall(offset, again, room, first, banned, bias)
         # The server takes all that it is sent for the prompt, which these two penalties do not read. A bias
         # is subtracted as they are. What it says itself it counts; but a token that it says and that came
         # before would be there twice for the presence penalty, so its use ends with that token.
@@ -197,9 +199,9 @@ class Asker:
                     hint="a smaller frequency penalty, or a local model",
                 )
         earlier = frozenset(begun) if presence else frozenset[int]()
-        return Call(offset, again, room, first, banned, bias, earlier)
+        return DrawCall(offset, again, room, first, banned, bias, earlier)
 
-    def _body(self, turn: Turn, call: Call, request: Request, settings: Sampling) -> Json:
+    def _body(self, turn: PartialTurn, call: DrawCall, request: Request, settings: Sampling) -> Json:
         body: Json = {
             "prompt": [int(t) for t in request.tokens] + turn.ids,
             "max_tokens": call.room,
@@ -215,7 +217,9 @@ class Asker:
             body["logprobs"] = settings.entropy_top_k or 1
         return body
 
-    def _complete(self, turn: Turn, call: Call, request: Request, settings: Sampling, what: str) -> bool:
+    def _complete(
+        self, turn: PartialTurn, call: DrawCall, request: Request, settings: Sampling, what: str
+    ) -> bool:
         """Ask, and add what can be used of the answer; whether the turn goes on with another call.
 
         Raises:
@@ -260,7 +264,7 @@ class Asker:
         return cut or (bool(ids) and call.room == 1)
 
     def _refuse_barred(
-        self, token: int, call: Call, request: Request, settings: Sampling, expected: Expected
+        self, token: int, call: DrawCall, request: Request, settings: Sampling, expected: Expected
     ) -> None:
         """Refuse where a token that was not to come cannot be drawn anew."""
         if token == request.exclude_first and settings.temperature == 0:
@@ -304,7 +308,7 @@ class Asker:
             )
         return answer
 
-    def chat(self, index: int, request: Request, settings: Sampling) -> Turn:
+    def chat(self, index: int, request: Request, settings: Sampling) -> PartialTurn:
         """A chat reply."""
         start = time.monotonic()
         messages = request.messages or ()
@@ -324,7 +328,7 @@ class Asker:
         answer = self.endpoint.chat(body, what, beside)
         choice = first_choice(answer, self.endpoint.server, what)
         finish, error = finish_of(choice.get("finish_reason"))
-        return Turn(
+        return PartialTurn(
             bodies=[answer],
             finish=finish,
             message=read_message(choice, self.endpoint.server),
@@ -376,7 +380,9 @@ class Asker:
             terms["stop"] = given if same else list(settings.stop)
         return {name: value for name, value in terms.items() if value is not None or name in recorded}
 
-    def continuation(self, index: int, turn: Turn, request: Request, settings: Sampling) -> Continuation:
+    def continuation(
+        self, index: int, turn: PartialTurn, request: Request, settings: Sampling
+    ) -> Continuation:
         """A turn put together. A chat reply has text and message, no tokens."""
         cost = cost_of(turn.bodies, turn.seconds, self.price)
         if turn.message is not None:
@@ -415,7 +421,7 @@ class Asker:
             self.able.bias and not (request.exclude_first is not None and settings.filtered)
         )
 
-    def _text(self, turn: Turn, settings: Sampling) -> tuple[str, IntArray | None, int, bool]:
+    def _text(self, turn: PartialTurn, settings: Sampling) -> tuple[str, IntArray | None, int, bool]:
         """Text, offsets, the number of tokens up to the end of a stop string, and whether one was met."""
         forced = turn.ids[: len(settings.forced)]
         if self.codec is None:
@@ -434,7 +440,7 @@ class Asker:
         text, ends = self.codec.pieces(turn.ids[:count])
         return text, ends, count, True
 
-    def _values(self, turn: Turn, settings: Sampling) -> tuple[FloatArray | None, FloatArray | None]:
+    def _values(self, turn: PartialTurn, settings: Sampling) -> tuple[FloatArray | None, FloatArray | None]:
         """Log-probs of all tokens, and entropies where they were asked for and given."""
         if not self.able.logprobs or (turn.ids[: len(settings.forced)] and turn.forced is None):
             return None, None

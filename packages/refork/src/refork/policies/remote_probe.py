@@ -63,7 +63,7 @@ _PROMPT = (4, 5, 6, 7)
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class ServerAbilities:
     """What the probe showed.
 
     ``kind`` is whose server it is, by its list of models (None: not known). ``bias``: a logit_bias of -100
@@ -149,7 +149,7 @@ def _seeds(say: Callable[[int], Hashable], together: int, wide: int) -> tuple[bo
     return found == "honoured", f"{found}: {told}", wide
 
 
-def probe(endpoint: Endpoint, prompt: Sequence[int] | None = None, together: int = 1) -> Abilities:
+def probe(endpoint: Endpoint, prompt: Sequence[int] | None = None, together: int = 1) -> ServerAbilities:
     """Try completions with token ids; where that fails, chat.
 
     At most thirty calls of sixteen tokens each, most often twenty. ``together`` is how many requests will be
@@ -160,7 +160,7 @@ def probe(endpoint: Endpoint, prompt: Sequence[int] | None = None, together: int
     """
     ids = list(prompt) if prompt else list(_PROMPT)
     listed = endpoint.models()
-    known = Abilities(tokens=False, context=_context(endpoint.model, listed), kind=_kind(listed))
+    known = ServerAbilities(tokens=False, context=_context(endpoint.model, listed), kind=_kind(listed))
     found = _probe_tokens(endpoint, ids, known, together)
     found = found if found.tokens else _probe_chat(endpoint, found, together)
     _check_name(endpoint, listed, found, ids)
@@ -189,7 +189,7 @@ def _kind(listed: list[Json]) -> str | None:
     return KINDS.get(owners.pop()) if len(owners) == 1 else None
 
 
-def _check_name(endpoint: Endpoint, listed: list[Json], found: Abilities, prompt: list[int]) -> None:
+def _check_name(endpoint: Endpoint, listed: list[Json], found: ServerAbilities, prompt: list[int]) -> None:
     """Refuse a name that is not listed where any name is answered to: another model would be recorded."""
     names = [name for item in listed for name in _names(item)]
     if not names or endpoint.model in names:
@@ -211,7 +211,9 @@ def _check_name(endpoint: Endpoint, listed: list[Json], found: Abilities, prompt
     )
 
 
-def _probe_tokens(endpoint: Endpoint, prompt: list[int], known: Abilities, together: int) -> Abilities:
+def _probe_tokens(
+    endpoint: Endpoint, prompt: list[int], known: ServerAbilities, together: int
+) -> ServerAbilities:
     expected = Expected(endpoint.server, "probe of token ids", prompt, _LENGTH)
 
     def ask(seed: int, temperature: float, **more: Any) -> Said:
@@ -287,7 +289,7 @@ def _scores(endpoint: Endpoint, prompt: list[int]) -> bool:
     return True
 
 
-def _probe_chat(endpoint: Endpoint, known: Abilities, together: int) -> Abilities:
+def _probe_chat(endpoint: Endpoint, known: ServerAbilities, together: int) -> ServerAbilities:
     able = known
 
     def ask(seed: int, temperature: float = 1.0) -> str:
@@ -329,7 +331,7 @@ def _probe_chat(endpoint: Endpoint, known: Abilities, together: int) -> Abilitie
     return replace(able, paired=paired, seed=seed, seed_bits=bits)
 
 
-def _without(able: Abilities, refusal: str) -> Abilities | None:
+def _without(able: ServerAbilities, refusal: str) -> ServerAbilities | None:
     """Less to ask of a chat server that refused: what it named, else the filters; None: nothing is left."""
     if able.filters and any(name in refusal for name in (*NO_FILTERS, "top_p")):
         return replace(able, filters=False)

@@ -62,7 +62,7 @@ class Shown:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnTokens:
     """Token ids of a recorded assistant turn, without the end of the turn.
 
     ``text`` is what they spell without special tokens, ``offsets`` the end of each token in it (None where
@@ -79,7 +79,7 @@ class Turn:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class TemplateAbilities:
     """What a chat template was found to show."""
 
     tools: bool = False
@@ -97,10 +97,10 @@ def codec_of(policy: Policy) -> Codec | None:
     return found if isinstance(found, Codec) else None
 
 
-_KNOWN: Final[WeakKeyDictionary[Codec, Abilities]] = WeakKeyDictionary()
+_KNOWN: Final[WeakKeyDictionary[Codec, TemplateAbilities]] = WeakKeyDictionary()
 
 
-def abilities(codec: Codec) -> Abilities:
+def abilities(codec: Codec) -> TemplateAbilities:
     """What a codec's chat template shows of tools; nothing where it has no template."""
     found = _KNOWN.get(codec)
     if found is None:
@@ -118,9 +118,9 @@ def _made(number: int) -> Json:
     }
 
 
-def _tried(codec: Codec) -> Abilities:
+def _tried(codec: Codec) -> TemplateAbilities:
     if not codec.has_template:
-        return Abilities()
+        return TemplateAbilities()
 
     def shows(messages: Sequence[Message], *parts: str) -> bool:
         try:
@@ -140,7 +140,7 @@ def _tried(codec: Codec) -> Abilities:
     picture: Message = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": _RESULT}]}
     call = shows([_ASK, one], "first_tool", "v0")
     answered = call and shows([_ASK, one, result], "first_tool", _RESULT)
-    return Abilities(
+    return TemplateAbilities(
         tools=shows([{**_ASK, "tools": [_TOOL]}], "first_tool"),
         # A call whose result cannot be shown would stand alone.
         call=answered,
@@ -156,14 +156,14 @@ def shown(codec: Codec | None, messages: Sequence[Message]) -> Shown:
     Raises:
         BadInput: the template refuses the messages in the plain form too.
     """
-    able = Abilities() if codec is None else abilities(codec)
+    able = TemplateAbilities() if codec is None else abilities(codec)
     made = _plain(messages, able, templated=codec is not None and codec.has_template)
     if codec is None or not codec.has_template or not made.messages:
         return made
     try:
         codec.template_text(made.messages, generate=True)
     except BadInput as error:
-        flat = _alternating(_plain(messages, Abilities(), templated=True))
+        flat = _alternating(_plain(messages, TemplateAbilities(), templated=True))
         if flat.messages == made.messages:
             raise
         try:
@@ -174,7 +174,7 @@ def shown(codec: Codec | None, messages: Sequence[Message]) -> Shown:
     return made
 
 
-def _plain(messages: Sequence[Message], able: Abilities, *, templated: bool) -> Shown:
+def _plain(messages: Sequence[Message], able: TemplateAbilities, *, templated: bool) -> Shown:
     """Messages with all that is beyond ``able`` in the plain form."""
     notes: list[str] = []
     who = "the chat template" if templated else "there is no chat template, which"
@@ -298,7 +298,7 @@ def render_delta(
     return rendered, whole.approximate
 
 
-def turn_tokens(policy: Policy, message: Message, tools: Sequence[Json] = ()) -> Turn:
+def turn_tokens(policy: Policy, message: Message, tools: Sequence[Json] = ()) -> TurnTokens:
     """Token ids of an assistant turn that is known as a message only: as the model would have said it.
 
     Plain text is encoded. Calls are what the template writes for them, between where the turn opens and
@@ -312,17 +312,17 @@ def turn_tokens(policy: Policy, message: Message, tools: Sequence[Json] = ()) ->
         if text is not None:
             ids = codec.encode(text)
             spelled, ends = codec.pieces(ids)
-            return Turn(ids, spelled, ends, "template", made.approximate)
+            return TurnTokens(ids, spelled, ends, "template", made.approximate)
         note = "tool calls in a generic form: the chat template does not write them where answers stand"
-        bare = _plain([message], Abilities(), templated=True).messages[-1]
+        bare = _plain([message], TemplateAbilities(), templated=True).messages[-1]
         return _encoded(policy, str(bare.get("content") or ""), "generic", (*made.approximate, note))
     calls = "generic" if message.get("tool_calls") else None
     return _encoded(policy, str(said.get("content") or ""), calls, made.approximate)
 
 
-def _encoded(policy: Policy, text: str, calls: str | None, notes: tuple[str, ...]) -> Turn:
+def _encoded(policy: Policy, text: str, calls: str | None, notes: tuple[str, ...]) -> TurnTokens:
     ids = policy.encode(text)
-    return Turn(ids, text, ends_of(policy, ids, text), calls, notes)
+    return TurnTokens(ids, text, ends_of(policy, ids, text), calls, notes)
 
 
 def _templated(codec: Codec, message: Message, tools: Sequence[Json]) -> str | None:

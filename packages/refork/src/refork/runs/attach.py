@@ -26,7 +26,7 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ClassPattern:
     """Classes that have all of ``names``, whatever they are called; and what is put around their methods."""
 
     names: frozenset[str]
@@ -51,7 +51,7 @@ class Attachment:
     """
 
     named: Named
-    shapes: Sequence[Shape] = ()
+    shapes: Sequence[ClassPattern] = ()
     within: tuple[str, ...] = ("refork.", "refork_methods.", "refork_testbed.", "refork_worlds.")
     timing: bool = False
     _undo: list[Callable[[], None]] = field(default_factory=list)

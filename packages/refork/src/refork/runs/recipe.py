@@ -28,13 +28,13 @@ from refork.settings import PREFIX, variables
 from refork.types import Json
 
 
-class Part(BaseModel):
+class RecipePart(BaseModel):
     """Base settings of every recipe part: no unknown keys, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Tasks(Part):
+class Tasks(RecipePart):
     """Which tasks of the world."""
 
     split: Literal["train", "held-out"] = "held-out"
@@ -46,7 +46,7 @@ class Tasks(Part):
 _LATER = frozenset({"grammar", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"})
 
 
-class Law(Part):
+class Law(RecipePart):
     """How tokens are drawn; the fields of :class:`Sampling` that a recipe sets."""
 
     temperature: float = Field(default=1.0, ge=0)
@@ -94,7 +94,7 @@ class TurnLaw(Law):
         return Sampling(**{**self.model_dump(), "grammar": grammar})
 
 
-class Selection(Part):
+class Selection(RecipePart):
     """How a growing tree chooses the points it forks; which settings count depends on ``kind``.
 
     ``kind`` is a selector's name. The settings that stand here are of those in ``OWN``; of any other, and
@@ -129,7 +129,7 @@ class Selection(Part):
         return {key: value for key, value in told.items() if key != "options" or value}
 
 
-class GrowRecipe(Part):
+class GrowRecipe(RecipePart):
     """Rollouts of a policy in a world over tasks: ``draws`` independent ones, or a tree per task.
 
     With ``selector``, the budget of each task is ``leaves`` (default: ``draws``) or ``budget_tokens``.

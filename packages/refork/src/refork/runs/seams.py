@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from refork.runs.attach import Attachment, Named, Shape, Wrap
+from refork.runs.attach import Attachment, ClassPattern, Named, Wrap
 from refork.runs.sections import Kind, Recorder, Section, recorder
 from refork.types import Json
 
@@ -245,7 +245,7 @@ def _seen(section: Section, episode: Any, seen: Any) -> None:
 
 # The lists
 
-_POLICY: Final = Shape(
+_POLICY: Final = ClassPattern(
     frozenset({"card", "encode", "decode", "render", "sample", "logprobs"}),
     {
         "sample": drawn(_sampling, _said),
@@ -258,11 +258,11 @@ _POLICY: Final = Shape(
         "render": timed(TOKENS),
     },
 )
-_EPISODE: Final = Shape(
+_EPISODE: Final = ClassPattern(
     frozenset({"first", "step", "snapshot", "reseed", "close"}),
     {"step": timed(WORLD, "world", before=_step, heard=_seen), "snapshot": timed(WORLD)},
 )
-_WORLD: Final = Shape(
+_WORLD: Final = ClassPattern(
     frozenset({"tasks", "start", "restore", "max_turns", "deterministic"}),
     {
         "tasks": timed(WORLD),

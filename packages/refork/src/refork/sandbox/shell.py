@@ -40,7 +40,7 @@ _BOOT = BOOT.replace(".zygote import serve", ".shell import serve")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """One thing in a folder: ``text`` is a file's content, or what a link (or "same": second name) names."""
 
     path: str
@@ -53,7 +53,7 @@ class Entry:
 class ShellState:
     """All that outlives a command. Bytes that are no UTF-8 stand as surrogates (PEP 383)."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[FolderEntry, ...] = ()
     cwd: str = HOME
     variables: dict[str, str | None] = field(default_factory=dict)
 
@@ -91,8 +91,8 @@ class ShellState:
         parents = {
             str(up) for path in [*files, *(f"{one}/x" for one in folders)] for up in Path(path).parents
         }
-        found = [Entry(path, "folder", 0o755) for path in parents - {"."}]
-        found += [Entry(path, text=text) for path, text in files.items()]
+        found = [FolderEntry(path, "folder", 0o755) for path in parents - {"."}]
+        found += [FolderEntry(path, text=text) for path, text in files.items()]
         return cls(tuple(sorted(found, key=lambda one: one.path)))
 
 
@@ -318,14 +318,14 @@ def _cannot(why: str) -> CannotDo:
     )
 
 
-def _entry(path: str, kind: Kind, mode: int, text: str) -> Entry:
+def _entry(path: str, kind: Kind, mode: int, text: str) -> FolderEntry:
     """An entry, where it lies in the folder."""
     if not all(isinstance(one, str) for one in (path, text)):
         raise ValueError("an entry of a folder that is no text")
     if kind not in get_args(Kind) or "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"no entry of a folder: {path!r}, {kind!r}"[:200])
     text.encode("utf-8", "surrogateescape")
-    return Entry(path, kind, stat.S_IMODE(mode), text)
+    return FolderEntry(path, kind, stat.S_IMODE(mode), text)
 
 
 def _sendable(text: str) -> str:

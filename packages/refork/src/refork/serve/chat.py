@@ -17,10 +17,10 @@ from refork.serve.exchange import Choice
 from refork.serve.logprobs import chat_logprobs
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
-from refork.serve.service import Call, Running, Service
+from refork.serve.service import ActiveRequest, Running, Service
 from refork.serve.stream import DONE, EventStream, Head, json_answer
 from refork.serve.structured import Form, Mode
-from refork.serve.turn import Turn
+from refork.serve.turn import TurnText
 from refork.serve.web import Request, Response
 from refork.types import Json, Message
 
@@ -39,7 +39,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     form = _form(body)
     grammar, calls = await form.held(model)
     asked = _asked(body, model, service, form, grammar)
-    talk = Talk(body, model, partial(Turn, asked.tools, calls), service.pins)
+    talk = Talk(body, model, partial(TurnText, asked.tools, calls), service.pins)
     running = await service.open(call_of(service, body.model, asked, "chatcmpl-", body.stream, request))
     headers = told(body, model)
     if body.stream:
@@ -56,13 +56,15 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     return json_answer(talk.whole(running), headers=headers)
 
 
-def call_of(service: Service, model: str, asked: Asked, prefix: str, stream: bool, request: Request) -> Call:
+def call_of(
+    service: Service, model: str, asked: Asked, prefix: str, stream: bool, request: Request
+) -> ActiveRequest:
     """A conversation as the desk takes it: pinned rules put in."""
     pinned = None
     if service.pins is not None and asked.messages is not None:
         asked = replace(asked, messages=service.pins.apply(asked.messages))
         pinned = service.pins.note
-    return Call(
+    return ActiveRequest(
         operation="chat",
         model=model,
         asked=(asked,),
@@ -153,7 +155,7 @@ def _asked(body: ChatRequest, model: Served, service: Service, form: Form, gramm
 class _Choice:
     """One choice as it comes."""
 
-    turn: Turn
+    turn: TurnText
     tokens: list[int] = field(default_factory=list)
     logprobs: list[Json] = field(default_factory=list)
     finish: str | None = None
@@ -166,7 +168,9 @@ class _Choice:
 class Talk:
     """All choices of one conversation, as they are written on the wire."""
 
-    def __init__(self, body: ChatRequest, model: Served, turn: Callable[[], Turn], pins: Pins | None) -> None:
+    def __init__(
+        self, body: ChatRequest, model: Served, turn: Callable[[], TurnText], pins: Pins | None
+    ) -> None:
         self._body, self._pins = body, pins
         self._spell = model.spell if speaks_tokens(model) else str
         self.choices = [_Choice(turn()) for _ in range(body.n)]

@@ -14,7 +14,7 @@ from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of
 from refork.serve.logprobs import Spell, by_id, completion_logprobs
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Asked, Delta, TokenServed
-from refork.serve.service import Call, Running, Service
+from refork.serve.service import ActiveRequest, Running, Service
 from refork.serve.stream import DONE, EventStream, Head, json_answer
 from refork.serve.web import Request, Response
 from refork.types import IntArray, Json, token_array
@@ -50,7 +50,7 @@ async def complete(service: Service, body: CompletionRequest, request: Request) 
         return await _echo_only(service, body, model, prompts)
     sampling = settings_of(body, service.settings, body.max_tokens, "max_tokens")
     page = _Page(body, model, prompts)
-    call = Call(
+    call = ActiveRequest(
         operation="text_completion",
         model=body.model,
         asked=tuple(_asked(body, prompt, text, sampling) for prompt, text in prompts),

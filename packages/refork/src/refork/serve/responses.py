@@ -25,7 +25,7 @@ from refork.serve.served import Asked, Delta, Served, speaks_tokens
 from refork.serve.service import Running, Service
 from refork.serve.stream import EventStream, json_answer
 from refork.serve.structured import Form, Mode
-from refork.serve.turn import Turn
+from refork.serve.turn import TurnText
 from refork.serve.web import Request, Response
 from refork.types import Json, Message
 
@@ -153,7 +153,7 @@ class Reply:
         self, body: ResponseRequest, asked: Asked, calls: CallForm | None, pins: Pins | None
     ) -> None:
         self._body, self._settings, self._pins = body, asked.settings, pins
-        self._turn = Turn(asked.tools, calls)
+        self._turn = TurnText(asked.tools, calls)
         self._finish: str | None = None
         self._note: Json | None = None
         self._message: Message | None = None

@@ -59,7 +59,7 @@ class Delta:
     note: Json | None = None
 
 
-class Answer(Protocol):
+class AnswerStream(Protocol):
     """The answers to one prompt, as they come."""
 
     @property
@@ -118,7 +118,7 @@ class Served(Protocol):
         """``running`` and ``waiting`` choices, and what else it knows of its load."""
         ...
 
-    async def complete(self, asked: Asked) -> Answer:
+    async def complete(self, asked: Asked) -> AnswerStream:
         """Begin the answers to one prompt.
 
         Raises:

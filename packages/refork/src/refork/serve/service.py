@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 from refork.serve.exchange import Choice, Exchange, Operation
 from refork.serve.limits import Admission
 from refork.serve.refuse import UnknownModel
-from refork.serve.served import Answer, Asked, Delta, Served, speaks_tokens
+from refork.serve.served import AnswerStream, Asked, Delta, Served, speaks_tokens
 from refork.serve.settings import ServerSettings
 from refork.types import Json
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class ActiveRequest:
     """One request as it is worked on; ``prefix`` begins its id."""
 
     operation: Operation
@@ -72,7 +72,7 @@ class Service:
         """
         return self._places[model].enter(choices, started)
 
-    async def open(self, call: Call) -> Running:
+    async def open(self, call: ActiveRequest) -> Running:
         """Take places and begin; the answer has begun, or failed, when this returns.
 
         Raises:
@@ -109,7 +109,7 @@ class Service:
 class Running:
     """One request under way. :meth:`close` it, whatever happens."""
 
-    def __init__(self, model: Served, call: Call, kept: bool = True) -> None:
+    def __init__(self, model: Served, call: ActiveRequest, kept: bool = True) -> None:
         self.model = model
         self.kept = kept
         self.call = call
@@ -117,7 +117,7 @@ class Running:
         self.created = int(time.time())
         self.stack = ExitStack()
         self.watches: list[Watch] = []
-        self.answers: list[Answer] = []
+        self.answers: list[AnswerStream] = []
         self._started = False
         self._parts: AsyncIterator[tuple[int, list[Delta]]] | None = None
         self._first: tuple[int, list[Delta]] | None = None
@@ -167,7 +167,9 @@ class Running:
             said = answer.choices() if choices is None else tuple(choices[number])
             await watch.ended(self._exchange(number, asked, answer, said))
 
-    def _exchange(self, number: int, asked: Asked, answer: Answer, said: tuple[Choice, ...]) -> Exchange:
+    def _exchange(
+        self, number: int, asked: Asked, answer: AnswerStream, said: tuple[Choice, ...]
+    ) -> Exchange:
         return Exchange(
             id=self.id if len(self.answers) == 1 else f"{self.id}-{number}",
             operation=self.call.operation,
@@ -185,7 +187,7 @@ class Running:
             pinned=self.call.pinned,
         )
 
-    def _text(self, asked: Asked, answer: Answer) -> str:
+    def _text(self, asked: Asked, answer: AnswerStream) -> str:
         """What the prompt's tokens mean, where somebody keeps it."""
         if not self.kept or answer.prompt is None or not speaks_tokens(self.model):
             return asked.text or ""
@@ -219,7 +221,7 @@ class Running:
                 raise
 
 
-async def merged(answers: Sequence[Answer]) -> AsyncIterator[tuple[int, list[Delta]]]:
+async def merged(answers: Sequence[AnswerStream]) -> AsyncIterator[tuple[int, list[Delta]]]:
     """The parts of several answers as they come, each with its answer's number."""
     if len(answers) == 1:
         async for part in answers[0].parts():
@@ -228,7 +230,7 @@ async def merged(answers: Sequence[Answer]) -> AsyncIterator[tuple[int, list[Del
     # A full queue makes its writers wait; what comes meanwhile is joined in their answers.
     ready: asyncio.Queue[tuple[int, list[Delta]] | Exception | None] = asyncio.Queue(len(answers))
 
-    async def pump(number: int, answer: Answer) -> None:
+    async def pump(number: int, answer: AnswerStream) -> None:
         try:
             async for part in answer.parts():
                 await ready.put((number, part))

@@ -17,7 +17,7 @@ _THINKS, _THOUGHT = "<think>", "</think>"
 
 
 @final
-class Turn:
+class TurnText:
     """Text of one answer. With ``tools``, what may be a call of one is held back until the end.
 
     A call is tagged (``<tool_call>``), or begins a line as JSON, in a fence, as a Python call of a tool or as

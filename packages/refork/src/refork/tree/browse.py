@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.tree.database import Database
-from refork.tree.outline import Shape
+from refork.tree.outline import TreeShape
 from refork.tree.window import SNIPPET, plain
 
 Order: TypeAlias = Literal["written", "lowest", "highest", "largest"]
@@ -82,7 +82,7 @@ def _world(extra: str | None) -> str | None:
 
 
 def tasks(
-    db: Database, shape: Shape, wanted: Filter, order: Order = "written", start: int = 0, count: int = 100
+    db: Database, shape: TreeShape, wanted: Filter, order: Order = "written", start: int = 0, count: int = 100
 ) -> TaskPage:
     """One page of the tasks that fit a filter.
 
@@ -104,7 +104,7 @@ def tasks(
     return TaskPage(_lines(db, shape, roots[page], means[page], scored[page]), len(chosen), len(roots))
 
 
-def _means(shape: Shape, roots: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _means(shape: TreeShape, roots: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     kind = np.where(shape.scored[roots, 0] > 0, 0, 1)
     scored = shape.scored[roots, kind]
     means = np.divide(shape.sums[roots, kind], scored, out=np.full(len(roots), np.nan), where=scored > 0)
@@ -146,7 +146,7 @@ def _forks(db: Database) -> dict[int, int]:
 
 def _lines(
     db: Database,
-    shape: Shape,
+    shape: TreeShape,
     roots: NDArray[np.int64],
     means: NDArray[np.float64],
     scored: NDArray[np.int64],

@@ -15,7 +15,7 @@ from refork.tree.seal import seal_node
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PendingNode:
     """A draft to write; ``created`` and the blob's ``snapshot`` digest are given when it is copied."""
 
     new_node: NewNode
@@ -81,7 +81,7 @@ def normal_keep(keep: int | None, length: int | None, where: str) -> int | None:
 class _Batch:
     """One append: addresses every draft, then writes those that are new."""
 
-    def __init__(self, db: Database, entries: Sequence[Entry]) -> None:
+    def __init__(self, db: Database, entries: Sequence[PendingNode]) -> None:
         self.db = db
         self.entries = entries
         self.places = places(db, {e.new_node.parent for e in entries if e.new_node.parent is not None})
@@ -91,7 +91,7 @@ class _Batch:
         self.unsure: set[str] = set()
         self.new: list[list[Any]] = []
 
-    def address(self, entry: Entry) -> tuple[str, Row, Row]:
+    def address(self, entry: PendingNode) -> tuple[str, Row, Row]:
         """Id, place (its row still 0) and content of one draft."""
         new_node = entry.new_node
         where = f"{new_node.kind} {new_node.key or ''}".strip()
@@ -204,7 +204,7 @@ class _Batch:
             )
 
 
-def insert(db: Database, entries: Sequence[Entry]) -> list[Row]:
+def insert(db: Database, entries: Sequence[PendingNode]) -> list[Row]:
     """Write drafts inside the open transaction; a draft that is there already is stored once.
 
     Returns all rows as they are stored, in order; :func:`refork.tree.codec.decode` reads them.
@@ -218,7 +218,7 @@ def insert(db: Database, entries: Sequence[Entry]) -> list[Row]:
     return _Batch(db, entries).run()
 
 
-def insert_new(db: Database, entries: Sequence[Entry]) -> int:
+def insert_new(db: Database, entries: Sequence[PendingNode]) -> int:
     """Write drafts as :func:`insert` does; returns how many were new."""
     batch = _Batch(db, entries)
     batch.run()

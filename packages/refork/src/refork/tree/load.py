@@ -12,7 +12,7 @@ from refork.errors import BadInput
 from refork.tree.arms import all_draws, begin_fork, finish_draws, forks
 from refork.tree.codec import SELECT, content, difference, draft_of, row_of
 from refork.tree.database import Database, Row
-from refork.tree.insert import Entry, insert_new, need_blobs, packed, put_blob
+from refork.tree.insert import PendingNode, insert_new, need_blobs, packed, put_blob
 from refork.tree.node import NewNode, Node, node_id
 from refork.tree.records import Blob, Position, Record, Remark
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
@@ -203,7 +203,7 @@ class Loader:
         writers[kind](batch)
 
     def _drafts(self, batch: list[NewNode]) -> None:
-        self._insert([Entry(new_node, time.time()) for new_node in batch])
+        self._insert([PendingNode(new_node, time.time()) for new_node in batch])
 
     def _producers(self, batch: list[Producer]) -> None:
         for producer in batch:
@@ -233,7 +233,7 @@ class Loader:
         new = None if new_node.parent is None else self._renamed.get(new_node.parent)
         return new_node if new is None else replace(new_node, parent=new)
 
-    def _insert(self, entries: list[Entry]) -> None:
+    def _insert(self, entries: list[PendingNode]) -> None:
         self.result.nodes += insert_new(self.db, entries)
 
     def _nodes(self, batch: list[Node]) -> None:
@@ -241,12 +241,12 @@ class Loader:
         need_blobs(self.db, (digest for digest in digests.values() if digest is not None))
         query = f"SELECT {SELECT} FROM nodes n WHERE n.id IN ({{keys}})"
         present = {row[1].hex(): row for row in self.db.lookup(query, packed(digests))}
-        entries: list[Entry] = []
+        entries: list[PendingNode] = []
         for node in batch:
             if node.id != node_id(node.parent, node.keep, node.kind, node.key):
                 raise BadInput("this id is not the digest of its place", where=f"node {node.id[:12]}")
             new_node = self._moved(draft_of(node))
-            entry = Entry(new_node, node.created, digests[node.id])
+            entry = PendingNode(new_node, node.created, digests[node.id])
             if node.key.startswith("#"):
                 entry = self._ordinal(node, entry, present)
             elif new_node.parent != node.parent:
@@ -254,7 +254,7 @@ class Loader:
             entries.append(entry)
         self._insert(entries)
 
-    def _ordinal(self, node: Node, entry: Entry, present: dict[str, Row]) -> Entry:
+    def _ordinal(self, node: Node, entry: PendingNode, present: dict[str, Row]) -> PendingNode:
         """The entry under an ordinal that is free or says the same."""
         new_node = entry.new_node
         target = node_id(new_node.parent, new_node.keep, new_node.kind, node.key)
@@ -282,7 +282,7 @@ class Loader:
         self.result.renumbered += 1
         return replace(entry, new_node=replace(new_node, key=key))
 
-    def _row(self, new_node: NewNode, entry: Entry) -> Row:
+    def _row(self, new_node: NewNode, entry: PendingNode) -> Row:
         place = (0, b"", None, new_node.keep, new_node.kind, new_node.key, 0)
         body = content(new_node, f"{new_node.kind} {new_node.key}")
         return row_of(place, body, entry.snapshot, entry.created)

@@ -76,7 +76,7 @@ class Outline:
 
 
 @final
-class Shape:
+class TreeShape:
     """Children, sizes and score sums of every node, as arrays over all nodes in order of writing."""
 
     def __init__(self, db: Database, score: str | None) -> None:
@@ -197,18 +197,18 @@ def roots(db: Database, options: Options) -> Outline:
     return _drawn(db, shape, places, score, len(whole), whole)
 
 
-def shape_of(db: Database, options: Options) -> tuple[Shape, str | None]:
+def shape_of(db: Database, options: Options) -> tuple[TreeShape, str | None]:
     """The shape of a tree with the sums of a score, and the score's name."""
     names = score_names(db)
     if options.score is not None and options.score not in names:
         known = ", ".join(names) or "none"
         raise BadInput(f"no score {options.score!r} in this tree", hint=f"scores here: {known}")
     score = options.score or next(iter(names), None)
-    return Shape(db, score), score
+    return TreeShape(db, score), score
 
 
 def _drawn(
-    db: Database, shape: Shape, places: list[_Place], score: str | None, total: int,
+    db: Database, shape: TreeShape, places: list[_Place], score: str | None, total: int,
     whole: NDArray[np.int64],
 ) -> Outline:  # fmt: skip
     drawn = [index for _, index, rest in places if rest is None]
@@ -218,7 +218,7 @@ def _drawn(
     return Outline(lines, score, total, total - len(drawn), leaves, simulated)
 
 
-def _places(shape: Shape, first: int, options: Options) -> list[_Place]:
+def _places(shape: TreeShape, first: int, options: Options) -> list[_Place]:
     """Guide and node index of each line, or the undrawn siblings; depth-first without recursion."""
     places: list[_Place] = []
     # Entries: guide of the line itself, guide of what follows it, node or undrawn siblings.
@@ -249,7 +249,7 @@ def _places(shape: Shape, first: int, options: Options) -> list[_Place]:
 
 
 def _line(
-    shape: Shape, nodes: dict[int, Node], guide: str, index: int, rest: NDArray[np.int64] | None
+    shape: TreeShape, nodes: dict[int, Node], guide: str, index: int, rest: NDArray[np.int64] | None
 ) -> Line:
     at = np.array([index]) if rest is None else rest
     size, leaves = int(shape.sizes[at].sum()), int(shape.leaves[at].sum())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refork.tree.database import Database
-from refork.tree.outline import Shape
+from refork.tree.outline import TreeShape
 from refork.types import Json
 
 
@@ -56,7 +56,7 @@ class OriginLine:
     scored: int
 
 
-def origin_lines(db: Database, shape: Shape) -> tuple[OriginLine, ...]:
+def origin_lines(db: Database, shape: TreeShape) -> tuple[OriginLine, ...]:
     """A line for each origin, in order of writing."""
     places: dict[str, list[int]] = {}
     texts: dict[int, str | None] = dict(db.rows("SELECT row, extra FROM nodes WHERE parent IS NULL"))

@@ -17,7 +17,7 @@ from refork.tree.codec import decode
 from refork.tree.damage import blamed
 from refork.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
 from refork.tree.finding import Finding
-from refork.tree.insert import Entry, insert, put_blob
+from refork.tree.insert import PendingNode, insert, put_blob
 from refork.tree.load import Loaded, Loader, records
 from refork.tree.node import NewNode, Node, Point, Trajectory
 from refork.tree.outline import Options, Outline, outline, roots, shape_of
@@ -121,7 +121,7 @@ class Tree:
         Raises: what :meth:`append`, :meth:`finish_draws` and :meth:`add_scores` raise.
         """
         now = time.time()
-        entries = [Entry(new_node, now) for new_node in new_nodes]
+        entries = [PendingNode(new_node, now) for new_node in new_nodes]
         given = list(scores)
         if not (entries or draws or given):
             return []

@@ -14,11 +14,11 @@ from refork.errors import BadInput
 from refork.tree import browse, versions, window
 from refork.tree.browse import Filter, Order, TaskPage
 from refork.tree.node import Node
-from refork.tree.outline import Shape, score_names
+from refork.tree.outline import TreeShape, score_names
 from refork.tree.tree import Tree
 from refork.tree.versions import NodeScore, SideBySide
 from refork.tree.walks import row_number
-from refork.tree.window import Found, Lines, Part
+from refork.tree.window import Found, Lines, NodeExcerpt
 
 #: Structures that are kept; the oldest goes first.
 KEPT: Final = 8
@@ -38,14 +38,14 @@ class Shown:
     simulated: int
     mean: float | None
     scored: int
-    parts: tuple[Part, ...]
+    parts: tuple[NodeExcerpt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Subtree:
     """A child of a node with what grows from it; ``leaf`` is its first ending in reading order."""
 
-    child: Part
+    child: NodeExcerpt
     leaf: str
     leaves: int
     mean: float | None
@@ -134,7 +134,7 @@ class TreeView:
         return [self._shown(lines, line, [known[row] for row in rows[line]], known) for line in inside]
 
     @staticmethod
-    def _shown(lines: Lines, line: int, parts: list[Part], known: dict[int, Part]) -> Shown:
+    def _shown(lines: Lines, line: int, parts: list[NodeExcerpt], known: dict[int, NodeExcerpt]) -> Shown:
         mean = float(lines.means[line])
         return Shown(
             line=line,
@@ -161,7 +161,7 @@ class TreeView:
         found = lines.lines_of([row_number(self._db, node)])
         return int(found[0]) if len(found) else None
 
-    def branches(self, node: str, score: str | None = None, most: int = BRANCHES) -> list[Branch]:
+    def branches(self, node: str, score: str | None = None, most: int = BRANCHES) -> list[Subtree]:
         """What grows from a node, in order of writing, ``most`` at most. Raises UnknownNode."""
         shape = self._shape(score)
         name = score or self._usual()
@@ -176,7 +176,7 @@ class TreeView:
             if not scored:
                 mean, scored = shape.mean(np.array([child]), 1)
             part, end = known[int(shape.rows[child])], known[int(shape.rows[leaf])].id
-            found.append(Branch(part, end, int(shape.leaves[child]), mean, scored))
+            found.append(Subtree(part, end, int(shape.leaves[child]), mean, scored))
         return found
 
     def branch_counts(self, nodes: Iterable[str]) -> dict[str, dict[int | None, int]]:
@@ -200,9 +200,9 @@ class TreeView:
             self._db, row_number(self._db, node if isinstance(node, str) else node.id)
         )
 
-    def _shape(self, score: str | None) -> Shape:
+    def _shape(self, score: str | None) -> TreeShape:
         name = score or self._usual()
-        made: Shape = self._once(("shape", self.version(), name), lambda: window.shape_of(self._db, name))
+        made: TreeShape = self._once(("shape", self.version(), name), lambda: window.shape_of(self._db, name))
         return made
 
     def _usual(self) -> str | None:
@@ -222,7 +222,7 @@ class TreeView:
         return made
 
 
-def _first_leaf(shape: Shape, index: int) -> int:
+def _first_leaf(shape: TreeShape, index: int) -> int:
     while len(children := shape.children(index)):
         index = int(children[0])
     return index

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.tree.database import Database
-from refork.tree.outline import Shape, score_names
+from refork.tree.outline import TreeShape, score_names
 from refork.tree.walks import row_number
 
 Int64 = NDArray[np.int64]
@@ -73,7 +73,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NodeExcerpt:
     """A node of a line in short: the first :data:`SNIPPET` of its ``length`` characters, up to a NUL.
 
     ``edited``: put there by a change, not sampled. ``value`` is its own score.
@@ -100,7 +100,7 @@ class Found:
     more: bool
 
 
-def shape_of(db: Database, score: str | None) -> Shape:
+def shape_of(db: Database, score: str | None) -> TreeShape:
     """The structure of the whole tree with one score; None takes the usual one.
 
     Raises:
@@ -110,10 +110,10 @@ def shape_of(db: Database, score: str | None) -> Shape:
     if score is not None and score not in names:
         known = ", ".join(names) or "none"
         raise BadInput(f"no score {score!r} in this tree", hint=f"scores here: {known}")
-    return Shape(db, score or next(iter(names), None))
+    return TreeShape(db, score or next(iter(names), None))
 
 
-def lines(db: Database, shape: Shape, task: str, score: str | None, *, joined: bool = True) -> Lines:
+def lines(db: Database, shape: TreeShape, task: str, score: str | None, *, joined: bool = True) -> Lines:
     """The lines of the task with an id, of what ``shape`` knows of it.
 
     Raises:
@@ -160,7 +160,7 @@ def lines(db: Database, shape: Shape, task: str, score: str | None, *, joined: b
     )
 
 
-def _reading_order(shape: Shape, top: int) -> Int64:
+def _reading_order(shape: TreeShape, top: int) -> Int64:
     """Indices of a subtree's nodes, depth-first, siblings in order of writing."""
     by_parent = np.argsort(shape.parents, kind="stable")
     keys = shape.parents[by_parent]
@@ -193,7 +193,7 @@ def _levels(begins_fork: NDArray[np.bool_], sizes: Int64) -> Int64:
     return np.cumsum(steps[:-1])
 
 
-def parts(db: Database, rows: Sequence[int], score: str | None) -> dict[int, Part]:
+def parts(db: Database, rows: Sequence[int], score: str | None) -> dict[int, NodeExcerpt]:
     """The nodes of some rows in short, with their own score of the newest live producer."""
     sql = (
         f"SELECT n.row, n.id, n.kind, n.keep, substr(n.text, 1, {SNIPPET}), length(n.text), n.origin, "
@@ -203,7 +203,9 @@ def parts(db: Database, rows: Sequence[int], score: str | None) -> dict[int, Par
     )
     found = db.lookup(sql, dict.fromkeys(rows), (score,))
     return {
-        row: Part(row, id_.hex(), kind, keep, text, length, origin, error, key.startswith("edit/"), value)
+        row: NodeExcerpt(
+            row, id_.hex(), kind, keep, text, length, origin, error, key.startswith("edit/"), value
+        )
         for row, id_, kind, keep, text, length, origin, error, key, value in found
     }
 

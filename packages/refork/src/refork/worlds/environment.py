@@ -57,7 +57,7 @@ class Brief:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Transition:
     """One action and its answer.
 
     ``exact``: whether the answer follows from what was said before it, so that it can be predicted to the
@@ -88,7 +88,7 @@ class EnvTrajectory:
     id: str
     source: str
     brief: Brief
-    turns: tuple[Turn, ...]
+    turns: tuple[Transition, ...]
     domain: DomainName | None = None
     split: str | None = None
     extra: Json = field(default_factory=dict)
@@ -125,7 +125,7 @@ class EnvTrajectory:
                 f"there is no domain {domain!r}", where=where, hint="domains: " + ", ".join(DOMAINS)
             )
         try:
-            turns = tuple(Turn(**turn) for turn in data["turns"])
+            turns = tuple(Transition(**turn) for turn in data["turns"])
             body = {key: value for key, value in data.items() if key not in ("turns", "brief")}
             found = cls(brief=Brief.from_json(data.get("brief") or {}), turns=turns, **body)
         except TypeError as error:
@@ -156,7 +156,7 @@ class Environment(World, Protocol):
     """A world that can be recorded for a simulator, and graded from its texts alone.
 
     Its observations carry in ``info``: ``exact`` and, where something decides the answer that can be said in
-    words, ``note`` (see :class:`Turn`).
+    words, ``note`` (see :class:`Transition`).
     """
 
     @property

@@ -13,7 +13,7 @@ from refork.tree.node import Step, Trajectory
 from refork.tree.turn import PENDING, last_said
 from refork.types import Json, Message
 from refork.worlds.base import Task, World
-from refork.worlds.environment import DOMAINS, Brief, DomainName, Environment, EnvTrajectory, Turn
+from refork.worlds.environment import DOMAINS, Brief, DomainName, Environment, EnvTrajectory, Transition
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ class _Reader:
 
     where: str
     world: World | None
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[Transition] = field(default_factory=list)
     open: list[_Call] = field(default_factory=list)
     said: list[Step] = field(default_factory=list)
     graded: bool = False
@@ -138,14 +138,14 @@ class _Reader:
         if self.open and self.open[0].tool:
             raise self._unanswered()
         if self.open and self.graded:
-            self.turns.append(Turn(self.open[0].action, ""))
+            self.turns.append(Transition(self.open[0].action, ""))
         self.open = []
 
     def _turn(self, call: _Call, text: str, step: Step) -> None:
         extra = step.node.extra
         exact, note = extra.get("exact"), extra.get("note")
         self.turns.append(
-            Turn(
+            Transition(
                 call.action, text,
                 exact if isinstance(exact, bool) else None,
                 note if isinstance(note, str) else None,

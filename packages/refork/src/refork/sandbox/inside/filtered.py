@@ -18,7 +18,7 @@ from refork.sandbox.inside.seccomp import (
     NUMBER,
     RETURN,
     X32,
-    Step,
+    Instruction,
 )
 
 #: ENOSYS: the C library then uses ``clone``, whose flags a filter can see; others do without the call.
@@ -73,7 +73,7 @@ SCHED_CORE = 62
 CLONE, CLONE3, IOCTL, PRCTL = (56, 220), (435, 435), (16, 29), (157, 167)
 
 
-def program(machine: str, audit: int, *, sockets: bool, signals: bool = True) -> list[Step]:
+def program(machine: str, audit: int, *, sockets: bool, signals: bool = True) -> list[Instruction]:
     """The filter for a processor; with ``sockets`` or ``signals``, these and the like stay allowed."""
     column = ("x86_64", "aarch64").index(machine)
     denied = NEVER | ({} if sockets else PAST_FILES) | ({} if signals else SIGNALS)
@@ -81,49 +81,49 @@ def program(machine: str, audit: int, *, sockets: bool, signals: bool = True) ->
     refused |= {numbers[column]: UNSUPPORTED for numbers in ATTRIBUTES.values()}
     refused[CLONE3[column]] = UNKNOWN
     steps = [
-        Step(LOAD, 0, 0, ARCHITECTURE),
-        Step(EQUAL, 1, 0, audit),
-        Step(RETURN, 0, 0, KILL),
-        Step(LOAD, 0, 0, NUMBER),
-        Step(AT_LEAST, 0, 1, X32),
-        Step(RETURN, 0, 0, KILL),
-        Step(AT_LEAST, 0, 1, NEWER),
-        Step(RETURN, 0, 0, UNKNOWN),
+        Instruction(LOAD, 0, 0, ARCHITECTURE),
+        Instruction(EQUAL, 1, 0, audit),
+        Instruction(RETURN, 0, 0, KILL),
+        Instruction(LOAD, 0, 0, NUMBER),
+        Instruction(AT_LEAST, 0, 1, X32),
+        Instruction(RETURN, 0, 0, KILL),
+        Instruction(AT_LEAST, 0, 1, NEWER),
+        Instruction(RETURN, 0, 0, UNKNOWN),
     ]
     for number, answer in refused.items():
-        steps += [Step(EQUAL, 0, 1, number), Step(RETURN, 0, 0, answer)]
+        steps += [Instruction(EQUAL, 0, 1, number), Instruction(RETURN, 0, 0, answer)]
     for numbers in OF_A_PROCESS.values():
         steps += _only(numbers[column], [(0, 0)])
     for numbers, kind in OF_A_KIND.values():
         steps += _only(numbers[column], [(0, kind), (1, 0)])
     steps += _but(IOCTL[column], 1, REQUESTS) + _but(PRCTL[column], 0, (SCHED_CORE,))
     steps += [
-        Step(EQUAL, 0, 3, CLONE[column]),
-        Step(LOAD, 0, 0, ARGUMENTS),
-        Step(ANY_BIT, 0, 1, SPACES),
-        Step(RETURN, 0, 0, DENY),
+        Instruction(EQUAL, 0, 3, CLONE[column]),
+        Instruction(LOAD, 0, 0, ARGUMENTS),
+        Instruction(ANY_BIT, 0, 1, SPACES),
+        Instruction(RETURN, 0, 0, DENY),
     ]
-    return [*steps, Step(RETURN, 0, 0, ALLOW)]
+    return [*steps, Instruction(RETURN, 0, 0, ALLOW)]
 
 
-def _only(number: int, values: list[tuple[int, int]]) -> list[Step]:
+def _only(number: int, values: list[tuple[int, int]]) -> list[Instruction]:
     """A call that passes where each of these arguments (place, value) has its value, of 32 bits."""
-    checks: list[Step] = []
+    checks: list[Instruction] = []
     for place, value in values:
         checks += [
-            Step(LOAD, 0, 0, ARGUMENTS + 8 * place),
-            Step(EQUAL, 1, 0, value),
-            Step(RETURN, 0, 0, DENY),
+            Instruction(LOAD, 0, 0, ARGUMENTS + 8 * place),
+            Instruction(EQUAL, 1, 0, value),
+            Instruction(RETURN, 0, 0, DENY),
         ]
-    return [Step(EQUAL, 0, len(checks) + 1, number), *checks, Step(RETURN, 0, 0, ALLOW)]
+    return [Instruction(EQUAL, 0, len(checks) + 1, number), *checks, Instruction(RETURN, 0, 0, ALLOW)]
 
 
-def _but(number: int, place: int, values: tuple[int, ...]) -> list[Step]:
+def _but(number: int, place: int, values: tuple[int, ...]) -> list[Instruction]:
     """A call that is refused where an argument, of 32 bits, has one of these values."""
-    checks = [Step(LOAD, 0, 0, ARGUMENTS + 8 * place)]
+    checks = [Instruction(LOAD, 0, 0, ARGUMENTS + 8 * place)]
     for value in values:
-        checks += [Step(EQUAL, 0, 1, value), Step(RETURN, 0, 0, DENY)]
-    return [Step(EQUAL, 0, len(checks) + 1, number), *checks, Step(RETURN, 0, 0, ALLOW)]
+        checks += [Instruction(EQUAL, 0, 1, value), Instruction(RETURN, 0, 0, DENY)]
+    return [Instruction(EQUAL, 0, len(checks) + 1, number), *checks, Instruction(RETURN, 0, 0, ALLOW)]
 
 
 @cache

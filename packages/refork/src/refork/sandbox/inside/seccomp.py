@@ -74,7 +74,7 @@ MACHINES = {
 }  # fmt: skip
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One BPF instruction: operation, jump if true, jump if false, constant."""
 
     code: int
@@ -83,36 +83,36 @@ class Step(NamedTuple):
     k: int
 
 
-def program(machine: Machine, reads: int, writes: int) -> list[Step]:
+def program(machine: Machine, reads: int, writes: int) -> list[Instruction]:
     """The filter of a process that may read descriptor ``reads`` and write descriptor ``writes``."""
     calls = machine.calls
     steps = [
-        Step(LOAD, 0, 0, ARCHITECTURE),
-        Step(EQUAL, 1, 0, machine.audit),
-        Step(RETURN, 0, 0, KILL),
-        Step(LOAD, 0, 0, NUMBER),
-        Step(AT_LEAST, 0, 1, X32),
-        Step(RETURN, 0, 0, KILL),
+        Instruction(LOAD, 0, 0, ARCHITECTURE),
+        Instruction(EQUAL, 1, 0, machine.audit),
+        Instruction(RETURN, 0, 0, KILL),
+        Instruction(LOAD, 0, 0, NUMBER),
+        Instruction(AT_LEAST, 0, 1, X32),
+        Instruction(RETURN, 0, 0, KILL),
     ]
     for name in PLAIN:
-        steps += [Step(EQUAL, 0, 1, calls[name]), Step(RETURN, 0, 0, ALLOW)]
+        steps += [Instruction(EQUAL, 0, 1, calls[name]), Instruction(RETURN, 0, 0, ALLOW)]
     for name, descriptor in (("read", reads), ("write", writes)):
         steps += [
-            Step(EQUAL, 0, 4, calls[name]),
-            Step(LOAD, 0, 0, ARGUMENTS),
-            Step(EQUAL, 0, 1, descriptor),
-            Step(RETURN, 0, 0, ALLOW),
-            Step(RETURN, 0, 0, DENY),
+            Instruction(EQUAL, 0, 4, calls[name]),
+            Instruction(LOAD, 0, 0, ARGUMENTS),
+            Instruction(EQUAL, 0, 1, descriptor),
+            Instruction(RETURN, 0, 0, ALLOW),
+            Instruction(RETURN, 0, 0, DENY),
         ]
     for name in ("mmap", "mprotect"):  # memory, but none that can be executed
         steps += [
-            Step(EQUAL, 0, 4, calls[name]),
-            Step(LOAD, 0, 0, ARGUMENTS + 8 * 2),
-            Step(ANY_BIT, 1, 0, PROT_EXEC),
-            Step(RETURN, 0, 0, ALLOW),
-            Step(RETURN, 0, 0, DENY),
+            Instruction(EQUAL, 0, 4, calls[name]),
+            Instruction(LOAD, 0, 0, ARGUMENTS + 8 * 2),
+            Instruction(ANY_BIT, 1, 0, PROT_EXEC),
+            Instruction(RETURN, 0, 0, ALLOW),
+            Instruction(RETURN, 0, 0, DENY),
         ]
-    return [*steps, Step(RETURN, 0, 0, DENY)]
+    return [*steps, Instruction(RETURN, 0, 0, DENY)]
 
 
 def here() -> Machine | None:
@@ -126,7 +126,7 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
 
 
-def packed(steps: list[Step]) -> bytes:
+def packed(steps: list[Instruction]) -> bytes:
     """A program as the kernel reads it."""
     return b"".join(struct.pack("<HBBI", *step) for step in steps)
 

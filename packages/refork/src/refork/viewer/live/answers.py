@@ -19,7 +19,7 @@ from refork.forking.report import arm_summary
 from refork.tree.browse import Filter, Order
 from refork.tree.divergence import DiffRow, Segment, divergence
 from refork.tree.node import Node
-from refork.tree.view import Branch, Shown, TreeView
+from refork.tree.view import Shown, Subtree, TreeView
 from refork.tree.window import Lines
 from refork.types import Json
 
@@ -196,7 +196,7 @@ def branches(view: TreeView, node: str, score: str | None) -> Json:
     return {"branches": [_branch(one) for one in found], "total": total}
 
 
-def _branch(one: Branch) -> Json:
+def _branch(one: Subtree) -> Json:
     told = {"leaf": one.leaf, "leaves": one.leaves, "mean": number(one.mean), "scored": one.scored}
     return told | {"child": asdict(one.child) | {"value": number(one.child.value)}}
 

@@ -39,7 +39,7 @@ class _Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
+class ForkSetup:
     """Who forks: the policy that goes on, the world of a walk, and who grades where there is none."""
 
     policy: Policy
@@ -103,7 +103,7 @@ class Job:
 class Forking:
     """Takes wishes and runs them one after the other; each is committed as it goes, as `refork fork` does."""
 
-    def __init__(self, actor: Actor, file: Callable[[str], Path]) -> None:
+    def __init__(self, actor: ForkSetup, file: Callable[[str], Path]) -> None:
         self._actor = actor
         self._file = file
         self._jobs: dict[str, Job] = {}
